@@ -10,12 +10,12 @@ USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach each,/usr/bin/python3 python3,$(shell $(each) -c '$(USABLE)' 2>/dev/null && echo $(each))))
 DEV := $(RUN)/raybus-dev
 UV := UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv
-BENCHMARKS := start clusters services latency scale-out upgrades large
+BENCHMARKS := start clusters services jobs latency scale-out upgrades large
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs golden clean
+.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
 
 # Prints a heading, and the help of some targets.
 SHOW = echo '$(1)'; for target in $(2); do grep -hE "^$$target:.*\#\# " Makefile; done | awk -F ':.*\#\# ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -63,8 +63,12 @@ prepare: setup ## build and install all that `make test` needs, with progress; q
 prepare-long-running: setup ## what `make long-running` needs, too: Helm, and the command line of NATS
 	$(DEV) prepare long-running
 
-prepare-third-party: setup ## what `make third-party` needs, too: cert-manager, Kueue and an S3 store, built from their Go modules
+prepare-third-party: setup ## what `make third-party` needs, too: Ray, and cert-manager, Kueue and an S3 store from their Go modules
+	$(UV) sync --quiet --frozen --inexact --group ray
 	$(DEV) prepare third-party
+
+prepare-containers: setup ## what `make containers` needs, too: Docker Compose, the images of raybus, and a Docker engine unless one answers
+	$(DEV) prepare containers
 
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	$(DEV) prepare e2e
@@ -78,13 +82,16 @@ unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: prepare ## contract and integration tests only
-	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party"
+	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party and not containers"
 
 long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
 	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
 
-third-party: prepare-third-party ## real cert-manager and real Kueue beside raybus on a real API server
+third-party: prepare-third-party ## real cert-manager, Kueue and Ray dashboards beside raybus
 	$(RUN)/pytest -v -s tests/integration/third_party
+
+containers: prepare-containers ## docker-compose.yml on a Docker engine: started, used, each container killed, scaled, removed
+	$(RUN)/pytest -v -s tests/integration/containers
 
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
 	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not policies and not ondemand"
@@ -101,12 +108,15 @@ e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicie
 e2e-rolling: prepare-node ## all four services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m rolling
 
+kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX); a table
+	$(DEV) kuberay-e2e --kuberay '$(abspath $(KUBERAY))' $(if $(SUITE),--suite $(SUITE)) $(if $(RUN),--run '$(RUN)')
+
 soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
-chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0, UNTIMED=1) on a real API server and NATS; a checker judges
+chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, JOBS=200, AGAIN=0, UNTIMED=1) on a real API server and NATS; a checker judges
 	$(DEV) cluster prepare --control-plane-only >/dev/null
-	$(DEV) chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
+	$(DEV) chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --jobs $(or $(JOBS),200) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
 
 hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API server and NATS, judged; IN_MEMORY=1 without servers
 	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(RUN)/pytest -q tests/scenario/hostile,\
@@ -115,8 +125,8 @@ hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 shows the events of one (make simulate SEED=7)
 	$(DEV) simulate $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
 
-parity: setup ## raybus beside KubeRay's own code on N=5000 drawn cases (SEED=1, ONLY=NUMBER, KUBERAY=DIR, JOBS=2, JSON=1): nothing undeclared may differ
-	$(DEV) parity -n $(or $(N),5000) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY)) $(if $(KUBERAY),--kuberay '$(abspath $(KUBERAY))') $(if $(RECORD),--record $(RECORD)) $(if $(JSON),-o json)
+parity: setup ## raybus beside KubeRay's own code on N=5000 drawn cases (FIRST=0, SEED=1, ONLY=NUMBER, KUBERAY=DIR, JOBS=2, JSON=1): nothing undeclared may differ
+	$(DEV) parity -n $(or $(N),5000) --first $(or $(FIRST),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY)) $(if $(KUBERAY),--kuberay '$(abspath $(KUBERAY))') $(if $(RECORD),--record $(RECORD)) $(if $(JSON),-o json)
 
 mutants: setup ## change the deciding code (ONLY=PART of a path, MOST=100 drawn by SEED=1) and see that a test fails; TABLE=1: those of acceptance cases
 	$(DEV) mutants $(if $(TABLE),--table) $(if $(ONLY),--only $(ONLY)) --most $(or $(MOST),0) --seed $(or $(SEED),1)
@@ -127,6 +137,7 @@ quiet: prepare ## no alert may fire in QUIET=60 minutes of upgrades and rest, as
 rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and gets them back; PEER='CMD' PEER_CRDS=DIR, RECORD=1
 	$(DEV) cluster prepare --control-plane-only >/dev/null
 	$(DEV) rehearsal --peer '$(PEER)' --peer-crds '$(abspath $(PEER_CRDS))' $(if $(RECORD),--record)
+	$(DEV) job-rehearsal --peer '$(PEER)' --peer-crds '$(abspath $(PEER_CRDS))' $(if $(RECORD),--record)
 
 demo: setup ## a real upgrade under load on a real local cluster
 	$(DEV) demo
@@ -144,6 +155,11 @@ bench-clusters: setup ## N=300 RayClusters to ready, ROUNDS=1; PEER='CMD' runs a
 bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how soon a changed one is served
 	$(DEV) cluster prepare --control-plane-only >/dev/null
 	$(DEV) bench services -n $(or $(N),500) --idle $(or $(IDLE),2)
+
+bench-jobs: setup ## N=1000 RayJobs to completion, ROUNDS=1, then REST=500 running ones for IDLE=1 minute; PEER='CMD' runs another operator beside it
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench jobs -n $(or $(N),1000) --rest $(or $(REST),500) --idle $(or $(IDLE),1) --rounds $(or $(ROUNDS),1) \
+	  $(if $(PEER),--peer '$(PEER)') $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))')
 
 bench-latency: setup ## from a pod's change to the start of its reconcile, at rest and while N=300 clusters scale up; JSON=1
 	$(DEV) cluster prepare --control-plane-only >/dev/null
@@ -178,6 +194,11 @@ docs: setup ## build the documentation into build/docs, every link and anchor ch
 	$(UV) sync --quiet --frozen --inexact --group docs
 	$(RUN)/zensical build --strict --clean
 	$(RUN)/pytest -q tests/docs_site
+
+wheel: setup ## the command line as one wheel in build/wheel, to install without a checkout
+	rm -rf build/wheel
+	$(RUN)/uv build --quiet --wheel --no-build-isolation --offline --python $(PY) --out-dir build/wheel deploy/wheel
+	ls build/wheel/*.whl
 
 golden: prepare ## rewrite golden files, the templates of the Helm chart and docs/acceptance-*.md, from what the code does now
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture tests/integration/deploy/test_helm_templates.py --update-golden

@@ -1,4 +1,4 @@
-"""What every stage shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
+"""Fixtures that all stages share: golden files, default logging, and a limit on a test's wait."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let goldens be rewritten, and the simulation run for longer."""
+    """Add the options that rewrite golden files and that prolong the simulation."""
     parser.addoption(
         "--update-golden",
         action="store_true",
@@ -53,13 +53,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was imported and collected: it is there to stay, and each collection would traverse it again."""
+    """Exclude all imported and collected objects from garbage collection.
+
+    They stay until the end, and each collection would traverse them again.
+    """
     gc.collect()
     gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show why a test was asked a second time: one that passes then has a cause, too."""
+    """Show why a test was repeated: a test that passes the second time has a cause too."""
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)
@@ -88,7 +91,7 @@ def leaks_are_found(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logs_as_found() -> Iterator[None]:
-    """What one test makes of the process's logs is not what the next one of the same worker reads."""
+    """Restore the logging of the process after each test, so that the next test finds the default."""
     found = structlog.get_config()
     yield
     structlog.configure(**found)

@@ -1,4 +1,4 @@
-"""Reads raybus' upgrade events in Python: durable, at least once, each event handled once.
+"""Reads raybus' events in Python: durable, at least once, each event handled once.
 
     pip install nats-py
     RAYBUS_NATS_URL=tls://127.0.0.1:4222 RAYBUS_NATS_CREDENTIALS=DIR python subscriber.py
@@ -34,7 +34,7 @@ STREAM = "RAY_EVENTS"
 NAME = os.environ.get("SUBSCRIBER_NAME", "python-example")
 """Two processes with one name share the work; two names get every event each."""
 FILTER = os.environ.get("SUBSCRIBER_FILTER", "ray.events.>")
-"""`ray.events.<namespace>.<rayservice>.<kind>`; a dot in a name is written as an underscore."""
+"""`ray.events.<namespace>.<rayservice or rayjob>.<kind>`; a dot in a name becomes an underscore."""
 DATABASE = os.environ.get("SUBSCRIBER_DATABASE", "handled.db")
 ACKNOWLEDGE_WITHIN = 60.0
 """Seconds after which the server delivers an unacknowledged event again."""
@@ -45,11 +45,14 @@ def handle(event: dict[str, Any]) -> None:
 
     An exception is reported on standard error, and the event is delivered again.
     """
-    upgrade = event["data"]["upgrade"]
-    kind = event["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
-    sys.stdout.write(
-        f"{event['time']} {event['subject']} {kind} {upgrade['from']} -> {upgrade['to']}\n"
-    )
+    kind = event["type"].removeprefix("io.raybus.").removesuffix(".v1")
+    if kind.startswith("job."):
+        attempt = event["data"]["attempt"]
+        text = f"{kind} attempt {attempt['number']} {attempt['cluster']}"
+    else:
+        upgrade = event["data"]["upgrade"]
+        text = f"{kind.removeprefix('upgrade.')} {upgrade['from']} -> {upgrade['to']}"
+    sys.stdout.write(f"{event['time']} {event['subject']} {text}\n")
     sys.stdout.flush()
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Hands each of raybus' upgrade events to a command, in order; needs the nats CLI (https://github.com/nats-io/natscli).
+# Hands each of raybus' events to a command, in order; needs the nats CLI (https://github.com/nats-io/natscli).
 #
 #   RAYBUS_NATS_URL=tls://127.0.0.1:4222 RAYBUS_NATS_CREDENTIALS=DIR ./subscriber.sh jq -r '[.time, .subject, .type] | @tsv'
 #

@@ -1,4 +1,4 @@
-"""Send each upgrade event of raybus to an HTTP receiver, in order.
+"""Send each event of raybus to an HTTP receiver, in order.
 
 An event is repeated until the receiver accepts it or it becomes a dead letter. Only NATS keeps
 state (a durable consumer: the position, and the attempts of each event), so this process may end

@@ -1,5 +1,6 @@
-"""docs/acceptance-*.md show what the tests prove; `make golden` rewrites them."""
+"""docs/acceptance-*.md show which tests prove each acceptance case; `make golden` rewrites them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,18 @@ from support.acceptance import SPECIFICATIONS, Evidence, page
 from support.golden import Golden
 
 ROOT = Path(__file__).parents[2]
+MENTION = re.compile(r"acceptance|case[ _]")
+"""Matches a file that may contain a mark or a test name by which a test proves a case."""
 
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> list[Evidence]:
-    """Collect all stages; nothing is run."""
+    """Collect the files that may prove a case, without running them."""
+    files = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if MENTION.search(path.read_text())
+    ]
     target = tmp_path_factory.mktemp("acceptance") / "evidence.json"
     command = [
         sys.executable,
@@ -24,7 +32,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> list[Evidence]:
         "--collect-only",
         "-qq",
         f"--acceptance={target}",
-        "tests",
+        *files,
     ]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120

@@ -1,4 +1,7 @@
-"""Every section of a behaviour specification that code or a test cites is there: `spec rayservice §8.3`, or `§8.3` after it."""
+"""Every section of a behaviour specification that code or a test cites exists.
+
+Citations have the form `spec rayservice §8.3`, or `§8.3` after it.
+"""
 
 import re
 from functools import cache

@@ -1,4 +1,7 @@
-"""Every command of the README and the tutorial is run: by the test that types them, or by the test that the table names."""
+"""Every command of the README and the tutorial is run by a test.
+
+Either the test that types all commands runs it, or the test that the table names.
+"""
 
 from pathlib import Path
 

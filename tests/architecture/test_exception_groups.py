@@ -1,4 +1,8 @@
-"""What an `except*` raises, Python before 3.11.4 (Debian's, which the images run) wraps in a group: no exit code, no line."""
+"""Python before 3.11.4 wraps what an `except*` raises in a group, so exit code and message get
+lost.
+
+Debian has such a Python, and the images run it.
+"""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""A how-to begins with what its reader has at the end, and its headings are tasks; so do the parts of the tutorial."""
+"""A how-to begins with the result for its reader, and its headings are tasks.
+
+The same holds for the parts of the tutorial.
+"""
 
 import re
 from pathlib import Path
@@ -12,9 +15,9 @@ PARTS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 TASKS = re.compile(
     r"(Add|Apply|Ask|Assemble|Build|Change|Check|Choose|Compute|Confine|Decide|Deploy|Detect|Drain|Execute|Find|Follow|Grant|Handle|Install|Keep|Know|Limit"
-    r"|Make|Meet|Monitor|Observe|Plan|Prepare|Preview|Promote|Release|Remove|Renew|Replace|Return|Roll|Run|Scale|Secure|Send|Serve|Set|Show|Sign|Size|Solve|Start|Subscribe|Switch|Test|Try|Upgrade|Use|Verify|Write)\b"
+    r"|Make|Meet|Monitor|Observe|Plan|Prepare|Preview|Promote|Release|Remove|Renew|Replace|Retry|Return|Roll|Run|Scale|Schedule|Secure|Send|Serve|Set|Show|Sign|Size|Solve|Start|Subscribe|Suspend|Switch|Test|Try|Upgrade|Use|Verify|Write)\b"
 )
-"""Verbs that a heading may begin with; add one that is a task."""
+"""Verbs that a heading may begin with. Add a verb if it names a task."""
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
@@ -35,8 +38,8 @@ def test_the_first_page_leads_to_each_how_to(page: Path) -> None:
     assert f"(how-to/{page.name})" in (ROOT / "docs" / "index.md").read_text()
 
 
-def test_the_tutorial_has_four_parts_that_begin_with_their_result() -> None:
-    assert [page.name[0] for page in PARTS] == ["1", "2", "3", "4"]
+def test_the_tutorial_has_five_parts_that_begin_with_their_result() -> None:
+    assert [page.name[0] for page in PARTS] == ["1", "2", "3", "4", "5"]
     overview = (ROOT / "docs" / "tutorial.md").read_text()
     for page in PARTS:
         assert page.read_text().partition("\n\n")[2].startswith("At the end of this part ")

@@ -1,4 +1,4 @@
-"""Our images bear no name of a registry that is not ours: somebody else could publish under it."""
+"""Our images have no name of a foreign registry, where somebody else could publish."""
 
 import subprocess
 

@@ -19,7 +19,7 @@ DOCS = ROOT / "docs"
 Nav: TypeAlias = "str | list[Nav] | dict[str, Nav]"
 """A page, or pages under titles."""
 SKIPPED = {"build"}
-"""Folders beside those that begin with a dot."""
+"""Folders to skip, besides those that begin with a dot."""
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -42,7 +42,7 @@ PAGES = _pages()
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """Return what the headings of a page are called in its address."""
+    """Return the anchors of a page's headings."""
     headings = HEADING.findall(FENCE.sub("", page.read_text()))
     return frozenset(_slug(re.sub(r"\]\([^)]*\)", "", text)) for text in headings)
 

@@ -1,4 +1,4 @@
-"""`make mutants` changes code that exists, by texts that are in it, and runs tests that exist."""
+"""`make mutants` changes existing code by texts that occur in it, and runs existing tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""docs/reference matches the code, and docs/troubleshooting.md mentions every trouble; `make golden` rewrites the former."""
+"""docs/reference matches the code, and docs/troubleshooting.md mentions every reported problem.
+
+`make golden` rewrites docs/reference.
+"""
 
 import re
 from collections.abc import Callable
@@ -18,9 +21,10 @@ from generators.docs import (
     sizing,
     upgrade_policy,
 )
-from raybus_cli.show.phase import PAGE, Code
+from raybus_cli.show.cause_texts import PAGE, Code
 from support.golden import Golden
 from support.manifests import ROOT
+from support.tables import cases
 
 PAGES: dict[str, Callable[[], str]] = {
     "fields": fields.page,
@@ -81,28 +85,19 @@ def test_the_picture_of_packages_matches_the_imports(request: pytest.FixtureRequ
     pages.check("architecture.md", _with(page, packages.BEGIN, packages.END, packages.picture()))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("imports", "rows"),
-    [
-        pytest.param({"a": "b", "b": ""}, [["a → b"], ["b"]], id="a chain"),
-        pytest.param(
-            {"a": "bc", "b": "c", "c": ""},
-            [["a → b"], ["b → c"], ["c"]],
-            id="b implies c",
-        ),
-        pytest.param({"a": "c", "b": "c", "c": ""}, [["a → c", "b → c"], ["c"]], id="two of a row"),
-        pytest.param(
-            {"a": "b", "b": "ac", "c": ""},
-            [["a → b", "b → a, c"], ["c"]],
-            id="a cycle is one row",
-        ),
-        pytest.param({"a": "b", "b": "", "c": ""}, [["a → b", "c"], ["b"]], id="c alone"),
-    ],
+    {
+        "a chain": ({"a": "b", "b": ""}, [["a → b"], ["b"]]),
+        "b implies c": ({"a": "bc", "b": "c", "c": ""}, [["a → b"], ["b → c"], ["c"]]),
+        "two of a row": ({"a": "c", "b": "c", "c": ""}, [["a → c", "b → c"], ["c"]]),
+        "a cycle is one row": ({"a": "b", "b": "ac", "c": ""}, [["a → b", "b → a, c"], ["c"]]),
+        "c alone": ({"a": "b", "b": "", "c": ""}, [["a → b", "c"], ["b"]]),
+    },
 )
 def test_a_package_is_above_what_it_imports(imports: dict[str, str], rows: list[list[str]]) -> None:
     picture = packages.draw(
-        {name: set(targets) for name, targets in imports.items()},
-        dict.fromkeys(imports, "libs"),
+        {name: set(targets) for name, targets in imports.items()}, dict.fromkeys(imports, "libs")
     )
     drawn = picture.split("```")[1].removeprefix("text\n")
     assert [

@@ -1,4 +1,7 @@
-"""A test is left out for a reason that no installation removes; what is only missing fails, and names `make prepare`."""
+"""A test is skipped only for a reason that no installation removes.
+
+If something is merely missing, the test fails and names `make prepare`.
+"""
 
 import re
 from pathlib import Path

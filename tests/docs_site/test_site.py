@@ -1,4 +1,7 @@
-"""The site that `make docs` has built: every page of the navigation is there, and no page asks another host for anything."""
+"""The site that `make docs` has built contains every page of the navigation.
+
+No page loads anything from another host.
+"""
 
 import re
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from common.kube.client import KubeClient
 from localcluster.demo.cluster_state import Kubectl
 from localcluster.demo.scenario import DemoOptions, Scenario
 from localcluster.demo.view import View
-from localcluster.driver import Record
+from localcluster.driver import ClusterRecord
 from support import node
 from support.leaks import in_cluster
 
@@ -23,14 +23,14 @@ OVERLAY = Path(__file__).parent / "overlay"
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that is up, and how to reach it."""
+    """A running cluster, with the means to reach it."""
 
     kubectl: Kubectl
     kube: KubeClient
     has_gateway: bool
 
     def need_gateway(self) -> None:
-        """Leave a test out where the local cluster's driver brings no gateway."""
+        """Skip a test if the driver of the local cluster provides no gateway."""
         if not self.has_gateway:
             pytest.skip("this local cluster has no gateway; the driver built has")
 
@@ -43,7 +43,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Print at once why a test failed: all end-to-end tests take long, and a reader should not have to wait for their end."""
+    """Print at once why a test failed, because all end-to-end tests take long."""
     if report.outcome not in {
         "passed",
         "skipped",
@@ -52,21 +52,21 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the end-to-end tests, and give each the loop that its cluster's connections live on."""
+    """Mark the end-to-end tests, and run each on the event loop of its cluster's connections."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
 
 
 @pytest.fixture(scope="session")
-def known() -> Generator[Record]:
-    """Bring a cluster of its own up with all images."""
+def known() -> Generator[ClusterRecord]:
+    """Start a cluster for these tests, with all images."""
     with node.running("e2e", more_images=["redis"]) as known:
         yield known
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def rig(known: Record) -> AsyncGenerator[Rig]:
+async def rig(known: ClusterRecord) -> AsyncGenerator[Rig]:
     """Install raybus once and wait until it is ready."""
     kubectl = Kubectl(binary=known.binaries["kubectl"], kubeconfig=known.kubeconfig)
     async with connected(kubectl, user_agent="e2e") as kube:

@@ -1,7 +1,8 @@
-"""The demo's RayService on the rig, in any version and with any options; the whole history of its status; and load on it.
+"""The demo's RayService on the rig, in any version and with any options.
 
-Load is open loop: 25 short requests a second (the soak: 50) and one of 5 to 20 s every 2 s, over connections that are kept alive,
-none ever sent a second time except where a test asks for it.
+The whole history of its status is recorded, and load can be sent to it. Load is open loop: 25 short
+requests a second (50 in the soak test) and one of 5 to 20 s every 2 s, over kept-alive connections.
+No request is sent twice unless a test asks for it.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from localcluster.demo.cluster_state import (
     LOAD_POD,
     NAMESPACE,
     SERVICE,
-    ClusterState,
-    Service,
+    DemoState,
+    ObservedService,
     observe,
 )
 from localcluster.demo.demo_cluster import Load
-from localcluster.demo.tally import Answer, Figures, Window
+from localcluster.demo.tally import LoadAnswer, LoadFigures, UpgradeWindow
 from support.waiting import eventually, eventually_true
 
 from .conftest import DEPLOY, Rig
@@ -48,7 +49,7 @@ LOAD = Load(url="", rate=25.0, think="5-20", retry="none")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How an upgrade goes step by step."""
+    """The options of an upgrade in steps."""
 
     step: int = 25
     interval: int = 2
@@ -57,21 +58,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Serve's replicas at full capacity."""
     takes_grpc: bool = False
     fail_percent: int = 0
-    """How many of the requests fail."""
+    """Percent of the requests that fail."""
     policy: str = ""
     """The name of an UpgradePolicy."""
     environment: dict[str, str] = {}
     """Variables of Ray's containers."""
     annotations: dict[str, str] = {}
-    """Of the RayService."""
+    """Annotations of the RayService."""
     is_head_only: bool = False
     """Whether the cluster has no workers, so that it starts sooner."""
     workers: int = 0
-    """So many workers with one of Serve's replicas each; 0 leaves both as in the demo."""
+    """Number of workers with one replica of Serve each; 0 leaves both numbers as in the demo."""
 
 
 class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
-    """How the traffic moves at once."""
+    """The options of an upgrade that moves all traffic at once."""
 
     drains: bool
     """Whether the old cluster's proxies close kept-alive connections between requests."""
@@ -97,16 +98,16 @@ class Greeter:
         self._rig = rig
         self._options = options
         self._scripts = scripts
-        """A folder with an application and a load of its own."""
+        """Folder with an application and a load of this test, which replace those of the demo."""
         self._base: Json = {}
         self.version = 1
-        """The active version; a test that runs again begins with a later one."""
+        """The active version. A test that runs again begins with a later version."""
         self._last = 1
         self.history: list[Moment] = []
         self.moves: list[Move] = []
 
     async def start(self) -> None:
-        """Bring version 1 up where nothing of it is left."""
+        """Remove what is left of an earlier run, and start version 1."""
         await self._clear()
         folder = "demo/incremental-v1" if isinstance(self._options, Options) else "demo/v1"
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / folder))
@@ -120,15 +121,16 @@ class Greeter:
         await self.wait("version 1 serving", _is_serving, within=240)
 
     async def stop(self) -> None:
-        """Take it away."""
+        """Delete the RayService."""
         await self._rig.kubectl.run(
             "delete", "rayservice", SERVICE, "-n", NAMESPACE, "--ignore-not-found"
         )
 
     async def upgrade(self, options: Options | BlueGreen | None = None) -> str:
-        """Apply a version that never was, which changes cluster and Serve config; return the cluster that serves now.
+        """Apply a new version, which changes cluster and Serve config; return the cluster that
+        serves then.
 
-        Options given here hold from now on.
+        The given options apply from now on.
         """
         self._options = options or self._options
         self._last += 1
@@ -137,23 +139,23 @@ class Greeter:
         return active
 
     async def revert(self, options: Options) -> None:
-        """Apply the version again that serves, with other options."""
+        """Apply the serving version again with other options."""
         self._options = options
         await self._ask_for(self.version)
 
     async def append_group(self, name: str) -> None:
-        """Give the version that serves one worker group more."""
+        """Append a worker group to the serving version."""
         groups = self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"]
         groups.append({**groups[0], "groupName": name})
         await self._ask_for(self.version)
 
     async def drop_group(self) -> None:
-        """Let later versions do without the last worker group."""
+        """Omit the last worker group in later versions."""
         self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"].pop()
 
     @property
     def requested(self) -> int:
-        """Return the newest version that was applied."""
+        """Return the number of the newest version that was applied."""
         return self._last
 
     async def _ask_for(self, version: int) -> None:
@@ -200,7 +202,7 @@ class Greeter:
         return body
 
     def _configure(self, container: Json, version: int) -> None:
-        """Give Ray's container what the options and the version ask for."""
+        """Set in Ray's container what the options and the version ask for."""
         container["env"][0]["value"] = str(version)
         match self._options:
             case Options() as options:
@@ -216,7 +218,10 @@ class Greeter:
         container["env"] += [{"name": name, "value": text} for name, text in added.items()]
 
     async def allow_long_requests(self) -> None:
-        """Write a time-out of the user's own on the route, once it is there: the service may serve before it has one."""
+        """Write a timeout of the user on the route as soon as the route exists.
+
+        The service may serve before it has a route.
+        """
 
         async def is_there() -> bool:
             return bool(
@@ -231,7 +236,7 @@ class Greeter:
         await self._rig.kubectl.run("patch", "httproute", ROUTE, "-n", NAMESPACE, *arguments)
 
     async def request_timeout(self) -> str:
-        """Return that time-out as it stands on the route."""
+        """Return the timeout of the user that is on the route."""
         path = "jsonpath={.spec.rules[0].timeouts.request}"
         return await self._rig.kubectl.run("get", "httproute", ROUTE, "-n", NAMESPACE, "-o", path)
 
@@ -260,22 +265,22 @@ class Greeter:
         )
 
     async def receipt(self) -> Receipt:
-        """Return what the last upgrade came to."""
+        """Return the receipt of the last upgrade."""
         path = "jsonpath={.metadata.annotations.raybus\\.io/upgrade-receipt}"
         text = await self._rig.kubectl.run(
             "get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", path
         )
         return msgspec.json.decode(text, type=Receipt)
 
-    async def state(self) -> ClusterState:
+    async def state(self) -> DemoState:
         """Observe once."""
         return await observe(self._rig.kube)
 
     async def wait(
-        self, what: str, holds: Callable[[ClusterState], bool], *, within: float = 180
-    ) -> ClusterState:
+        self, what: str, holds: Callable[[DemoState], bool], *, within: float = 180
+    ) -> DemoState:
         """Wait until a condition holds for the state of the cluster, and return that state."""
-        state = ClusterState()
+        state = DemoState()
 
         async def is_so() -> bool:
             nonlocal state
@@ -341,19 +346,22 @@ class Greeter:
                         note(bytes(event.object), round(time.time(), 2))  # noqa: TID251  (the load's wall clock)
 
     @asynccontextmanager
-    async def under_load(self, **changes: str | float) -> AsyncGenerator[list[Answer]]:
-        """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
+    async def under_load(self, **changes: str | float) -> AsyncGenerator[list[LoadAnswer]]:
+        """Send requests during a `with` block.
+
+        The list of answers is complete at the end of the block.
+        """
         load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
         documents: list[Json] = [
-            each for each in yaml.safe_load_all(demo_cluster.manifest(text, load)) if each
+            each for each in yaml.safe_load_all(demo_cluster.set_load(text, load)) if each
         ]
         self._replace_scripts(documents)
         async with self._loaded(LOAD_POD, yaml.safe_dump_all(documents)) as answers:
             yield answers
 
     def _replace_scripts(self, documents: list[Json]) -> None:
-        """Replace the scripts of the demo that this service has of its own."""
+        """Replace the demo's scripts by those of this service."""
         for document in (
             each for each in documents if each["kind"] == "ConfigMap" and self._scripts is not None
         ):
@@ -362,7 +370,7 @@ class Greeter:
             }
 
     @asynccontextmanager
-    async def under_streams(self) -> AsyncGenerator[list[Answer]]:
+    async def under_streams(self) -> AsyncGenerator[list[LoadAnswer]]:
         """Hold gRPC streams open for the length of a `with` block."""
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/streams"))
         address = f"{await self._address()}:{GRPC_PORT}"
@@ -372,8 +380,8 @@ class Greeter:
             yield answers
 
     @asynccontextmanager
-    async def _loaded(self, pod: str, manifest: str) -> AsyncGenerator[list[Answer]]:
-        answers: list[Answer] = []
+    async def _loaded(self, pod: str, manifest: str) -> AsyncGenerator[list[LoadAnswer]]:
+        answers: list[LoadAnswer] = []
         # that of an earlier block may be ending
         await self._rig.kubectl.run(
             "delete", "pod", "-n", NAMESPACE, pod, "--ignore-not-found", "--timeout=60s"
@@ -390,7 +398,7 @@ class Greeter:
             finally:
                 await self._rig.kubectl.run("delete", "pod", "-n", NAMESPACE, pod, "--wait=false")
 
-    async def _read(self, pod: str, answers: list[Answer]) -> None:
+    async def _read(self, pod: str, answers: list[LoadAnswer]) -> None:
         async with self._rig.kubectl.follow("logs", "-n", NAMESPACE, "-f", f"pod/{pod}") as lines:
             async for line in lines:
                 answers += tally.read([line])
@@ -423,7 +431,7 @@ class Greeter:
         )
 
     def _note(self, body: bytes, at: float) -> None:
-        status = msgspec.json.decode(body, type=Service).status
+        status = msgspec.json.decode(body, type=ObservedService).status
         sides = (status.active_service_status, status.pending_service_status)
         moment = Moment(
             at=at,
@@ -466,9 +474,9 @@ async def serving_in_steps(
     await greeter.stop()
 
 
-def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int) -> Figures:
-    """Expect that every request was answered with 200."""
-    figures = tally.count(answers, Window())
+def expect_no_failure(greeter: Greeter, answers: list[LoadAnswer], *, at_least: int) -> LoadFigures:
+    """Check that every request was answered with 200."""
+    figures = tally.count(answers, UpgradeWindow())
     worst = [f"{each}" for each in answers if each.failed]
     assert not worst, "\n".join(
         [f"{len(worst)} of {len(answers)} failed", *worst[:40], *map(str, greeter.history)]
@@ -483,20 +491,20 @@ def show(*lines: object) -> None:
     sys.stdout.flush()
 
 
-async def settle(answers: list[Answer], *, more: int = 150) -> None:
+async def settle(answers: list[LoadAnswer], *, more: int = 150) -> None:
     """Let some more requests be answered."""
     wanted = len(answers) + more
     await eventually(lambda: len(answers) >= wanted, within=60, what=f"{more} more answers")
 
 
-def _is_serving(state: ClusterState) -> bool:
+def _is_serving(state: DemoState) -> bool:
     service = state.service
     return (
         service is not None and service.is_ready and bool(state.active) and not service.is_upgrading
     )
 
 
-def _share(state: ClusterState) -> int:
+def _share(state: DemoState) -> int:
     return (
         0
         if state.service is None
@@ -504,17 +512,17 @@ def _share(state: ClusterState) -> int:
     )
 
 
-def _has_moved(state: ClusterState, old: str) -> bool:
+def _has_moved(state: DemoState, old: str) -> bool:
     return bool(state.active) and state.active != old and not state.pending
 
 
-def _is_gone(state: ClusterState, old: str) -> bool:
+def _is_gone(state: DemoState, old: str) -> bool:
     return old not in state.clusters and not any(
         pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods
     )
 
 
-def _is_alone(state: ClusterState, cluster: str) -> bool:
+def _is_alone(state: DemoState, cluster: str) -> bool:
     """Return whether a cluster serves alone, without a pod of any other."""
     homes = {pod.metadata.labels["ray.io/cluster"] for pod in state.pods}
     return (
@@ -525,7 +533,7 @@ def _is_alone(state: ClusterState, cluster: str) -> bool:
     )
 
 
-def _summary(state: ClusterState) -> str:
+def _summary(state: DemoState) -> str:
     if state.service is None:
         return "there is no RayService"
     conditions = [

@@ -1,4 +1,6 @@
-"""The webhook of `versions/judge.py` beside the service, with a key of its own; and what it was asked."""
+"""The webhook of `versions/judge.py` beside the service, with its own key, and the questions it
+got.
+"""
 
 import base64
 import secrets
@@ -21,12 +23,12 @@ URL: Final = f"http://{NAME}.{NAMESPACE}.svc:{PORT}/upgrade"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that the webhook got."""
+    """A request that the webhook got."""
 
     at: float
     is_signed: bool
     asked: str = ""
-    """`preview` or `pending`: the address that it sent requests to."""
+    """Name of the address that the webhook sent requests to: `preview` or `pending`."""
     result: str = ""
     text: str = ""
     weight: int = 0
@@ -34,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def start(rig: Rig) -> None:
-    """Start it, and wait until it listens."""
+    """Start the webhook, and wait until it listens."""
     text = await rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
     load = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Pod")
     for each in _manifests(load):
@@ -52,7 +54,7 @@ async def asked(rig: Rig, cluster: str) -> list[Asked]:
 
 
 def _manifests(load: Json) -> list[Json]:
-    """Return its objects; its pod is that of the load with another script."""
+    """Return the objects of the webhook; its pod is the load's pod with another script."""
     key = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
     meta = {"name": NAME, "namespace": NAMESPACE}
     pod: Json = msgspec.json.decode(msgspec.json.encode(load))

@@ -18,36 +18,32 @@ from .raybus import COMMANDS, SERVICES
 
 HERE: Final = Path(__file__).parents[2]
 PARTS: Final = (
-    "deploy/images",
-    "libs/common",
-    "libs/nats-admin",
-    "services",
-    "pyproject.toml",
-    "requirements-build.lock",
-    "uv.lock",
+    *("deploy/images", "libs/common", "libs/nats-admin", "services", "pyproject.toml"),
+    *("requirements-build.lock", "uv.lock"),
 )
-"""What the images of the services are made of; an earlier build may lack one."""
+"""Files from which the images of the services are built; an earlier build may lack some."""
 PROGRAM: Final = Path("tests/support/servers/other_build.py")
-"""Starts a service of this checkout as one that publishes another form."""
+"""Program that starts a service of this checkout with another message form."""
 NUMBERED: Final = ("RayCluster", "RayService")
-"""What has another number besides Pods: what each of the three reconcilers reads."""
+"""Kinds whose form has another number in the other build, besides Pods: each reconciler reads
+one."""
 
 
 class OtherBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that this one is replaced by."""
+    """A build that replaces this build."""
 
     name: str
     tag: str
     checkout: Path = HERE
     form: str = ""
-    """The form of its Pods; empty for that of the checkout."""
+    """Form of the build's Pods; empty for the form of its checkout."""
 
     def image(self, service: str) -> str:
-        """Return the name of its image of a service: that of this build, with another tag."""
+        """Return the name of the build's image of a service: this build's image with another tag."""
         return f"{this_image(service).rpartition(':')[0]}:{self.tag}"
 
     def stage(self, service: str) -> str:
-        """Return the lines of the Dockerfile that make this image of the one of its checkout."""
+        """Return the lines of the Dockerfile that make the image from the image of the checkout."""
         lines = [
             f"FROM {service} AS {self.tag}-{service}",
             f'LABEL raybus.image="{self.image(service)}"',
@@ -64,11 +60,14 @@ class OtherBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 def this_image(service: str) -> str:
     """Return the name of this build's image of a service."""
-    return builder.images(HERE)[service]
+    return builder.list_images(HERE)[service]
 
 
 def all_of_them() -> list[OtherBuild]:
-    """Return this build with another major, and that of an earlier commit where `RAYBUS_EARLIER_CHECKOUT` names one."""
+    """Return this build with another major version.
+
+    Also return the build of an earlier commit, if `RAYBUS_EARLIER_CHECKOUT` names one.
+    """
     found = [OtherBuild(name="this build with messages of another major", tag="other", form="2.0")]
     if (folder := builds.earlier_checkout()) is not None:
         found.append(
@@ -78,7 +77,7 @@ def all_of_them() -> list[OtherBuild]:
 
 
 def archives(build: OtherBuild, folder: Path) -> list[Path]:
-    """Build what is missing, in an empty folder; return the archives of all four services."""
+    """Build what is missing, in an empty folder; return the archives of all five services."""
     for part in (each for each in PARTS if (build.checkout / each).exists()):
         _copy(build.checkout / part, folder / part)
     if build.form:

@@ -130,12 +130,12 @@ class RunningCluster:
         return (await self._rig.kubectl.run(*command)).strip()
 
     async def kill(self, pod: Pod) -> None:
-        """Take a pod away at once, as the loss of its node does."""
+        """Delete a pod at once, as the loss of its node does."""
         where = ("-n", NAMESPACE, pod.metadata.name)
         await self._rig.kubectl.run("delete", "pod", *where, "--grace-period=0", "--force")
 
     async def is_empty(self) -> bool:
-        """Return whether no pod is left."""
+        """Return whether no pod remains."""
         return not await self.pods()
 
 
@@ -143,7 +143,9 @@ class RunningCluster:
 async def running(
     rig: Rig, manifest: Json, *, within: float = 400
 ) -> AsyncGenerator[RunningCluster]:
-    """Make a cluster for the length of a `with` block, which has so many seconds; its pods are gone afterwards."""
+    """Run a cluster during a `with` block of at most `within` seconds; its pods are gone
+    afterwards.
+    """
     cluster = RunningCluster(rig, manifest["metadata"]["name"])
     await cluster.apply(manifest)
     try:
@@ -157,7 +159,7 @@ async def running(
 
 
 def spread(pods: list[Pod]) -> dict[str, tuple[str, int]]:
-    """Return each pod's uid and how often its Ray container was started again: equal if nobody touched them."""
+    """Return uid and number of restarts of each pod's Ray container, to detect any change."""
     return {
         pod.metadata.name: (
             pod.metadata.uid,

@@ -1,4 +1,4 @@
-"""raybus' own pods on the rig: are they well, and what runs in them."""
+"""raybus's own pods on the rig: their health, and the processes in them."""
 
 import msgspec
 
@@ -14,6 +14,7 @@ COMMANDS = {
     "cluster-reconciler": "-m cluster_reconciler",
     "service-reconciler": "-m service_reconciler",
     "traffic-manager": "-m traffic_manager",
+    "job-reconciler": "-m job_reconciler",
     "nats": "nats-server",
 }
 """Text in the command line of each part's process."""
@@ -21,7 +22,7 @@ SERVICES = tuple(name for name in COMMANDS if name != "nats")
 
 
 async def pods(rig: Rig) -> list[Pod]:
-    """Return the pods that run for good."""
+    """Return the pods that are to run permanently."""
     found = msgspec.json.decode(await rig.kube.list(POD, NAMESPACE), type=PodList).items
     return [
         pod for pod in found if pod.metadata.labels.get("app.kubernetes.io/name") != "nats-streams"

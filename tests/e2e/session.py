@@ -1,7 +1,7 @@
-"""A terminal at which the tests type commands, and the page that shows what was typed and what came of it.
+"""A terminal at which the tests type commands, and the page with commands and output.
 
-What chance made (the ends of names, addresses) is replaced by something of the same length, so that columns stay; times are shifted to
-begin at a fixed one, so that what happened when is still to be seen.
+Random parts (ends of names, addresses) are replaced by texts of the same length, so that columns
+stay aligned. Times are shifted to begin at a fixed time, so that the order of events stays visible.
 """
 
 import asyncio
@@ -36,7 +36,9 @@ LIMIT: Final = 400.0
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended; `shown` is what the terminal showed, standard output and standard error as they came."""
+    """The end of a command; `shown` is the terminal's content, standard output and error as they
+    came.
+    """
 
     code: int
     shown: str
@@ -48,7 +50,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Following:
-    """A command that goes on until it is interrupted."""
+    """A command that runs until it is interrupted."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self._process = process
@@ -56,7 +58,7 @@ class Following:
         self.raw = b""
 
     def read(self) -> None:
-        """Read to the end."""
+        """Read the output to its end."""
         self.raw = _drain(self._master)
 
     async def interrupt(self) -> int:
@@ -99,7 +101,7 @@ class Session:
         return json.loads(await self.pipe(command))
 
     async def pipe(self, command: str) -> str:
-        """Return what a command prints into a pipe; there it has no colours and no cut lines."""
+        """Return the output of a command into a pipe, which has no colours and no cut lines."""
         run = asyncio.to_thread(
             subprocess.run,
             ["bash", "-c", command],
@@ -116,7 +118,7 @@ class Session:
 
     @asynccontextmanager
     async def following(self, command: str) -> AsyncGenerator[Following]:
-        """Run a command at a terminal for the length of a block; it is interrupted at the end if it was not before."""
+        """Run a command at a terminal during a block, and interrupt it at the end if it still runs."""
         process, master = self._start(command)
         found = Following(process, master)
         async with asyncio.TaskGroup() as group:
@@ -184,7 +186,7 @@ class Session:
         self._page.append(f"```console\n{text.rstrip()}\n```\n")
 
     def _normalized(self, text: str) -> str:
-        """Return text without what chance and place made of it."""
+        """Return a text without its random and machine-dependent parts."""
         shift = BEGIN - datetime.fromtimestamp(self._began, tz=UTC).replace(microsecond=0)
         text = MOMENT.sub(lambda found: _shifted(found[0], shift), text)
         return ADDRESS.sub(lambda found: "192.0.2.1".ljust(len(found[0])), text).replace(

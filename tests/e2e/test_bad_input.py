@@ -1,4 +1,7 @@
-"""An error of a user is reported in the status within 15 s, on real Ray and a real kubelet; the old version goes on serving."""
+"""A user's error is reported in the status within 15 s, while the old version continues to serve.
+
+Real Ray and a real kubelet are used.
+"""
 
 import asyncio
 
@@ -8,6 +11,7 @@ import pytest_asyncio
 
 from common.api.opaque import Json
 from localcluster.demo.cluster_state import NAMESPACE, SERVICE, observe
+from support.tables import cases
 from support.waiting import eventually_true
 
 from .conftest import DEPLOY, Rig
@@ -19,7 +23,7 @@ WITHIN = 15.0
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def serving(rig: Rig) -> Rig:
-    """A cluster on which version 1 serves, through all that is asked of it here."""
+    """A cluster on which version 1 serves during all tests."""
     async with asyncio.timeout(300):
         await rig.scenario().serve()
     return rig
@@ -46,16 +50,15 @@ async def patch(rig: Rig, body: Json) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "texts"),
-    [
-        pytest.param("applications: [", ("serveConfigV2",), id="a Serve config that is not YAML"),
-        pytest.param(
+    {
+        "a Serve config that is not YAML": ("applications: [", ("serveConfigV2",)),
+        "an import path that does not exist": (
             "applications: [{name: greeter, import_path: 'nowhere:app', route_prefix: /}]",
             ("greeter", "nowhere"),
-            id="an import path that does not exist",
         ),
-    ],
+    },
 )
 async def test_a_wrong_serve_config_is_reported(
     serving: Rig, config: str, texts: tuple[str, ...]

@@ -1,6 +1,7 @@
-"""Upgrades at once, by the selector of a plain Service, under load, while parts of raybus die; and a group that joins.
+"""Upgrades at once, by the selector of a plain Service, under load, while parts of raybus die.
 
-With graceful drain no client needs a retry; without it, clients need the standard one, as with KubeRay, and nothing more.
+A worker group is appended too. With graceful drain no client needs a retry. Without it, clients
+need the standard retry, as with KubeRay, and nothing more.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ async def test_an_appended_group_disturbs_nobody(draining: Greeter) -> None:
 
 
 async def no_harm(_: Rig) -> None:
-    """Nothing dies."""
+    """Kill nothing."""
 
 
 async def kill_each_service(rig: Rig) -> None:

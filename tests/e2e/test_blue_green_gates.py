@@ -1,4 +1,7 @@
-"""Gates before all traffic moves at once, on real Ray under load: a version that is slow in its warm-up reaches no client, a good one is promoted (ADR 37)."""
+"""Gates before all traffic moves at once, on real Ray under load (ADR 37).
+
+A version that is slow in its warm-up reaches no client; a good version is promoted.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
 from support.builders.upgrade_policy import a_policy
 
 from .conftest import Rig
@@ -41,8 +44,8 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     await greeter.stop()
 
 
-def aborted(state: ClusterState) -> str:
-    """Return why the upgrade was aborted by a gate, with the figures; nothing if it was not."""
+def aborted(state: DemoState) -> str:
+    """Return why a gate aborted the upgrade, with the figures; empty if none did."""
     held = [] if state.service is None else state.service.status.conditions
     return next(
         (

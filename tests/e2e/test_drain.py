@@ -1,7 +1,9 @@
-"""`kubectl drain` under load: workers leave one at a time, each after Ray has drained it, and a head goes when nothing needs it any more.
+"""`kubectl drain` under load.
 
-The cluster has one Node. A drain is limited to pods by a label, and the Node is uncordoned as soon as it is cordoned, since the pods that
-take over have nowhere else to go. Cordon, evictions, budgets, preStop hooks and grace periods are those of any drain.
+Workers leave one at a time, each after Ray has drained it; a head leaves when nothing needs it any
+more. The cluster has one Node, so a drain is limited to pods by a label, and the Node is uncordoned
+as soon as it is cordoned: the new pods have nowhere else to run. Cordon, evictions, budgets,
+preStop hooks and grace periods are those of any drain.
 """
 
 import asyncio
@@ -16,8 +18,8 @@ import pytest_asyncio
 from common import errors
 from common.api.core import Pod
 from common.api.opaque import Json
-from localcluster.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
-from localcluster.demo.tally import Answer
+from localcluster.demo.cluster_state import NAMESPACE, SERVICE, DemoState
+from localcluster.demo.tally import LoadAnswer
 from support.waiting import eventually_true
 
 from .conftest import Rig
@@ -28,9 +30,10 @@ from .session import Session
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.ondemand]
 
 GRACE = 75
-"""Seconds: requests of 20 s, 30 s in which a proxy drains, and the reserve."""
+"""Grace period in seconds: requests of 20 s, 30 s for a proxy to drain, and a reserve."""
 LONGEST = '"graceful_shutdown_timeout_s":30'
-"""Of requests that replicas may finish: those of 20 s, and those that a proxy sends before it learns of the drain."""
+"""Time limit of replicas for requests: 20 s, and requests that a proxy sends before it knows of the
+drain."""
 ASKED = {"raybus.io/disruption-budget": "true", "raybus.io/drain-workers": "true"}
 TWO_WORKERS = Options(workers=2, annotations=ASKED)
 NODES = """\
@@ -41,7 +44,7 @@ print(json.dumps([[node.node_ip, node.state, node.state_message or ""] for node 
 
 
 class Drained(Greeter):
-    """A service with workers that have the time to drain."""
+    """A service whose workers have enough time to drain."""
 
     def manifest(self, version: int) -> Json:
         """Return the manifest with the times."""
@@ -56,7 +59,7 @@ class Drained(Greeter):
 
 
 class Lasting(Drained):
-    """A service with a GCS that outlives its head, on a volume."""
+    """A service whose GCS outlives its head, on a volume."""
 
     def manifest(self, version: int) -> Json:
         """Return the manifest with Ray's embedded store."""
@@ -67,13 +70,13 @@ class Lasting(Drained):
         return body
 
 
-def of_type(state: ClusterState, node_type: str) -> list[Pod]:
+def of_type(state: DemoState, node_type: str) -> list[Pod]:
     """Return the heads or the workers of the active cluster."""
     cluster = {"ray.io/cluster": state.active, "ray.io/node-type": node_type}
     return [pod for pod in state.pods if cluster.items() <= pod.metadata.labels.items()]
 
 
-def all_ready(state: ClusterState, *, workers: int, gone: frozenset[str] = frozenset()) -> bool:
+def all_ready(state: DemoState, *, workers: int, gone: frozenset[str] = frozenset()) -> bool:
     """Return whether the head and so many workers are ready, and none of them is one of `gone`."""
     pods = [*of_type(state, "head"), *of_type(state, "worker")]
     ready = all(
@@ -140,19 +143,11 @@ class Nodes:
         return False
 
 
-async def ray_nodes(rig: Rig, state: ClusterState) -> list[tuple[str, str, str]]:
+async def ray_nodes(rig: Rig, state: DemoState) -> list[tuple[str, str, str]]:
     """Return address and state of each node that Ray knows, and why it ended; a later pod may have the address of an earlier one."""
     (head,) = of_type(state, "head")
     command = (
-        "exec",
-        "-n",
-        NAMESPACE,
-        head.metadata.name,
-        "-c",
-        "ray-head",
-        "--",
-        "python",
-        "-c",
+        *("exec", "-n", NAMESPACE, head.metadata.name, "-c", "ray-head", "--", "python", "-c"),
         NODES,
     )
     return msgspec.json.decode(
@@ -161,15 +156,15 @@ async def ray_nodes(rig: Rig, state: ClusterState) -> list[tuple[str, str, str]]
 
 
 async def annotate_cluster(rig: Rig, cluster: str, value: str) -> None:
-    """Opt a cluster that runs in or out."""
+    """Turn the feature on or off for a running cluster."""
     annotation = f"raybus.io/disruption-budget={value}"
     await rig.kubectl.run(
         "annotate", "raycluster", cluster, "-n", NAMESPACE, annotation, "--overwrite"
     )
 
 
-def table(what: str, answers: list[Answer], began: float) -> None:
-    """Print what the requests came to."""
+def table(what: str, answers: list[LoadAnswer], began: float) -> None:
+    """Print the results of the requests."""
     loop = asyncio.get_running_loop()
     failed = [each for each in answers if each.failed]
     show(

@@ -1,6 +1,7 @@
-"""The head is lost: without fault tolerance the cluster starts anew, with it the workers and what runs on them go on.
+"""The loss of a head.
 
-Real Ray, a real Redis, and Ray's embedded store on a volume; spec raycluster §7, §9.4, §11.13.
+Without fault tolerance the cluster starts anew; with it the workers and their work continue. Real
+Ray, a real Redis, and Ray's embedded store on a volume are used; spec raycluster §7, §9.4, §11.13.
 """
 
 from collections.abc import AsyncGenerator
@@ -35,7 +36,9 @@ LIVE_NODES = "print(sum(node['Alive'] for node in ray.nodes()))"
 
 
 def an_impatient_group(name: str) -> Json:
-    """Return a group with a worker that ends, and starts again, after 10 s without its head; by itself Ray waits for 60 s."""
+    """Return a group whose worker ends and restarts after 10 s without its head; Ray's default is
+    60 s.
+    """
     group = a_group(name)
     group["template"]["spec"]["containers"][0]["env"] += [
         {"name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "10"}
@@ -81,7 +84,7 @@ async def test_without_fault_tolerance_another_head_comes_and_the_workers_join_i
 
 
 async def expect_that_work_goes_on(cluster: RunningCluster) -> None:
-    """Lose the head under an actor that holds a value in its memory, and find the value again."""
+    """Lose the head while an actor holds a value in its memory, and check that the value survives."""
     await cluster.wait_for(workers=1)
     assert await cluster.run(START) == "3"
     workers = spread(await cluster.pods(group="workers"))

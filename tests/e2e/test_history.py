@@ -17,7 +17,7 @@ import pytest_asyncio
 from common.api.opaque import Json
 from localcluster import binaries
 from localcluster.demo import demo_cluster
-from localcluster.driver import Record
+from localcluster.driver import ClusterRecord
 from localcluster.images import builder
 from localcluster.progress import Progress
 from support.servers.programs import prepared
@@ -71,11 +71,11 @@ ray.get(work.remote())
 print('done')
 """
 TERMINATION: Final = 30
-"""Seconds that a collector has to send what is left."""
+"""Seconds for which a collector may send remaining logs at its end."""
 
 
 @pytest.fixture(scope="module")
-def image(known: Record, tmp_path_factory: pytest.TempPathFactory) -> None:
+def image(known: ClusterRecord, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Bring an image with the collector and the store to the node."""
     folder = tmp_path_factory.mktemp("history")
     shutil.copytree(DEPLOY / "images", folder / "deploy/images")

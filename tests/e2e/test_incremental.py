@@ -19,10 +19,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 OPTIONS = Options(takes_grpc=True)
 SLOW = Options(interval=8, takes_grpc=True)
-"""Leaves a user the time to act between two steps."""
+"""Options of a slow upgrade, which leaves a user time to act between two steps."""
 QUICK_ABORT_SECONDS = 5
 ABORT_SECONDS = 30
-"""All traffic is back on the old cluster in this time. No measurement: its replicas may have to start again first."""
+"""Seconds within which all traffic must be back on the old cluster after an abort.
+
+This is no measurement: the old cluster's replicas may have to start again first."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -53,10 +55,7 @@ async def test_forward_with_requests_and_streams(service: Greeter) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "percent",
-    [25, 50, 75],
-)
+@pytest.mark.parametrize("percent", [25, 50, 75])
 async def test_a_reverted_spec_takes_the_traffic_back(service: Greeter, percent: int) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)

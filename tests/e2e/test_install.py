@@ -13,7 +13,7 @@ import yaml
 
 from localcluster.demo.cluster_state import NAMESPACE
 from localcluster.demo.demo_cluster import RAYBUS_IMAGES
-from localcluster.driver import Record
+from localcluster.driver import ClusterRecord
 from localcluster.node import container_runtime, namespaces
 from support import leftovers
 from support.manifests import SERVICES
@@ -32,7 +32,7 @@ ROLLED_OUT = (*(f"deployment/{name}" for name in SERVICES), "statefulset/nats")
 
 @pytest.mark.ondemand
 async def test_raybus_is_replaced_and_taken_away_under_load_and_nobody_notices(
-    rig: Rig, known: Record, tmp_path: Path
+    rig: Rig, known: ClusterRecord, tmp_path: Path
 ) -> None:
     greeter = Greeter(rig, BlueGreen(drains=True))
     try:
@@ -59,7 +59,7 @@ async def test_raybus_is_replaced_and_taken_away_under_load_and_nobody_notices(
         await greeter.stop()
 
 
-async def a_next_version(known: Record, folder: Path) -> Path:
+async def a_next_version(known: ClusterRecord, folder: Path) -> Path:
     """Return an overlay with other names of images, where this cluster's driver can give them, and other settings."""
     node = namespaces.find(known.name)
     if node is not None:

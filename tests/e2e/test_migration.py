@@ -14,7 +14,7 @@ import pytest
 from common.api.opaque import Body
 from common.kube.resources import POD
 from integration.migration import peer
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
 
 from . import raybus
 from .conftest import Rig
@@ -31,7 +31,9 @@ pytestmark = [
 ]
 OPTIONS = Options(interval=8)
 THINK = "1-4"
-"""Seconds of the long requests: KubeRay writes the whole route, and with it the gateway's own limit of 15 s."""
+"""Range of the seconds of long requests.
+
+KubeRay writes the whole route, and with it the gateway's own limit of 15 s."""
 
 
 async def test_handed_over_in_mid_upgrade_and_back(rig: Rig, tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ async def test_handed_over_in_mid_upgrade_and_back(rig: Rig, tmp_path: Path) -> 
         await greeter.stop()
 
 
-def _is_routed(state: ClusterState) -> bool:
+def _is_routed(state: DemoState) -> bool:
     return (
         state.service is not None
         and state.service.status.active_service_status.traffic_routed_percent == 100

@@ -16,7 +16,7 @@ import pytest_asyncio
 from common import errors
 from common.api.opaque import Json
 from localcluster import binaries
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
 from support.servers.process import process
 from support.servers.programs import prepared
 from support.waiting import eventually_true
@@ -130,7 +130,7 @@ async def probe(rig: Rig, cluster: str) -> str:
     return (await rig.kubectl.run(*command)).strip()
 
 
-def workers_of(state: ClusterState) -> dict[str, bool]:
+def workers_of(state: DemoState) -> dict[str, bool]:
     """Return whether each worker of the active cluster is ready, by name."""
     wanted = {"ray.io/cluster": state.active, "ray.io/node-type": "worker"}.items()
     return {

@@ -21,8 +21,8 @@ import pytest_asyncio
 
 from common import labels
 from common.api.opaque import Json
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
-from localcluster.demo.tally import Answer
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
+from localcluster.demo.tally import LoadAnswer
 from support.builders.upgrade_policy import a_policy
 from support.waiting import eventually
 
@@ -146,7 +146,7 @@ async def webhook(rig: Rig, service: Greeter) -> None:
 @asynccontextmanager
 async def _under_noise(
     service: Greeter, *, think_every: float = 0.0
-) -> AsyncGenerator[list[Answer]]:
+) -> AsyncGenerator[list[LoadAnswer]]:
     async with service.under_load(
         rate=RATE, think="60-200", think_every=think_every, seconds=1800.0
     ) as answers:
@@ -284,7 +284,7 @@ async def _taken_back(service: Greeter, table: Table, name: str, options: Option
     return outcome
 
 
-def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
+def _is_aborted_by_a_gate(state: DemoState, generation: int) -> bool:
     held = [] if state.service is None else state.service.status.conditions
     wanted = ("UpgradeAborted", "True", "GateFailed")
     return any(
@@ -353,7 +353,9 @@ def _taken_back_at(service: Greeter, cluster: str) -> float | None:
     return version_cases.taken_back_at(service.moves, cluster)
 
 
-def _promoted(service: Greeter, table: Table, name: str, answers: list[Answer], new: str) -> None:
+def _promoted(
+    service: Greeter, table: Table, name: str, answers: list[LoadAnswer], new: str
+) -> None:
     """Note a version that was good, and expect that it harmed nothing."""
     failed = [each for each in answers if each.failed]
     weight = version_cases.largest_weight(service.moves, new)

@@ -16,7 +16,13 @@ from .conftest import DEPLOY, Rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-DEPLOYMENTS = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+DEPLOYMENTS = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

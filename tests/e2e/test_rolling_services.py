@@ -1,4 +1,4 @@
-"""All four services are rolled to another build and back while a RayService is upgraded in steps and a RayCluster is scaled, under load.
+"""All five services are rolled to another build and back while a RayService is upgraded in steps and a RayCluster is scaled, under load.
 
 10 requests a second and one of 8 s every 2 s go through the gateway; nothing is sent a second time. `make e2e-rolling`; the figures go to
 build/rolling.txt. The other build has messages of another major, which this one does not read, nor it ours; with
@@ -23,13 +23,13 @@ from chaos.checker.evidence import HEAD
 from chaos.evidence_room import EvidenceStore
 from common import errors, labels
 from common.api.core import Pod
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_CLUSTER
 from localcluster.demo import demo_cluster, tally
 from localcluster.demo.cluster_state import NAMESPACE as SERVICE_NAMESPACE
 from localcluster.demo.cluster_state import RAYBUS_NAMESPACE
-from localcluster.demo.tally import Answer, Window
-from localcluster.driver import Record
+from localcluster.demo.tally import LoadAnswer, UpgradeWindow
+from localcluster.driver import ClusterRecord
 from support.waiting import eventually, eventually_true
 
 from . import other_images, raybus, upgrade_status
@@ -60,7 +60,7 @@ CHANGE_SECONDS: Final = 180
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
-    """One replacement of all four services."""
+    """One replacement of all five services."""
 
     forward: bool
     seconds: float
@@ -71,8 +71,8 @@ class Figures(msgspec.Struct, kw_only=True):
     """What one run came to."""
 
     build: str
-    answers: list[Answer] = []
-    window: Window = Window()
+    answers: list[LoadAnswer] = []
+    window: UpgradeWindow = UpgradeWindow()
     rolls: list[Roll] = []
     upgrades: list[float] = []
     """Seconds from each changed spec to the end of the old cluster's pods."""
@@ -97,7 +97,7 @@ class Figures(msgspec.Struct, kw_only=True):
             f"{self.build}:",
             f"requests {found.requests}, failed {found.failed}, sent again {found.retried}",
             f"p99 of short requests {p99['before']} ms before, {p99['during']} ms meanwhile, {p99['after']} ms after",
-            f"rolls of four services: {len(self.rolls) - len(back)} forward in {_spread([each.seconds for each in self.rolls if each.forward])}, "
+            f"rolls of five services: {len(self.rolls) - len(back)} forward in {_spread([each.seconds for each in self.rolls if each.forward])}, "
             f"{len(back)} back in {_spread(back)}",
             f"upgrades promoted: {len(self.upgrades)} in {_spread(self.upgrades)}; clusters of the service: {self.clusters}; "
             f"heads: {self.heads}",
@@ -119,7 +119,7 @@ def table() -> Generator[list[Figures]]:
 
 @pytest.fixture(scope="module", params=other_images.all_of_them(), ids=lambda build: build.name)
 def other(
-    request: pytest.FixtureRequest, known: Record, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, known: ClusterRecord, tmp_path_factory: pytest.TempPathFactory
 ) -> OtherBuild:
     """Another build, with images on the node."""
     build: OtherBuild = request.param
@@ -178,7 +178,7 @@ async def roll_while_upgraded_and_scaled(
 ) -> None:
     """Upgrade the service, and roll, scale and watch until that is done; all ends with this build."""
     over = asyncio.Event()
-    figures.window = Window(began=time.time())  # noqa: TID251  (compared with the load's wall clock)
+    figures.window = UpgradeWindow(began=time.time())  # noqa: TID251  (compared with the load's wall clock)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch(rig, figures))
         async with asyncio.TaskGroup() as changes:
@@ -206,7 +206,7 @@ async def roll_until(over: asyncio.Event, rig: Rig, other: OtherBuild, figures: 
 
 
 async def roll(rig: Rig, build: OtherBuild | None) -> None:
-    """Replace all four services at once by those of another build; None takes that back."""
+    """Replace all five services at once by those of another build; None takes that back."""
     # As docs/how-to/upgrade.md has it: the watcher first, and last on the way back. Nothing waits for the one before.
     for service in raybus.SERVICES if build else reversed(raybus.SERVICES):
         arguments = ("rollout", "undo", f"deployment/{service}")
@@ -266,7 +266,7 @@ async def scale_until(over: asyncio.Event, rig: Rig, room: EvidenceStore, figure
 async def ask_for(rig: Rig, workers: int) -> bool:
     """Change the RayCluster's size; return whether the API server has answered."""
     change = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}]
-    patch = Patch(body=change, content_type="application/json-patch+json")
+    patch = PatchRequest(body=change, content_type="application/json-patch+json")
     with suppress(errors.Unavailable):
         await rig.kube.patch(RAY_CLUSTER, NAMESPACE, CLUSTER, patch)
         return True

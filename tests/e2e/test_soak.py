@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from common import errors
 from localcluster.demo import tally
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
-from localcluster.demo.tally import Answer, Window
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
+from localcluster.demo.tally import LoadAnswer, UpgradeWindow
 from support import victims
 from support.waiting import eventually_true
 
@@ -116,9 +116,9 @@ async def one_upgrade(
     )
 
 
-def failures(answers: list[Answer]) -> list[str]:
+def failures(answers: list[LoadAnswer]) -> list[str]:
     """Return a description of each request that failed or was sent twice."""
-    assert tally.count(answers, Window()).requests > 0
+    assert tally.count(answers, UpgradeWindow()).requests > 0
     return [str(answer) for answer in answers if answer.failed or answer.retries]
 
 
@@ -130,7 +130,7 @@ async def kill(rig: Rig, service: Greeter, old: str, victim: str, point: str, de
     victims.kill(pod.metadata.uid, raybus.COMMANDS[victim])
 
 
-def has_reached(state: ClusterState, old: str, point: str) -> bool:
+def has_reached(state: DemoState, old: str, point: str) -> bool:
     """Return whether an upgrade is at a point or beyond."""
     if state.service is None:
         return False

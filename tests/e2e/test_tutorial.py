@@ -1,7 +1,8 @@
-"""The README and the four parts of the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
+"""The README and the five parts of the tutorial as a new user follows them.
 
-Left out are those that every run of the CI runs elsewhere (`support.docs.proven`). The cluster is that of all end-to-end tests, by its name. What came of each
-command goes to `build/tutorial.txt`; the tutorial shows it.
+Every command is run in order, in one shell, in the checkout, except the commands that each run
+of the CI runs elsewhere (`support.docs.proven`). The cluster is that of all end-to-end tests. The
+output of each command is written to `build/tutorial.txt`, from which the tutorial quotes it.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import msgspec
 import pytest
 
 from localcluster.demo.cluster_state import SERVICE, observe
-from localcluster.driver import Record
+from localcluster.driver import ClusterRecord
 from support.docs import proven
 from support.docs.commands import Command
 from support.manifests import ROOT
@@ -25,7 +26,7 @@ from .conftest import Rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-LIMIT: Final = 1500
+LIMIT: Final = 2100
 """Seconds for all of it."""
 SHOWN: Final = ROOT / "build" / "tutorial.txt"
 MARK: Final = "\x1e"
@@ -38,7 +39,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, known: Record) -> None:
+async def test_every_command_of_the_readme_and_the_tutorial_works(
+    rig: Rig, known: ClusterRecord
+) -> None:
     rig.need_gateway()
     commands = proven.typed()
     await _forget_jobs(rig)
@@ -63,10 +66,11 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
     _expect_the_verdicts_of_gates(
         shown, serving=_active(gated), promoted=(await observe(rig.kube)).active
     )
+    _expect_the_ends_of_jobs(shown)
 
 
 def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str) -> None:
-    completed, stalled, restored, *_ = _of(shown, "raybus status")
+    completed, stalled, restored, *_ = _of(shown, "raybus status greeter")
     why, aborted, *_ = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
     undone, tried = (" ".join(each.split()) for each in _of(shown, "raybus undo"))
     assert f"RayCluster {serving} serves" in completed
@@ -80,7 +84,7 @@ def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str
 
 
 def _expect_the_verdicts_of_gates(shown: list[Shown], *, serving: str, promoted: str) -> None:
-    *_, aborted, completed = _of(shown, "raybus status")
+    *_, aborted, completed = _of(shown, "raybus status greeter")
     *_, why = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
     *_, failed, counted = map(int, _of(shown, "grep -vc")[0].split())
     assert f"the service stays on RayCluster {serving}" in why
@@ -92,6 +96,20 @@ def _expect_the_verdicts_of_gates(shown: list[Shown], *, serving: str, promoted:
     receipt = _of(shown, "raybus history")[-1]
     assert re.search(r"^Upgrade from .*: Promoted after", receipt, re.MULTILINE)
     assert re.search(r"^  10 % since .*: Pass: errorRate: ", receipt, re.MULTILINE)
+
+
+def _expect_the_ends_of_jobs(shown: list[Shown]) -> None:
+    submitted, created = _of(shown, "raybus submit")
+    succeeded, failed = _of(shown, "raybus status rayjob/")
+    assert "the sum is 285" in submitted
+    assert "RayJob raybus-demo/sum Complete: SUCCEEDED" in submitted
+    assert "fails created" in created
+    assert ("Complete" in succeeded, "exit code" in succeeded) == (True, False), succeeded
+    assert ("Failed" in failed, "exit code 1" in failed) == (True, True), failed
+    assert _of(shown, "get rayjob fails") == ["2 attempts: AppFailed\n"]
+    runs = _of(shown, "get rayjobs -l")[0].splitlines()[1:]
+    assert runs
+    assert all("every-minute-" in run and "SUCCEEDED" in run for run in runs), runs
 
 
 async def _forget_jobs(rig: Rig) -> None:
@@ -109,7 +127,7 @@ def _active(tree: str) -> str:
     return found[1]
 
 
-def _type(commands: list[Command], known: Record) -> tuple[int, list[Shown]]:
+def _type(commands: list[Command], known: ClusterRecord) -> tuple[int, list[Shown]]:
     """Type commands into one shell that ends at the first failure; return its exit code, and what each showed."""
     script = "".join(
         f"printf '{MARK}%s\\n' {shlex.quote(each.text)}\n{each.text}\n" for each in commands

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from localcluster.demo.demo_cluster import Load
-from localcluster.demo.scenario import DemoOptions, Strategy
+from localcluster.demo.scenario import DemoOptions, DemoStrategy
 
 from . import raybus
 from .conftest import DEPLOY, Rig
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest.mark.parametrize(
     "strategy",
-    [Strategy.BLUE_GREEN, pytest.param(Strategy.INCREMENTAL, marks=pytest.mark.soak)],
+    [DemoStrategy.BLUE_GREEN, pytest.param(DemoStrategy.INCREMENTAL, marks=pytest.mark.soak)],
     ids=str,
 )
 async def test_the_demo_upgrades_under_load_without_a_failed_request(
-    rig: Rig, strategy: Strategy
+    rig: Rig, strategy: DemoStrategy
 ) -> None:
-    if strategy is Strategy.INCREMENTAL:
+    if strategy is DemoStrategy.INCREMENTAL:
         rig.need_gateway()
     scenario = rig.scenario(DemoOptions(manifests=DEPLOY, strategy=strategy, load=Load(rate=20.0)))
     async with asyncio.timeout(500):
         await scenario.serve()
-        receipt = await scenario.upgrade()
+        receipt = await scenario.run_upgrade()
     assert receipt.traffic.failures == []
     assert receipt.problem is None
     assert receipt.traffic.requests >= 3000

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from common.api.opaque import Json
-from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, DemoState
 from support.builders.upgrade_policy import a_policy
 
 from . import upgrade_status
@@ -40,7 +40,7 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
         yield greeter
 
 
-def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
+def _is_aborted_by_a_gate(state: DemoState, generation: int) -> bool:
     held = [] if state.service is None else state.service.status.conditions
     wanted = ("UpgradeAborted", "True", "GateFailed")
     return any(

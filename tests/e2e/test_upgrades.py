@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from common import labels
-from localcluster.demo.tally import Answer
+from localcluster.demo.tally import LoadAnswer
 from support import victims
 
 from .conftest import Rig
@@ -39,19 +39,19 @@ MAX_DRAIN: Final = 50
 class Case:
     """One upgrade under load, and what clients had of it."""
 
-    def __init__(self, name: str, answers: list[Answer]) -> None:
+    def __init__(self, name: str, answers: list[LoadAnswer]) -> None:
         self.name = name
         self.answers = answers
         self.died_at: float | None = None
         self.ended = False
 
     @property
-    def failed(self) -> list[Answer]:
+    def failed(self) -> list[LoadAnswer]:
         """Return the requests that a user would have noticed."""
         return [each for each in self.answers if each.failed]
 
     @property
-    def late(self) -> list[Answer]:
+    def late(self) -> list[LoadAnswer]:
         """Return the failed requests that no death explains."""
         died = self.died_at
         if died is None:

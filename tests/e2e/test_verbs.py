@@ -19,8 +19,8 @@ import yaml
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, RAY_SERVICE
-from localcluster.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
-from localcluster.driver import Record
+from localcluster.demo.cluster_state import NAMESPACE, SERVICE, DemoState
+from localcluster.driver import ClusterRecord
 from support.waiting import eventually_true
 
 from .conftest import Rig
@@ -97,7 +97,7 @@ def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shell(
     rig: Rig,
-    known: Record,
+    known: ClusterRecord,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> AsyncGenerator[Shell]:
@@ -211,7 +211,7 @@ async def test_plan_and_apply(shell: Shell) -> None:
     assert "not within 3 s" in waiting.shown
 
 
-def _has_pods(state: ClusterState) -> bool:
+def _has_pods(state: DemoState) -> bool:
     return bool(state.pending) and any(
         pod.metadata.labels.get("ray.io/cluster") == state.pending for pod in state.pods
     )
@@ -342,7 +342,7 @@ def _environment(spec: Json) -> list[Json]:
     return spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
 
 
-async def test_when_something_is_wrong(shell: Shell, known: Record) -> None:
+async def test_when_something_is_wrong(shell: Shell, known: ClusterRecord) -> None:
     at = shell.terminal
     at.paragraph("## Errors")
     await at.type("raybus get rayservice nobody", code=1)

@@ -1,4 +1,7 @@
-"""What the statuses of one upgrade contain: shares, bounds, and how long each part took. Pure."""
+"""What the statuses of one upgrade contain: shares, bounds, and how long each part took.
+
+Does no I/O.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

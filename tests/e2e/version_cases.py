@@ -7,7 +7,7 @@ import msgspec
 
 from common import names
 from localcluster.demo import tally
-from localcluster.demo.tally import Answer
+from localcluster.demo.tally import LoadAnswer
 
 from .upgrade_status import Move
 
@@ -45,27 +45,27 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def p95_of(answers: Sequence[Answer]) -> float:
+def p95_of(answers: Sequence[LoadAnswer]) -> float:
     """Return the time within which 95 % of the short requests are answered; seconds."""
     return (
-        tally.percentile(
+        tally.compute_percentile(
             [each.seconds for each in answers if not each.failed and each.think == 0], 95
         )
         or 0.0
     )
 
 
-def p99_of(answers: Sequence[Answer], since: float, until: float) -> float | None:
+def p99_of(answers: Sequence[LoadAnswer], since: float, until: float) -> float | None:
     """Return the time within which 99 % of the short requests of a period are answered; milliseconds."""
     found = [
         1000 * each.seconds
         for each in answers
         if not each.failed and each.think == 0 and since <= each.at < until
     ]
-    return tally.percentile(found, 99)
+    return tally.compute_percentile(found, 99)
 
 
-def harmed(answers: Sequence[Answer], *, version: str, slower_than: float) -> list[Answer]:
+def harmed(answers: Sequence[LoadAnswer], *, version: str, slower_than: float) -> list[LoadAnswer]:
     """Return the failed requests, and the new version's that took longer than its gate allows."""
     return [
         each

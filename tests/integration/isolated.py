@@ -1,4 +1,7 @@
-"""Runs a module in a process and network of its own: progress on standard error, the result as JSON on standard output."""
+"""Runs a module in a process and network of its own.
+
+Progress goes to standard error, and the result as JSON to standard output.
+"""
 
 import subprocess
 import sys
@@ -22,10 +25,12 @@ Report = TypeVar("Report", bound=msgspec.Struct)
 def result_of(
     module: str, *arguments: str, kind: type[Report], within: float, codes: Container[int] = (0,)
 ) -> Report:
-    """Run a module for at most `within` seconds, its progress where this test's goes; return its result.
+    """Run a module for at most `within` seconds and return its result.
+
+    Its progress goes where this test's progress goes.
 
     Raises:
-        AssertionError: It ended with another exit code, or printed nothing.
+        AssertionError: The module ended with another exit code, or printed nothing.
     """
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(

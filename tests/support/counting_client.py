@@ -1,4 +1,4 @@
-"""A client of the API server that notes what it asks, so that a test can count requests."""
+"""A client of the API server that records its requests, so that a test can count them."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from common.kube.rest_config import RestConfig
 
 
 class CountingClient(KubeClient):
-    """Notes each request as `METHOD path`, refused or not."""
+    """Client that records each request as `METHOD path`, refused requests included."""
 
     def __init__(self, configuration: RestConfig, *, user_agent: str) -> None:
         super().__init__(configuration, user_agent=user_agent)
@@ -30,7 +30,7 @@ class CountingClient(KubeClient):
         )
 
     def writes(self) -> list[str]:
-        """Return the requests that change something, Events aside."""
+        """Return the requests that change an object other than an Event."""
         return [
             each
             for each in self.requests

@@ -1,10 +1,17 @@
-"""The calls that raybus makes to a dashboard and to pods, as `ServeApi` makes them, over any way to them."""
+"""The calls that raybus makes to a dashboard and to pods, as `ServeApi` makes them, for every
+implementation of `Dashboard`.
+"""
+
+from urllib.parse import quote
+
+import msgspec
 
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import ports, serve_status
 from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE, STATUS, Dashboard, Target
+from common.ray.jobs import PATH as JOBS
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
@@ -40,6 +47,24 @@ async def read(dashboard: Dashboard, head: Target) -> ServeDetails:
 async def deploy(dashboard: Dashboard, head: Target, config: Json) -> None:
     """Replace the whole Serve config."""
     await dashboard.request(head, APPLICATIONS, most=MAX_STATUS_SIZE, config=config)
+
+
+async def read_job(dashboard: Dashboard, head: Target, job_id: str) -> Json:
+    """Read the state of a Ray job."""
+    path = f"{JOBS}{quote(job_id, safe='')}"
+    return msgspec.json.decode(await dashboard.request(head, path, most=MAX_STATUS_SIZE))
+
+
+async def submit_job(dashboard: Dashboard, head: Target, submission: Json) -> Json:
+    """Submit a Ray job."""
+    answer = await dashboard.request(head, JOBS, most=MAX_STATUS_SIZE, post=submission)
+    return msgspec.json.decode(answer)
+
+
+async def stop_job(dashboard: Dashboard, head: Target, job_id: str) -> Json:
+    """Stop a Ray job."""
+    path = f"{JOBS}{quote(job_id, safe='')}/stop"
+    return msgspec.json.decode(await dashboard.request(head, path, most=MAX_STATUS_SIZE, post={}))
 
 
 async def is_proxy_healthy(dashboard: Dashboard, pod: Pod) -> bool:

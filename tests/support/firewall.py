@@ -1,7 +1,9 @@
-"""Enforces NetworkPolicies: turns them and the pods that they select into rules of nftables for the node that routes between those pods. Pure.
+"""Enforces NetworkPolicies: translates them and the pods that they select into nftables rules for
+the node that routes between those pods. Does no I/O.
 
-As Kubernetes defines them: a pod that no policy selects for a direction is open in it; a pod that some select admits what any rule of them
-admits. Answers to admitted connections pass. Named ports have no meaning here, since these pods are addresses.
+The rules follow Kubernetes: a pod that no policy selects for a direction accepts all traffic in it;
+a selected pod accepts what any rule of its policies admits. Answers to admitted connections pass.
+Named ports are not supported, since these pods are only addresses.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ REFUSE: Final = "reject with icmpx type admin-prohibited"
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod: what selectors see of it, and its address."""
+    """A pod with the labels that selectors match, and its address."""
 
     name: str
     namespace: str
@@ -31,7 +33,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ruleset(pods: Sequence[Pod], policies: Sequence[Body]) -> str:
-    """Return the rules that enforce policies among pods."""
+    """Return the nftables rules that enforce policies between pods."""
     jumps, chains = list[str](), list[str]()
     for pod in pods:
         for direction, field, peers in (("Egress", "saddr", "to"), ("Ingress", "daddr", "from")):
@@ -87,7 +89,7 @@ def _selects(policy: Body, pod: Pod) -> bool:
 
 
 def _rules(policy: Body, direction: str, peers: str, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield the conditions under which one policy admits a packet."""
+    """Yield the nftables conditions under which one policy admits a packet."""
     field = "daddr" if direction == "Egress" else "saddr"
     rules: list[Json] = policy["spec"].get(direction.lower()) or []
     for rule in rules:
@@ -119,7 +121,9 @@ def _addresses(peer: Json, policy: Body, pods: Sequence[Pod]) -> Iterator[str]:
 
 
 def _ports(rule: Json) -> list[str]:
-    """Return the condition on the port, one for each that a rule names; an empty one admits all."""
+    """Return the nftables condition on the port for each port that a rule names; an empty condition
+    admits all ports.
+    """
     found: list[dict[str, Any]] = rule.get("ports") or []
     if not found:
         return [""]

@@ -1,4 +1,6 @@
-"""All partitions at once, for tests of one replica: reported to a controller, each by itself, or to one listener."""
+"""Follows several partitions at once, for tests of one replica: each reported to a controller by
+itself, or all to one listener.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -27,7 +29,10 @@ async def follow_as_one(
 
 
 class _Part:
-    """One partition of several; implements `Listener`. A reload of one is a reload of all, so the others repeat what they hold."""
+    """One partition of several; implements `Listener`.
+
+    A reload of one partition is a reload of all, so the others repeat their objects.
+    """
 
     def __init__(self, all_parts: "list[_Part]", listener: PartitionListener) -> None:
         self._all = all_parts

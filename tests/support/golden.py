@@ -1,4 +1,4 @@
-"""Text that is pinned in a file, so that a change of behaviour shows up in review as a diff."""
+"""Text that is stored in a golden file, so that a change of behaviour appears in review as a diff."""
 
 from pathlib import Path
 

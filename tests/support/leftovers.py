@@ -1,4 +1,6 @@
-"""What an installation of raybus leaves behind on a cluster, and what it takes along that was not its own."""
+"""What an installation of raybus leaves behind on a cluster, and what it removes that was not its
+own.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -6,7 +8,7 @@ from typing import Final
 from support.manifests import DEPLOY, NAMESPACE
 
 Run = Callable[..., Awaitable[str]]
-"""Runs kubectl and returns what it printed."""
+"""Function that runs kubectl and returns its output."""
 
 USERS_KINDS: Final = (
     "rayservices,rayclusters,services,pods,serviceaccounts,roles,secrets,controllerrevisions"
@@ -18,12 +20,15 @@ _DEFINED: Final = (
     "customresourcedefinition.apiextensions.k8s.io/upgradepolicies.raybus.io",
     "apiservice.apiregistration.k8s.io/v1alpha1.raybus.io",
 )
-"""The CRD of UpgradePolicies, which are users' objects, and what the API server makes of its group; CRDs stay (docs/installation.md)."""
+"""The CRD of UpgradePolicies, which are users' objects, and the APIService that the API server
+makes of its group; CRDs stay (docs/installation.md)."""
 _FINALIZERS: Final = "<!-- finalizers -->"
 
 
 async def of_raybus(run: Run) -> list[str]:
-    """Return what bears our name or lies in our namespace, of every kind that the cluster has; the demo is a user."""
+    """Return the objects of every kind of the cluster that have our name or are in our namespace;
+    the demo counts as a user.
+    """
     kinds = (await run("api-resources", "--verbs=list", "-o", "name")).split()
     wanted = ",".join(each for each in kinds if each.split(".")[0] not in _NOISE)
     found = (await run("get", wanted, "-A", "-o", "name", "--ignore-not-found")).split()
@@ -38,7 +43,9 @@ async def of_raybus(run: Run) -> list[str]:
 
 
 async def uids(run: Run, namespace: str, kinds: str = USERS_KINDS) -> dict[str, str]:
-    """Return what users have in a namespace, and what was made for them, with its identity; not what bears our name."""
+    """Return the objects that users have in a namespace and those made for them, with their uids;
+    without objects that have our name.
+    """
     line = "jsonpath={range .items[*]}{.kind} {.metadata.name}={.metadata.uid}{'\\n'}{end}"
     found = await run("get", kinds, "-n", namespace, "-o", line)
     return dict(each.split("=") for each in found.splitlines() if " raybus-" not in each)

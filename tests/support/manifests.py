@@ -1,4 +1,6 @@
-"""The manifests of `deploy/` as data: what `kustomization.yaml` files name under `resources`, without kubectl."""
+"""The manifests of `deploy/` as data: the files that `kustomization.yaml` files name under
+`resources`, without kubectl.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +14,17 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY / "base"
 NAMESPACE = "raybus"
-SERVICES = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+SERVICES = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 
 
 def read(folder: Path) -> list[Document]:
-    """Return every object that a folder's kustomization names, patches left aside."""
+    """Return every object that a folder's kustomization names, without its patches."""
     return list(_resources(folder))
 
 
@@ -31,7 +39,9 @@ def _resources(folder: Path) -> Iterator[Document]:
 
 
 def parse(text: str) -> list[Document]:
-    """Return the objects of a YAML stream; CRDs are large, so by the quick loader where there is one."""
+    """Return the objects of a YAML stream, with the fast loader if it is installed, since CRDs are
+    large.
+    """
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(text, Loader=loader) if document]
 
@@ -69,7 +79,7 @@ def containers(documents: list[Document]) -> dict[str, Document]:
 
 
 def rights(documents: list[Document], account: str) -> dict[str, set[str]]:
-    """Return what a ServiceAccount may do: `scope group/resource[=name]` to verbs."""
+    """Return the rights of a ServiceAccount: `scope group/resource[=name]` to verbs."""
     found: dict[str, set[str]] = {}
     for binding in of_kind(documents, "RoleBinding", "ClusterRoleBinding"):
         if not any(subject["name"] == account for subject in binding["subjects"]):

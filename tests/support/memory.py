@@ -1,4 +1,4 @@
-"""What a block of code leaves in memory."""
+"""Measures the memory that a block of code leaves allocated."""
 
 import tracemalloc
 from collections.abc import Callable, Generator
@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def measured() -> Generator[Callable[[], int]]:
-    """Give what returns the bytes that were allocated since the block began and are still held."""
+    """Yield a function that returns the bytes that were allocated since the block began and are
+    still held.
+    """
     tracemalloc.start()
     try:
         yield lambda: tracemalloc.get_traced_memory()[0]

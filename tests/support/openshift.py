@@ -1,7 +1,7 @@
 """OpenShift's security context constraint `restricted-v2`, as its admission applies it to a pod.
 
-A pod that names no user and no group gets them from the range of its namespace. A pod that names
-one outside the range is refused, which every fixed number is, since ranges differ by namespace.
+A pod that names no user and group gets them from the range of its namespace. A pod that names one
+outside the range is refused; this applies to every fixed number, since ranges differ by namespace.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Final
 from support.manifests import Document
 
 UIDS: Final = range(1_000_680_000, 1_000_690_000)
-"""The range in the annotation `openshift.io/sa.scc.uid-range` of some namespace."""
+"""Range of user ids in the annotation `openshift.io/sa.scc.uid-range` of an example namespace."""
 VOLUMES: Final = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
     *("persistentVolumeClaim", "projected", "secret"),

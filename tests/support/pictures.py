@@ -1,4 +1,6 @@
-"""The pictures of the dashboard in docs/images, each recorded with the texts that the page had when it was taken."""
+"""The pictures of the dashboard in docs/images, each recorded with the texts of the page at the
+time when it was taken.
+"""
 
 import ast
 import re
@@ -12,7 +14,7 @@ from support.manifests import ROOT
 
 IMAGES: Final = ROOT / "docs" / "images"
 RECORD: Final = IMAGES / "dashboard-texts.txt"
-"""A line for each picture: its name, and the digest of the page's texts."""
+"""File with a line for each picture: its name, and the digest of the page's texts."""
 PAGE: Final = ROOT / "libs" / "dashboard" / "src" / "raybus_dashboard" / "page"
 REMEDY: Final = "take them anew: pytest tests/integration/dashboard --update-pictures"
 _HTML_TEXT: Final = re.compile(r">([^<>]*[A-Za-z][^<>]*)<")
@@ -20,7 +22,9 @@ _JS_STRING: Final = re.compile(r'"([^"\n]*)"|`([^`]*)`')
 
 
 def texts_digest() -> str:
-    """Return a digest of all that the page may show in words: its own texts, and those of the timeline's lines."""
+    """Return a digest of all texts that the page may show: its own texts, and those of the
+    timeline's lines.
+    """
     found = sorted({" ".join(text.split()) for text in _texts()})
     return sha256("\n".join(found).encode()).hexdigest()[:16]
 
@@ -32,7 +36,7 @@ def recorded() -> dict[str, str]:
 
 
 def record(*names: str) -> None:
-    """Record that pictures were taken of the page with its present texts."""
+    """Record that pictures were taken of the page with its current texts."""
     known = recorded() | dict.fromkeys(names, texts_digest())
     there = {name: digest for name, digest in known.items() if (IMAGES / name).exists()}
     RECORD.write_text("".join(f"{name} {there[name]}\n" for name in sorted(there)))

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
+from msgspec.structs import replace
 
 from common import labels
 from common.api.opaque import Json
@@ -27,7 +27,7 @@ from common.runtime.replica import ReconcilerParts
 from traffic_manager.actions import MoveCapacity
 
 Target = tuple[str, str]
-"""Kind and name; both empty for the reconciled object."""
+"""Kind and name of an object; both empty for the reconciled object."""
 MARKS: Final = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
 ROOT: Target = ("", "")
 AnyApp = TypeVar("AnyApp", bound=ReconcilerParts)
@@ -44,13 +44,11 @@ def checked(app: AnyApp) -> AnyApp:
         assert not found, found
         return plan
 
-    return msgspec.structs.replace(
-        app, reconciler=msgspec.structs.replace(reconciler, make_plan=make_checked_plan)
-    )
+    return replace(app, reconciler=replace(reconciler, make_plan=make_checked_plan))
 
 
 def contradictions(plan: Plan[Any], service: RayService | None = None) -> Iterator[str]:
-    """Yield what a plan does to an object and undoes, or what cannot succeed after what it does.
+    """Yield actions of a plan that undo each other, or that cannot succeed after an earlier action.
 
     `service` is the RayService as it was observed: its status names the clusters that are needed
     where the plan writes no status.
@@ -83,7 +81,7 @@ def actions_of(plan: Plan[Any]) -> Iterator[Action]:
 
 
 def _of_object(actions: list[Action]) -> Iterator[str]:
-    """Yield what is wrong with the writes of one object."""
+    """Yield the contradictions between the writes of one object."""
     deleted = [index for index, each in enumerate(actions) if isinstance(each, Delete)]
     if deleted and len(actions) > 1:
         rest = [each for index, each in enumerate(actions) if index != deleted[0]]
@@ -115,14 +113,16 @@ def _target(action: Action) -> Target | None:
 
 
 def _version(action: Action) -> str | None:
-    """Return the resourceVersion that a write needs; of the reconciled object the writer knows it."""
+    """Return the resourceVersion that a write requires; for the reconciled object the writer knows
+    it.
+    """
     body = action.patch if isinstance(action, Patch) else None
     body = action.body if isinstance(action, Replace) else body
     return None if body is None else body.get("metadata", {}).get("resourceVersion")
 
 
 def _leaves(patch: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the fields that a patch sets; the version that it needs is none."""
+    """Yield the fields that a patch sets, except for the required resourceVersion."""
     for key, value in patch.items():
         if (*path, key) == ("metadata", "resourceVersion"):
             continue
@@ -146,7 +146,7 @@ def _named(writes: list[Action], service: RayService | None) -> set[str]:
 
 
 def _is_marked(action: Action) -> bool:
-    """Return whether an action marks a RayCluster as one that is not needed any more."""
+    """Return whether an action marks a RayCluster as no longer needed."""
     if not isinstance(action, Patch):
         return False
     annotations: Json = action.patch.get("metadata", {}).get("annotations") or {}

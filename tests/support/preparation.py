@@ -3,6 +3,7 @@
 raybus-dev prepare test         # what `make test` needs
 raybus-dev prepare long-running # and what the long-running tests need
 raybus-dev prepare third-party  # what `make test` needs, and the controllers that users run beside raybus
+raybus-dev prepare containers   # what `make test` needs, the images of raybus, a Docker engine and Docker Compose
 raybus-dev prepare e2e          # what `make test` and a node with real Ray need
 raybus-dev prepare e2e-all      # and what runs beside Ray in the tests on demand
 """
@@ -17,9 +18,9 @@ from localcluster import binaries
 from localcluster.demo import demo_cluster
 from localcluster.errors import ClusterError
 from localcluster.images import builder, debian
-from localcluster.progress import Progress, duration
-from localcluster.settings import Settings
-from support.servers import browser, prometheus
+from localcluster.progress import Progress, format_duration
+from localcluster.settings import LocalSettings
+from support.servers import browser, docker, prometheus
 
 PROGRAMS: Final = (
     *binaries.CONTROL_PLANE,
@@ -39,30 +40,43 @@ E2E_IMAGES: Final = (*demo_cluster.IMAGES, "redis")
 
 
 async def for_tests(progress: Progress) -> None:
-    """Get what runs on real servers without pods: the programs, a browser, Prometheus."""
+    """Install what tests on real servers without pods need: the programs, a browser, Prometheus."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(binaries.obtain(PROGRAMS, Settings.from_environment(), progress))
+        group.create_task(binaries.obtain(PROGRAMS, LocalSettings.from_environment(), progress))
         group.create_task(asyncio.to_thread(_debian, progress))
 
 
 async def for_long_running(progress: Progress) -> None:
-    """Get what the long-running tests need, too: the tools of a user."""
+    """Install also what the long-running tests need: the tools of a user."""
     await for_tests(progress)
-    await binaries.obtain(binaries.TOOLS, Settings.from_environment(), progress)
+    await binaries.obtain(binaries.TOOLS, LocalSettings.from_environment(), progress)
 
 
 async def for_third_party(progress: Progress) -> None:
-    """Get what the tests with other controllers need, too: cert-manager, Kueue and an S3 store."""
+    """Install also what the tests with other controllers need: cert-manager, Kueue and an S3 store."""
     await for_tests(progress)
-    await binaries.obtain(binaries.THIRD_PARTY, Settings.from_environment(), progress)
+    await binaries.obtain(binaries.THIRD_PARTY, LocalSettings.from_environment(), progress)
+
+
+async def for_containers(progress: Progress) -> None:
+    """Install also what the tests of docker-compose.yml need, and a Docker engine unless one answers."""
+    await for_tests(progress)
+    async with asyncio.TaskGroup() as group:
+        settings = LocalSettings.from_environment()
+        group.create_task(binaries.obtain([binaries.DOCKER_COMPOSE], settings, progress))
+        group.create_task(asyncio.to_thread(docker.install, progress))
+        images = demo_cluster.RAYBUS_IMAGES
+        group.create_task(asyncio.to_thread(builder.ensure, images, progress=progress))
 
 
 async def for_e2e(progress: Progress) -> None:
-    """Get what a whole node needs: its programs and packages, and all images."""
+    """Install also what a whole node needs: its programs and packages, and all images."""
     await for_tests(progress)
     async with asyncio.TaskGroup() as group:
         names = [*binaries.NODE, *binaries.GATEWAY]
-        programs = group.create_task(binaries.obtain(names, Settings.from_environment(), progress))
+        programs = group.create_task(
+            binaries.obtain(names, LocalSettings.from_environment(), progress)
+        )
         group.create_task(asyncio.to_thread(debian.install, binaries.PACKAGES, progress))
         group.create_task(asyncio.to_thread(builder.ensure, E2E_IMAGES, progress=progress))
     await asyncio.to_thread(
@@ -71,9 +85,9 @@ async def for_e2e(progress: Progress) -> None:
 
 
 async def for_e2e_all(progress: Progress) -> None:
-    """Get what the end-to-end tests on demand need, too: cert-manager and an S3 store."""
+    """Install also what the end-to-end tests on demand need: cert-manager and an S3 store."""
     await for_e2e(progress)
-    await binaries.obtain(binaries.BESIDE_RAY, Settings.from_environment(), progress)
+    await binaries.obtain(binaries.BESIDE_RAY, LocalSettings.from_environment(), progress)
 
 
 def _debian(progress: Progress) -> None:
@@ -85,13 +99,14 @@ SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {
     "test": for_tests,
     "long-running": for_long_running,
     "third-party": for_third_party,
+    "containers": for_containers,
     "e2e": for_e2e,
     "e2e-all": for_e2e_all,
 }
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare a suite; return the exit code."""
+    """Install what a suite needs; return the exit code."""
     if len(arguments) != 1 or arguments[0] not in SUITES:
         sys.stderr.write(f"name one of {', '.join(SUITES)}\n")
         return 2
@@ -104,7 +119,9 @@ def main(arguments: list[str]) -> int:
     if problems:
         sys.stderr.writelines(problems)
         return 1
-    sys.stderr.write(f"all that the tests need is there ({duration(time.monotonic() - began)})\n")
+    sys.stderr.write(
+        f"all that the tests need is there ({format_duration(time.monotonic() - began)})\n"
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Server-side apply, as kubectl and Argo CD write; no service uses it."""
+"""Server-side apply, as kubectl and Argo CD use it; no service uses it."""
 
 from common.api.opaque import Body
 from common.kube.client import Kube
@@ -8,7 +8,7 @@ from common.kube.resources import Resource
 async def apply(
     kube: Kube, resource: Resource, namespace: str | None, body: Body, *, manager: str = "kubectl"
 ) -> bytes:
-    """Create or change an object, and take the fields of the body over."""
+    """Create or change an object, and take over the ownership of the body's fields."""
     path, query = (
         resource.path(namespace, body["metadata"]["name"]),
         {"fieldManager": manager, "force": "true"},

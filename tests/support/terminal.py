@@ -1,4 +1,4 @@
-"""What a person sees: a picture as the text of a terminal of a given width."""
+"""Output as a person sees it: a picture as the text of a terminal of a given width."""
 
 import re
 from io import StringIO
@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 FONT_FACE: Final = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
-"""Fonts that a browser would load from another host."""
+"""Pattern for the fonts that a browser would load from another host."""
 COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 
 

@@ -1,30 +1,27 @@
-"""Upgrade events as docs/events shows them: an example of each kind, the JSON schemas, and the page; all made from the types."""
+"""Upgrade events as docs/events shows them: an example of each kind."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from common.api.opaque import Json
+from common.bus import cloud_events
+from common.bus.cloud_events import Event
 from common.upgrade import events as ue
-from common.upgrade.events import CloudEvent, Data, Event, Share, Split
-from common.upgrade.gate_record import Step, Verdict
-from common.upgrade.receipt import Outcome, Receipt, Seconds
+from common.upgrade.events import ReportedSplit, Share, UpgradeEventData
+from common.upgrade.gate_record import StepVerdicts, Verdict
+from common.upgrade.receipt import Receipt, Seconds, UpgradeOutcome
 
 START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UPGRADE: Final = ue.upgrade("0b7c9a52-6d1e-4a8e-9b1c-0e8f6a2d4c11", "demo-x7k2p", "demo-b4n9d")
-BEGIN: Final = "<!-- generated from the types: begin -->"
-END: Final = "<!-- generated from the types: end -->"
 
 
-def a_split(old: tuple[int, int], new: tuple[int, int]) -> Split:
-    """Return a split; a pair is a cluster's capacity and its share of the traffic."""
+def a_split(old: tuple[int, int], new: tuple[int, int]) -> ReportedSplit:
+    """Return a split; each pair is a cluster's capacity and its share of the traffic."""
     parts = [
         Share(capacity_percent=capacity, traffic_percent=traffic)
         for capacity, traffic in (old, new)
     ]
-    return Split(old=parts[0], new=parts[1])
+    return ReportedSplit(old=parts[0], new=parts[1])
 
 
 VERDICT: Final = Verdict(
@@ -36,11 +33,11 @@ VERDICT: Final = Verdict(
     limit=0.01,
     text="errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed",
 )
-STEP: Final = Step(weight=5, since=START + timedelta(seconds=70), gates=(VERDICT,))
+STEP: Final = StepVerdicts(weight=5, since=START + timedelta(seconds=70), gates=(VERDICT,))
 RECEIPT: Final = Receipt(
     old=UPGRADE.old,
     new=UPGRADE.new,
-    outcome=Outcome.PROMOTED,
+    outcome=UpgradeOutcome.PROMOTED,
     started=START,
     finished=START + timedelta(seconds=260),
     seconds=Seconds(preparing=70, shifting=120, draining=70),
@@ -57,7 +54,7 @@ ABORTED: Final = (
 )
 FAILED: Final = "RayService failed to become ready within the configured timeout of 5m. Time spent initializing: 5m1s"
 FORWARD: Final = ue.Direction.FORWARD
-EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
+EXAMPLES: Final[tuple[tuple[float, UpgradeEventData], ...]] = (
     (
         0,
         ue.Started(
@@ -119,71 +116,13 @@ EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
     ),
     (260, ue.Completed(upgrade=UPGRADE, receipt=RECEIPT)),
     (100, ue.Aborted(upgrade=UPGRADE, reason="AbortRequested", message=ABORTED, over=False)),
-    (110, ue.RolledBack(upgrade=UPGRADE, outcome=Outcome.ABORTED)),
+    (110, ue.RolledBack(upgrade=UPGRADE, outcome=UpgradeOutcome.ABORTED)),
     (300, ue.Failed(upgrade=UPGRADE, reason="InitializingTimeout", message=FAILED)),
 )
 
 
-def an_event(data: Data, *, seconds: float = 0) -> Event:
+def an_event(data: UpgradeEventData, *, seconds: float = 0) -> Event:
     """Return an event of the RayService team-a/demo."""
-    identity = ue.identity(data, data)
+    identity = cloud_events.identity(data, data)
     when = START + timedelta(seconds=seconds)
     return Event(namespace="team-a", name="demo", id=identity, time=when, data=data)
-
-
-def schema(kind: str) -> Json:
-    """Return the JSON schema of an event of a kind."""
-    made: dict[str, Any] = msgspec.json.schema(CloudEvent[ue.KINDS[kind]])
-    parts: dict[str, Any] = made["$defs"]
-    whole: dict[str, Any] = parts.pop(made["$ref"].removeprefix("#/$defs/"))
-    whole["properties"]["type"] = {"const": ue.type_of(kind)}
-    whole["required"] = [each for each in whole["properties"] if each != "traceparent"]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": ue.type_of(kind)}
-    return (
-        head
-        | {"description": _when(kind)}
-        | {key: value for key, value in whole.items() if key not in {"title", "description"}}
-        | {"$defs": parts}
-    )
-
-
-def schema_text(kind: str) -> str:
-    """Return a schema as its file holds it."""
-    return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"
-
-
-def page(text: str) -> str:
-    """Return the page with the part that is made from the types as it should be."""
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{_table()}\n{_sections()}{END}{after}"
-
-
-def _table() -> str:
-    lines = ["| type | when |", "|---|---|"]
-    lines += [f"| [`{ue.type_of(kind)}`](#{kind}) | {_when(kind)} |" for kind in ue.KINDS]
-    return "\n".join(lines) + "\n"
-
-
-def _sections() -> str:
-    return "".join(_section(seconds, data) for seconds, data in EXAMPLES)
-
-
-def _section(seconds: float, data: Data) -> str:
-    event = an_event(data, seconds=seconds)
-    example = msgspec.json.format(ue.encode(event, trace=TRACE).payload, indent=2).decode()
-    fields = schema(data.kind)["$defs"][type(data).__name__]["properties"]
-    rows = [
-        f"| `data.{name}` | {each.get('description', '')} |"
-        for name, each in fields.items()
-        if name != "upgrade"
-    ]
-    table = "\n".join(["| field | |", "|---|---|", *rows]) + "\n\n" if rows else ""
-    return (
-        f"## {data.kind}\n\n{_when(data.kind)} Schema: [{data.kind}.json]({data.kind}.json).\n\n"
-        f"{table}```json\n{example}\n```\n\n"
-    )
-
-
-def _when(kind: str) -> str:
-    return (ue.KINDS[kind].__doc__ or "").partition("\n")[0]

@@ -1,4 +1,6 @@
-"""Finds and kills the processes of a pod from outside, as a failing node would: kill -9, and the loss of a volume."""
+"""Finds and kills the processes of a pod from outside, like a failing node: kill -9, and the loss
+of a volume.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,7 @@ PROC = Path("/proc")
 
 
 def find(pod_uid: str, command: str) -> list[int]:
-    """Return the processes of a pod with some text in their command line."""
+    """Return the processes of a pod whose command line contains a text."""
     found: list[int] = []
     for entry in PROC.iterdir():
         if not entry.name.isdecimal():
@@ -28,7 +30,7 @@ def find(pod_uid: str, command: str) -> list[int]:
 
 
 def kill(pod_uid: str, command: str) -> None:
-    """End a process as no process can prevent."""
+    """Kill the processes, which they cannot prevent."""
     victims = find(pod_uid, command)
     assert victims, f"no process of pod {pod_uid} runs {command}"
     for pid in victims:
@@ -37,7 +39,7 @@ def kill(pod_uid: str, command: str) -> None:
 
 
 def kill_and_empty(pod_uid: str, command: str, folder: str) -> None:
-    """End a process and take what its volume held, so that its successor starts with nothing."""
+    """Kill the processes and empty their volume, so that their successors start with nothing."""
     victims = find(pod_uid, command)
     assert victims, f"no process of pod {pod_uid} runs {command}"
     for pid in victims:

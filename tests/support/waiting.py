@@ -1,4 +1,4 @@
-"""The one way to wait for something real in a test: a condition and a deadline, never a fixed time."""
+"""The only way in which tests wait for real events: a condition and a deadline, never a fixed time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,9 @@ POLL_SECONDS: Final = 0.01
 async def eventually(
     check: Callable[[], object], *, within: float = 10.0, what: str = "the condition"
 ) -> None:
-    """Return as soon as a check is true; fail, naming what was waited for, when it is not within some seconds."""
+    """Return as soon as a check is true; fail with the name of the condition if it is not true
+    within some seconds.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     while not check():
@@ -25,7 +27,9 @@ async def eventually_true(
     every: float = 0.5,
     what: str = "the condition",
 ) -> None:
-    """Ask something over the network until it is true; fail, naming what was waited for, when it is not in time."""
+    """Query something over the network until the answer is true; fail with the name of the
+    condition if it is not true in time.
+    """
     try:
         async with asyncio.timeout(within):
             while not await ask():  # noqa: ASYNC110  (no event can be set: the condition is about a server)

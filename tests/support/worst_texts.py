@@ -17,58 +17,28 @@ from common import errors
 HEADS: Final = ("", '"', "{", "a=", "--token=", "https://", "applications: ", "name: ")
 PUMPS: Final = (
     *("1", "1.", ".", "a", "a-", "-", "_", " ", "\n", "\t", "\r\n", "0", "é", "\x00", "\x1b["),
-    *(
-        '"',
-        '\\"',
-        '["',
-        "[",
-        "{",
-        "[]",
-        "{a: ",
-        "'loc': (",
-        "a -> ",
-        "a: ",
-        "a:",
-        "a,",
-        "a=",
-        "a b",
-    ),
-    *(
-        "$",
-        "${",
-        "$(",
-        "%",
-        "&a ",
-        "*a ",
-        "/",
-        "../",
-        ":",
-        "://",
-        "://a:",
-        "@",
-        "a@",
-        "<!",
-        "](",
-        "`",
-    ),
+    *('"', '\\"', '["', "[", "{", "[]", "{a: ", "'loc': (", "a -> ", "a: ", "a:", "a,", "a="),
+    "a b",
+    *("$", "${", "$(", "%", "&a ", "*a ", "/", "../", ":", "://", "://a:", "@", "a@", "<!", "]("),
+    "`",
     *("--token", "--a=", "token=", "password: ", "failed to pull ", "1h", "1e", "\x1b]", "\u202e"),
 )
 TAILS: Final = ("", "\n", "!", '"')
 SMALL: Final = 1_000
-"""Characters of a text that is tried. A quadratic reader takes several ms for it."""
+"""Length of the tried texts in characters. A quadratic reader takes several ms for one."""
 TOO_SLOW: Final = 0.5
-"""Seconds of processor time for a small text, after which no other text is tried."""
+"""Seconds of processor time for a small text, above which no other text is tried."""
 
 
 class WorstText(NamedTuple):
-    """The parts of a text of any length."""
+    """The parts of a text that can have any length."""
 
     head: str
     pump: str
     tail: str
 
     def of_size(self, size: int) -> str:
-        """Return the text with so many characters, or a few less."""
+        """Return the text with this number of characters, or a few less."""
         room = size - len(self.head) - len(self.tail)
         return self.head + self.pump * (room // len(self.pump)) + self.tail
 
@@ -77,14 +47,14 @@ class WorstText(NamedTuple):
 
 
 def candidates() -> Iterator[WorstText]:
-    """Yield all combinations."""
+    """Yield all combinations of head, pump and tail."""
     return (WorstText(*parts) for parts in product(HEADS, PUMPS, TAILS))
 
 
 def seconds(
     read: Callable[[str], object], text: str, *, refusals: tuple[type[Exception], ...] = ()
 ) -> float:
-    """Return the processor time that a reader takes for a text, which it may refuse."""
+    """Return the seconds of processor time that a reader takes for a text, which it may refuse."""
     began = time.process_time()
     with suppress(errors.RaybusError, *refusals):
         read(text)

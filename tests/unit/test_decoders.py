@@ -1,7 +1,8 @@
-"""No JSON of a tenant, a dashboard or a file leads a reader to an error that it does not declare.
+"""No JSON of a tenant, a dashboard or a file makes a reader raise an error that it does not
+declare.
 
-A schema stands before most readers, and not before all: files for `raybus lint`, older CRDs, the
-answers of dashboards.
+Most readers are protected by a schema, but not all: those of files for `raybus lint`, of older
+CRDs, and of the answers of dashboards are not.
 """
 
 import contextlib
@@ -98,7 +99,7 @@ DETAILS: Final[Json] = {
 
 @st.composite
 def changed(draw: st.DrawFn, sound: tuple[Json, ...]) -> Json:
-    """Draw an object with any JSON in the place of fields, but for its metadata."""
+    """Draw an object in which any JSON replaces some fields, except its metadata."""
     body = copy.deepcopy(draw(st.sampled_from(sound)))
     for _ in range(draw(st.integers(1, 3))):
         parts = [key for key in body if key not in {"metadata", "kind", "apiVersion"}]
@@ -123,10 +124,10 @@ def _service(body: Json) -> None:
 
 def _cluster(body: Json) -> None:
     cluster = ray_cluster.decode(body)
-    if refusals.violation(cluster, CONFIG) is None:
+    if refusals.find_violation(cluster, CONFIG) is None:
         ports.of_serve(cluster.raw_spec)
-        refusals.exceeded_limit(cluster, CONFIG)
-    refusals.manager(cluster)
+        refusals.find_exceeded_limit(cluster, CONFIG)
+    refusals.get_foreign_manager(cluster)
 
 
 def _route(body: Json) -> None:

@@ -29,30 +29,25 @@ from raybus_cli.explaining import events, findings, remedies
 from raybus_cli.linting import lint
 from raybus_cli.logs import selection
 from raybus_cli.reading import observing
-from raybus_cli.show import phase
+from raybus_cli.show import cause_texts
 from support import worst_texts
 
 SIZE: Final = 10**6
 LIMIT: Final = 5.0
-"""Seconds of processor time."""
-REFUSALS: Final = (
-    cluster_traits.VersionError,
-    quantity.QuantityError,
-    NotYamlError,
-    ValueError,
-)
+"""Maximum seconds of processor time for one text."""
+REFUSALS: Final = (cluster_traits.VersionError, quantity.QuantityError, NotYamlError, ValueError)
 
 _PAGE: Final = "ray_x 1\nray_serve_num_http_requests_total"
-"""The begin of a page of metrics."""
-_SOURCE: Final = selection.Source("pod", "container")
+"""Start of a page of metrics."""
+_SOURCE: Final = selection.LogSource("pod", "container")
 _CHUNK: Final = 4096
-"""Bytes of a log that arrive at a time."""
+"""Bytes of a log that arrive at once."""
 
 
 def _log_lines(text: str) -> None:
     splitter, log = selection.Splitter(), text.encode(errors="replace")
     for begin in range(0, len(log), _CHUNK):
-        for line in splitter.feed(log[begin : begin + _CHUNK]):
+        for line in splitter.split(log[begin : begin + _CHUNK]):
             selection.render(_SOURCE, line, selection.Form(is_json=True))
     splitter.end()
 
@@ -63,7 +58,7 @@ def _answer(text: str) -> None:
     details = serve_status.decode(msgspec.json.encode(answer))
     serve_status.not_serving(details)
     deployed_config.fingerprint(details)
-    deployed_config.differences("applications: []", details)
+    deployed_config.differences(serve_config.parse("applications: []"), details)
 
 
 def _page(text: str) -> object:
@@ -85,12 +80,12 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "JSON as Go writes it": go_json.escaped,
     "a text for a terminal": untrusted.plain,
     "JSON that nests too deep": lambda text: untrusted.pruned(text.encode(), 3),
-    "Ray's refusal of a config": lambda text: phase.by_field(
+    "Ray's refusal of a config": lambda text: cause_texts.summarize_refusal(
         f"Ray refused the Serve config: {text}", ""
     ),
-    "the cause of a stall": phase.of_text,
+    "the cause of a stall": cause_texts.find_code,
     "an unschedulable pod": remedies._INSUFFICIENT.findall,  # pyright: ignore[reportPrivateUsage]
-    "a line of a log in a bundle": redact.text,
+    "a line of a log in a bundle": redact.redact_text,
     "the lines of a log": _log_lines,
     "a page of metrics": lambda text: request_metrics.parse(text.encode(errors="replace")),
     "the labels of a metric": lambda text: _page("{" + text),
@@ -98,16 +93,16 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "the value of a metric": lambda text: _page(" " + text),
     "an answer of a dashboard": lambda text: serve_status.decode(text.encode(errors="replace")),
     "the texts in an answer of a dashboard": _answer,
-    "a config to send": serve_config.read,
+    "a config to send": serve_config.parse,
     "a traffic record": lambda text: annotation_record.decode(text, traffic_record.Record),
-    "the record of a policy": lambda text: annotation_record.decode(text, policy.Recorded),
+    "the record of a policy": lambda text: annotation_record.decode(text, policy.RecordedPolicy),
     "a moment": annotation_record.moment,
     "an approval": controls._APPROVAL.fullmatch,  # pyright: ignore[reportPrivateUsage]
     "a label's key": kubernetes_syntax.label_key_problems,
     "a path of a policy": policy.PATH.fullmatch,
     "a header of a policy": policy.HEADER_VALUE.fullmatch,
     "a name in an Event": events._POD.findall,  # pyright: ignore[reportPrivateUsage]
-    "an exception in a message": findings._last_exception,  # pyright: ignore[reportPrivateUsage]
+    "an exception in a message": findings._format_last_exception,  # pyright: ignore[reportPrivateUsage]
     "the fields in a violation": lint._PATH.findall,  # pyright: ignore[reportPrivateUsage]
     "a registry's answer": observing._answer,  # pyright: ignore[reportPrivateUsage]
 }

@@ -14,6 +14,7 @@ from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import parse_status
 from common.bus.streams import StreamInfo
+from common.observability.health import HealthCheck
 from common.settings import Settings
 from nats_admin.monitor import Monitor
 from raybus_cli import child_processes
@@ -29,12 +30,14 @@ STATE = {"account": "RAY", "stream": "RAY_STATE"}
 
 
 @asynccontextmanager
-async def observed(url: str, port: int = 0) -> AsyncGenerator[CollectorRegistry]:
-    """Observe a server for the length of a block."""
+async def observed(
+    url: str, port: int = 0, ready: HealthCheck = lambda: None
+) -> AsyncGenerator[CollectorRegistry]:
+    """Run the monitor of a server during a block."""
     registry = CollectorRegistry()
     async with asyncio.TaskGroup() as group:
         observing = group.create_task(
-            Monitor(url).run(port or child_processes.free_ports(1)[0], registry)
+            Monitor(url).run(port or child_processes.find_free_ports(1)[0], registry, ready=ready)
         )
         await eventually(
             lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector"
@@ -52,7 +55,7 @@ def value(
 @asynccontextmanager
 async def single(folder: Path) -> AsyncGenerator[tuple[NatsServer, str, Bus]]:
     """Run one server without users, with an empty state stream in the account that has no name."""
-    (monitor,) = child_processes.free_ports(1)
+    (monitor,) = child_processes.find_free_ports(1)
     store = f'store_dir: "{folder / "jetstream"}", max_file_store: {LIMIT}'
     text = f'server_name: "nats"\nmax_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\njetstream {{ {store} }}\n'
     with nats_server(folder, configuration=text) as server:
@@ -95,7 +98,7 @@ async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_b
 
 
 async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> None:
-    nobody, port = child_processes.free_ports(2)
+    nobody, port = child_processes.find_free_ports(2)
     async with (
         observed(f"http://127.0.0.1:{nobody}", port),
         httpx.AsyncClient(trust_env=False) as client,
@@ -110,6 +113,21 @@ async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> No
                 answer.status_code == 503
                 and f"127.0.0.1:{nobody} of NATS does not answer" in answer.text
             )
+
+        await eventually_true(has_reason, within=20.0, every=0.1, what="the reason")
+
+
+async def test_readiness_names_a_problem_of_the_streams(tmp_path: Path) -> None:
+    (port,) = child_processes.find_free_ports(1)
+    async with (
+        single(tmp_path) as (_, url, _),
+        observed(url, port, ready=lambda: "stream RAY_STATE: it is away"),
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
+
+        async def has_reason() -> bool:
+            answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+            return answer.text == "stream RAY_STATE: it is away\n"
 
         await eventually_true(has_reason, within=20.0, every=0.1, what="the reason")
 

@@ -1,4 +1,7 @@
-"""The table of users against a real server with the generated configuration: what each may do, and what it is refused."""
+"""The table of users against a real server with the generated configuration.
+
+The tests check what each user may do, and what the server refuses.
+"""
 
 import asyncio
 import ssl
@@ -23,19 +26,24 @@ pytestmark = [pytest.mark.integration]
 
 STATE = "ray.state.3.service.pod.ns.one"
 MARKER = "ray.state.3.service.synced"
+JOB_STATE = "ray.state.3.job.rayjob.ns.sum"
+JOB_MARKER = "ray.state.3.job.synced"
 EVENT = "ray.events.ns.svc.started"
 API = "$JS.API"
 READ = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.>"
 READ_PART = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.>"
 READ_SERVICES = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.service.>"
 READ_MARKER = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.0.service.synced"
+READ_JOBS = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.job.>"
+READ_JOB_MARKER = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.0.job.synced"
 READ_EVENTS = f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.ray.events.>"
 MAKE_STATE = {f"{API}.STREAM.INFO.RAY_STATE", f"{API}.STREAM.CREATE.RAY_STATE"}
 MAKE_EVENTS = {f"{API}.STREAM.INFO.RAY_EVENTS", f"{API}.STREAM.CREATE.RAY_EVENTS"}
 OTHER_STATE = "ray.state.63.cluster.raycluster.ns.other"
 OTHER_EVENT = "ray.events.other.svc.promoted"
 READING_SERVICES = {READ_SERVICES, READ_MARKER, "$JS.FC.RAY_STATE.any.1"}
-READING = {READ, READ_PART, *READING_SERVICES}
+READING_JOBS = {READ_JOBS, READ_JOB_MARKER, "$JS.FC.RAY_STATE.any.1"}
+READING = {READ, READ_PART, *READING_SERVICES, *READING_JOBS}
 MAKING = {
     f"{API}.STREAM.{verb}.{stream}"
     for verb in ("INFO", "CREATE")
@@ -60,6 +68,8 @@ ALLOWED: Final[dict[str, set[str]]] = {
         STATE,
         OTHER_STATE,
         MARKER,
+        JOB_STATE,
+        JOB_MARKER,
         f"{API}.STREAM.INFO.RAY_STATE",
         f"{API}.STREAM.PURGE.RAY_STATE",
         f"{API}.DIRECT.GET.RAY_STATE.{STATE}",
@@ -67,6 +77,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "cluster-reconciler": {*READING, "ray.members.cluster-reconciler"},
     "service-reconciler": {*READING_SERVICES, EVENT, OTHER_EVENT, "ray.members.service-reconciler"},
     "traffic-manager": {*READING_SERVICES, "ray.members.traffic-manager"},
+    "job-reconciler": {*READING_JOBS, EVENT, OTHER_EVENT, "ray.members.job-reconciler"},
     "keeper": MAKING,
     "provisioner": MAKING | CHANGING,
     "keeper-outside": MAKING_MIRROR | MAKING_CONSUMERS,
@@ -101,19 +112,17 @@ ALLOWED: Final[dict[str, set[str]]] = {
         "$JS.FC.RAY_EVENTS.any.1",
     },
 }
-"""All that each user may publish to, of what is probed; whatever is probed and does not stand here must be refused."""
+"""All subjects that each user may publish to, of those that are tried.
+
+The server must refuse every other subject that is tried."""
 USERS: Final = tuple(ALLOWED)
 STREAMS: Final = ("RAY_STATE", "RAY_EVENTS", "OTHER")
 
 CLASSES: Final[dict[str, list[str]]] = {
-    "what others publish": [STATE, OTHER_STATE, MARKER, EVENT, OTHER_EVENT],
+    "what others publish": [STATE, OTHER_STATE, MARKER, JOB_STATE, JOB_MARKER, EVENT, OTHER_EVENT],
     "the hint of each service's replicas": [f"ray.members.{name}" for name in permissions.SERVICES],
     "anything else": [
-        "anything.else",
-        "ray.other",
-        "ray.state",
-        "ray.events",
-        "ray.members.anybody",
+        *("anything.else", "ray.other", "ray.state", "ray.events", "ray.members.anybody"),
         "$KV.any.key",
     ],
     "answers to others": [*(f"_INBOX_{name}.answer.1" for name in USERS), "_INBOX.answer.1"],
@@ -152,7 +161,15 @@ CLASSES: Final[dict[str, list[str]]] = {
         f"{API}.CONSUMER.CREATE.RAY_STATE.any.{EVENT}",
         f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.{STATE}",
     ],
-    "consumers with a filter": [READ, READ_PART, READ_SERVICES, READ_MARKER, READ_EVENTS],
+    "consumers with a filter": [
+        READ,
+        READ_PART,
+        READ_SERVICES,
+        READ_MARKER,
+        READ_JOBS,
+        READ_JOB_MARKER,
+        READ_EVENTS,
+    ],
     "consumers: use and remove": [
         f"{API}.CONSUMER.{verb}.{stream}.any"
         for verb in ("INFO", "MSG.NEXT", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN")
@@ -202,12 +219,13 @@ BESIDES: Final[dict[str, set[str]]] = {
     "cluster-reconciler": {"ray.members.cluster-reconciler"},
     "service-reconciler": {"ray.members.service-reconciler"},
     "traffic-manager": {"ray.members.traffic-manager"},
+    "job-reconciler": {"ray.members.job-reconciler"},
     "subscriber": {"_INBOX.>", "ray.events.>"},
     "administrator": {"_INBOX.>"},
     "keeper": {"ray.recovery"},
     "keeper-outside": {"ray.recovery"},
 }
-"""What a user receives beside its own inbox."""
+"""Subjects that a user receives besides its own inbox."""
 
 
 @pytest_asyncio.fixture
@@ -236,7 +254,7 @@ class Probe:
         )
 
     async def refusals(self) -> list[str]:
-        """Wait for the server to have judged all that was sent; return its errors."""
+        """Wait until the server has judged everything that was sent, and return its errors."""
         await self.client.flush()
         return self.refused
 
@@ -369,12 +387,17 @@ async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Se
 async def test_a_missing_stream_is_made_again_within_two_seconds(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own, asyncio.TaskGroup() as group:
         await own.session()
+        check = stream_keeper.LastCheck()
+        assert check.problem
         keeping = group.create_task(
             stream_keeper.keep_streams(
-                own, [streams.build_state_config(), event_streams.build_stream_config()]
+                own,
+                [streams.build_state_config(), event_streams.build_stream_config()],
+                last_check=check,
             )
         )
         await _until_there(secured, within=2.0)
+        await eventually(lambda: check.problem is None, what="a check of all streams")
         secured.server.kill()
         secured.server.lose_store()
         secured.server.start()

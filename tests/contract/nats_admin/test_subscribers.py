@@ -1,4 +1,7 @@
-"""Named subscribers at a real server: each reads its own namespaces by the one consumer that was made for it, and can make none."""
+"""Named subscribers on a real server.
+
+Each reads its own namespaces by the one consumer that was created for it, and can create none.
+"""
 
 import asyncio
 import random
@@ -28,7 +31,7 @@ ALL: Final = NamedSubscriber("auditor")
 NAMED: Final = (ONE, TWO, ALL)
 CONSUMERS: Final = [each.build_consumer_config() for each in NAMED]
 SMALL: Final = 2 * 1024 * 1024
-"""Bytes of a stream that a service which is upgraded without end would fill."""
+"""Maximum bytes of a stream, so small that one service with endless upgrades would fill it."""
 EVENTS: Final = [f"ray.events.{namespace}.svc.started" for namespace in ("red", "blue", "green")]
 
 
@@ -64,7 +67,7 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
 async def read(
     secured: Secured, subscriber: NamedSubscriber, expected: int, *, consumer: str | None = None
 ) -> list[str]:
-    """Ask for ten events as a named subscriber does, and return the subjects of those that came."""
+    """Ask for ten events as a named subscriber, and return the subjects of the events that arrive."""
     received: list[str] = []
 
     async def receive(message: Incoming) -> None:

@@ -23,6 +23,7 @@ from common.upgrade import events as upgrade_events
 from nats_admin.subscribers import ACK_WAIT, NamedSubscriber
 from notifications.delivery import EXTEND_SECONDS
 from notifications.settings import MAX_TIMEOUT
+from support import job_events as jobs
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.loopback import served
 from support.servers.outside import Outside, outside
@@ -32,7 +33,9 @@ from support.waiting import eventually, eventually_true
 pytestmark = [pytest.mark.integration]
 
 TIMEOUT: Final = 45.0
-"""Longer than the 30 s after which NATS delivers again what a killed process had in work."""
+"""Timeout in seconds.
+
+It is longer than the 30 s after which NATS redelivers messages of a killed process."""
 KEY: Final = b"32 bytes that both sides know 12"
 PATH: Final = "/services/very-secret"
 SLACK: Final = NamedSubscriber("slack")
@@ -49,12 +52,15 @@ allowHttp: true
 
 
 class Receiver:
-    """A webhook per destination; it answers 503 so many more times, or with a status that a test sets."""
+    """A webhook for each destination.
+
+    It answers 503 for the next few requests, or always with a status that a test sets.
+    """
 
     def __init__(self) -> None:
         self.requests: dict[str, list[tuple[dict[str, str], bytes]]] = {"slack": [], "pager": []}
         self.accepted: dict[str, list[str]] = {"slack": [], "pager": []}
-        """Ids that were answered with 200."""
+        """Ids of the events that were answered with 200, by destination."""
         self.answers: dict[str, list[web.Response]] = {"slack": [], "pager": []}
         self.down: set[str] = set()
         self.port = 0
@@ -238,7 +244,10 @@ async def test_a_destination_that_is_down_blocks_no_other_and_gets_its_events_la
 async def test_a_new_process_goes_on_where_the_former_one_was_stopped(
     at: Outside, receiver: Receiver, notifier: Notifier
 ) -> None:
-    """One destination is down meanwhile: its event comes at once, and the other destination gets nothing again."""
+    """While one destination is down, the other destination gets nothing twice.
+
+    The waiting event is delivered as soon as the destination is up.
+    """
     receiver.down = {"slack"}
     await at.publish(EVENTS[:3])
     await receiver.until("pager", 3)
@@ -350,6 +359,30 @@ async def test_filters_and_templates_of_the_file_are_used(
             lambda: _is_done(at), within=TIMEOUT, every=0.05, what="the end of the stream"
         )
         assert [body["text"] for body in receiver.bodies("slack")] == ["*greeter*: demo-b4n9d"]
+    finally:
+        notifier.kill()
+
+
+async def test_a_destination_gets_the_ends_of_the_runs_of_a_cron_job(
+    at: Outside, receiver: Receiver, tmp_path: Path
+) -> None:
+    notifier = Notifier(at, receiver, tmp_path)
+    notifier.file.write_text(
+        "destinations:\n- {name: slack, kinds: [job-succeeded, job-failed], rayCronJobs: [nightly]}\n"
+        "allowHttp: true\ntemplates: {job-failed: '$name: $reason in attempt $attempt_number'}\n"
+    )
+    notifier.start()
+    try:
+        of_jobs = [jobs.a_job_event(data, seconds=seconds) for seconds, data in jobs.EXAMPLES]
+        await at.publish([*EVENTS, *of_jobs])
+        await receiver.until("slack", 2)
+        await eventually_true(
+            lambda: _is_done(at), within=TIMEOUT, every=0.05, what="the end of the stream"
+        )
+        assert [body["text"] for body in receiver.bodies("slack")] == [
+            f"team-a/{jobs.NAME}: the job has succeeded after 312 s",
+            f"{jobs.NAME}: DeadlineExceeded in attempt 1",
+        ]
     finally:
         notifier.kill()
 

@@ -1,4 +1,4 @@
-"""A repeated publish to the state stream, and what was stored since: the fake stream of unit tests answers as a real server does."""
+"""A repeated publish to the state stream: the fake stream answers as a real server does."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.integration]
 
 SUBJECT = subjects.build_marker_subject(3)
 Publish = Callable[[int], Awaitable[int]]
-"""Publishes a message with the same id, at an expected sequence of the subject; returns the sequence at which it is stored."""
+"""Publishes a message, always with the same id, at an expected sequence of the subject.
+
+Returns the sequence at which the message is stored."""
 
 
 @asynccontextmanager
@@ -53,7 +55,10 @@ async def fake(_folder: Path) -> AsyncGenerator[Publish]:
 async def test_a_repetition_meets_what_the_first_try_stored(
     stream: Callable[[Path], AbstractAsyncContextManager[Publish]], tmp_path: Path
 ) -> None:
-    """The expected sequence is checked before the id, so a repetition after a lost answer is refused although it is stored."""
+    """The server checks the expected sequence before the id.
+
+    So it refuses a repetition after a lost answer, although the message is stored.
+    """
     async with stream(tmp_path) as publish:
         stored = await publish(0)
         with pytest.raises(errors.Conflict):
@@ -129,7 +134,10 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
 
 
 async def test_a_marker_that_does_not_decode_is_another_writers(tmp_path: Path) -> None:
-    """It comes up where ours is refused; then the session ends, and the next one replaces it."""
+    """The undecodable marker is found when our own marker is refused.
+
+    The session then ends, and the next session replaces the marker.
+    """
     async with real_stream(tmp_path) as stream:
         headers = messages.encode(Synced(epoch="e", version=1)).headers
         stored = await stream.publish(SUBJECT, b"{", headers, expected=None, message_id="other")

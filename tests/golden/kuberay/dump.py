@@ -24,7 +24,7 @@ from rich.console import Console
 
 from common.kube.client import KubeClient
 from integration.cluster_reconciler.conftest import running
-from localcluster.api import Api, Document, read_manifests
+from localcluster.api import ApiClient, Document, read_manifests
 from localcluster.control_plane import ControlPlane
 from localcluster.errors import ClusterError
 from support.kuberay import goldens, objects
@@ -123,7 +123,7 @@ class Rig:
         self,
         setting: Setting,
         control_plane: ControlPlane,
-        api: Api,
+        api: ApiClient,
         kube: KubeClient,
         given: Given,
     ) -> None:

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from common import errors, labels
 from common.bus.messages import ObjectMessage, ObjectState
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import LEASE, POD, RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_group, a_ray_cluster
@@ -86,7 +86,7 @@ class Users:
     async def scale(self, name: str, *, workers: int) -> None:
         """Ask for more workers."""
         operation = {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}
-        patch = Patch(body=[operation], content_type="application/json-patch+json")
+        patch = PatchRequest(body=[operation], content_type="application/json-patch+json")
         self.wanted[name] = 1 + workers
         await self._kube.patch(RAY_CLUSTER, self._namespace, name, patch)
 
@@ -205,7 +205,7 @@ class Site:
         )
         for each in [each for each in self.replicas.running if each is not replica]:
             self.replicas.end(each, signal.SIGTERM)
-            await asyncio.to_thread(each.process.wait)
+            await asyncio.to_thread(each.running.wait)
             assert "Traceback" not in each.reported
         await eventually_true(
             self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an owner of every partition"

@@ -1,4 +1,4 @@
-"""Upgrades of RayServices while all four services are rolled between two builds, on a real API server and a real NATS.
+"""Upgrades of RayServices while all five services are rolled between two builds, on a real API server and a real NATS.
 
     cd tests && RAYBUS_EARLIER_CHECKOUT=FOLDER python -m integration.builds.rolled --upgrades 4 --seed 1 --logs DIR
 

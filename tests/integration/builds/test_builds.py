@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 log = structlog.get_logger()
 
-MINOR, MAJOR = builds.of_pod_form("1.1"), builds.of_pod_form("2.0")
+MINOR, MAJOR = builds.of_pod_form("1.2"), builds.of_pod_form("2.0")
 PAIRS = [
     (THIS, MINOR),
     (THIS, MAJOR),
@@ -82,7 +82,7 @@ async def test_a_reconciler_that_starts_behind_a_watcher_of_another_build_waits_
         await users.create("demo", workers=3)
         (first,) = site.replicas.running
         site.replicas.end(first, signal.SIGKILL)
-        await asyncio.to_thread(first.process.wait)
+        await asyncio.to_thread(first.running.wait)
         if publishes is not THIS:
             await site.replace_watcher(publishes, kube)
         reader = await site.begin_to_replace_reconciler(reads)

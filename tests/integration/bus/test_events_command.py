@@ -13,7 +13,11 @@ import pytest
 import pytest_asyncio
 
 from common.bus import nkeys
+from common.ray import job_events
 from common.upgrade import events as upgrade_events
+from raybus_cli.events import job_history
+from raybus_cli.events.run import NatsAccess
+from support import job_events as jobs
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
@@ -139,6 +143,33 @@ async def test_one_service_for_people(reported: Outside) -> None:
     )
 
 
+async def test_the_events_of_a_job_by_kind(reported: Outside) -> None:
+    of_jobs = [jobs.a_job_event(data, seconds=at) for at, data in jobs.EXAMPLES]
+    await reported.publish(of_jobs)
+    await reported.publish(of_jobs)  # a new process repeats them, and the server stores none twice
+    job = f"rayjob/team-a/{jobs.NAME}"
+    everything = await ask(reported, job, "-o", "json")
+    assert everything.out == [job_events.FAMILY.encode(event).payload.decode() for event in of_jobs]
+    failed = await ask(reported, job, "--kind", "job-failed", "--kind", "started")
+    assert (failed.code, failed.err) == (0, [])
+    assert failed.out == [
+        f"2026-01-01T12:10:00Z  team-a/{jobs.NAME}  job failed in attempt 1 after 10m0s "
+        f"(DeadlineExceeded): {jobs.DEADLINE}"
+    ]
+    assert await ask(reported, f"rayservice/team-a/{jobs.NAME}") == Done(
+        0, [], ["raybus events: no events"]
+    )
+
+
+async def test_the_history_of_a_job_is_read_by_the_subscriber(reported: Outside) -> None:
+    of_jobs = [jobs.a_job_event(data, seconds=at) for at, data in jobs.EXAMPLES[:3]]
+    await reported.publish(of_jobs)
+    collector = job_history.EventCollector()
+    way = NatsAccess(reported.secured.settings("subscriber"))
+    await job_history.collect(collector, "team-a", jobs.NAME, way)
+    assert [event.data for event in collector.events] == [event.data for event in of_jobs]
+
+
 async def test_a_part_of_the_history(reported: Outside) -> None:
     from_an_id = await ask(
         reported, "default/greeter", "-o", "json", "--replay", IDS[4], "--limit", "3"
@@ -258,7 +289,8 @@ async def test_a_command_that_makes_no_sense(tmp_path: Path) -> None:
     done = await run("greeter", "--nats", "tls://localhost:1", "--nats-credentials", str(tmp_path))
     assert (done.code, done.out) == (2, [])
     assert done.err == [
-        "error: 'greeter' names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat",
+        "error: 'greeter' names no RayService and no RayJob: expected NAMESPACE/NAME, such as "
+        "default/chat, or rayjob/NAMESPACE/NAME",
     ]
 
 

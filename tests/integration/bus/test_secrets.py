@@ -113,7 +113,7 @@ async def planted(
         tmp_path / "up", *arguments, "--namespace", namespace, "--watch-namespace", namespace
     ) as up:
         await up.ready(within=120)
-        user = reading.users_of(data, connection.settings(None, data).nats_url)
+        user = reading.users_of(data, connection.build_settings(None, data).nats_url)
         async with connect(user("watcher")) as watcher:
             await watcher.session()
             async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (

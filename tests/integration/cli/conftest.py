@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from common import errors, labels
 from common.api.opaque import Body, Json
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import (
     CONTROLLER_REVISION,
     EVENT,
@@ -82,7 +82,7 @@ class CliNamespace:
         stored: Body = msgspec.json.decode(await self.kube.create(resource, self.namespace, made))
         if "status" not in body:
             return stored
-        patch = Patch(body={"status": body["status"]}, subresource="status")
+        patch = PatchRequest(body={"status": body["status"]}, subresource="status")
         return msgspec.json.decode(
             await self.kube.patch(resource, self.namespace, meta["name"], patch)
         )
@@ -99,7 +99,7 @@ class CliNamespace:
             stamp = {
                 labels.SPEC_HASH: spec_hash.service_goal_hash(made["spec"])
             }  # of the spec with the server's defaults
-            patch = Patch(body={"metadata": {"annotations": stamp}})
+            patch = PatchRequest(body={"metadata": {"annotations": stamp}})
             await self.kube.patch(RAY_CLUSTER, self.namespace, name, patch)
             record = snapshots.a_revision(name, service["spec"]["serveConfigV2"])
             record["metadata"]["labels"] = {

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from common.api.opaque import Body
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_SERVICE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from integration.cli.conftest import CliNamespace
 from localcluster.control_plane import ControlPlane
@@ -149,7 +149,7 @@ async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: 
         assert asked.stderr is not None
         assert "does not answer" in (await asked.stderr.readline()).decode()
         await own.start_api_server()
-        patch = Patch(body={"status": service["status"]}, subresource="status")
+        patch = PatchRequest(body={"status": service["status"]}, subresource="status")
         await kube.patch(RAY_SERVICE, "default", "demo", patch)
         out, output = await asked.communicate()
         await kube.close()

@@ -8,12 +8,13 @@ import pytest
 from common import errors
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
-from common.kube.client import JSON_PATCH, Patch
+from common.kube.client import JSON_PATCH, PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.cli.conftest import CliNamespace
 from raybus_cli.changing import edits
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NEW_IMAGE, OLD_IMAGE, a_cluster, a_config, a_pod
+from support.tables import cases
 
 pytestmark = [pytest.mark.integration]
 KEY = "raybus.io/restartedAt"
@@ -47,7 +48,7 @@ async def _cluster(scope: CliNamespace) -> Body:
 
 
 def _templates(config: Json) -> list[Json]:
-    return [each.template for each in edits.groups(config)]
+    return [each.template for each in edits.list_groups(config)]
 
 
 async def test_a_restart_annotates_the_templates_and_shows_the_plan_first(
@@ -72,7 +73,9 @@ async def test_a_second_restart_replaces_the_annotation(scope: CliNamespace) -> 
     await _at_rest(scope)
     path = "/spec/rayClusterConfig/headGroupSpec/template/metadata"
     value = {"annotations": {KEY: "before", "a": "b"}, "labels": {"c": "d"}}
-    patch = Patch(body=[{"op": "add", "path": path, "value": value}], content_type=JSON_PATCH)
+    patch = PatchRequest(
+        body=[{"op": "add", "path": path, "value": value}], content_type=JSON_PATCH
+    )
     await scope.kube.patch(RAY_SERVICE, scope.namespace, "demo", patch)
     assert scope.raybus("restart", "rayservice/demo").code == 0
     meta = _templates((await scope.service())["spec"]["rayClusterConfig"])[0]["metadata"]
@@ -102,20 +105,13 @@ async def test_images_are_set_where_they_are_named(scope: CliNamespace) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "message"),
-    [
-        pytest.param(
-            ["tpu=ray:1"],
-            1,
-            "there is no group 'tpu'; groups: head, gpu, or *",
-            id="an unknown group",
-        ),
-        pytest.param(
-            [f"*={OLD_IMAGE}"], 1, "has that image already; nothing is changed", id="nothing to do"
-        ),
-        pytest.param(["head=Ray"], 2, "'Ray' is not an image reference", id="no image"),
-    ],
+    {
+        "an unknown group": (["tpu=ray:1"], 1, "there is no group 'tpu'; groups: head, gpu, or *"),
+        "nothing to do": ([f"*={OLD_IMAGE}"], 1, "has that image already; nothing is changed"),
+        "no image": (["head=Ray"], 2, "'Ray' is not an image reference"),
+    },
 )
 async def test_what_cannot_be_set_is_one_line(
     scope: CliNamespace, arguments: list[str], code: int, message: str
@@ -132,10 +128,13 @@ async def test_the_api_server_refuses_a_patch_for_an_earlier_spec(scope: CliName
     found = edits.set_images(_config(), [edits.parse(f"*={NEW_IMAGE}")])
     for uid, generation in ((meta["uid"], meta["generation"] + 1), ("another", meta["generation"])):
         stale = ObjectMeta(name="demo", uid=uid, generation=generation)
-        body = edits.operations(stale, ("spec", "rayClusterConfig"), found)
+        body = edits.build_operations(stale, ("spec", "rayClusterConfig"), found)
         with pytest.raises(errors.Rejected):
             await scope.kube.patch(
-                RAY_SERVICE, scope.namespace, "demo", Patch(body=body, content_type=JSON_PATCH)
+                RAY_SERVICE,
+                scope.namespace,
+                "demo",
+                PatchRequest(body=body, content_type=JSON_PATCH),
             )
     assert (await scope.service())["metadata"]["generation"] == meta["generation"]
 

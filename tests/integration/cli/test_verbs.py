@@ -143,7 +143,7 @@ async def test_the_api_server_judges_a_selector(scope: CliNamespace) -> None:
 async def test_an_empty_namespace_is_reported(scope: CliNamespace) -> None:
     done = scope.raybus("list")
     assert (done.code, done.out) == (0, "")
-    assert "No RayService and no RayCluster in namespace" in done.err
+    assert "No RayService, RayCluster, RayJob or RayCronJob in namespace" in done.err
 
 
 async def test_status_is_done_when_the_spec_serves(scope: CliNamespace) -> None:
@@ -272,9 +272,9 @@ def test_events_of_nobody_are_an_error(
         return 0
 
     def through(_place: Where, _namespace: str, read: run.Read) -> Awaitable[None]:
-        return read(run.Way(Settings(service="subscriber")))
+        return read(run.NatsAccess(Settings(service="subscriber")))
 
-    monkeypatch.setattr(run, "through", through)
+    monkeypatch.setattr(run, "run_through_forward", through)
     monkeypatch.setattr(run, "show", nothing)
     done = scope.raybus("events", "nobody")
     assert (done.code, done.out) == (1, "")

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from common.kube import rest_config
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.cli.conftest import CliNamespace
 from integration.cli.test_refusals import guest
 from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import watching
-from raybus_cli.show.sources import Source, Tables, Trees
+from raybus_cli.show.sources import ObjectSource, Tables, Trees
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_cluster, a_config, a_pod
 from support.counting_client import CountingClient
@@ -28,27 +28,27 @@ AT_ONCE_SECONDS = 0.7
 """A poll of each second would miss it in a third of the runs."""
 
 
-def _table(scope: CliNamespace) -> Source:
+def _table(scope: CliNamespace) -> ObjectSource:
     return Tables(kinds.KINDS, scope.namespace, "", wide=False)
 
 
-def _everything(_town: CliNamespace) -> Source:
+def _everything(_town: CliNamespace) -> ObjectSource:
     return Tables(kinds.KINDS, None, "", wide=False)
 
 
-def _tree(scope: CliNamespace) -> Source:
-    return Trees(scope.namespace, [Target(kinds.SERVICE, "demo")], wide=False)
+def _tree(scope: CliNamespace) -> ObjectSource:
+    return Trees(scope.namespace, [NamedTarget(kinds.SERVICE, "demo")], wide=False)
 
 
-def _cluster_tree(scope: CliNamespace) -> Source:
-    return Trees(scope.namespace, [Target(kinds.CLUSTER, BLUE)], wide=False)
+def _cluster_tree(scope: CliNamespace) -> ObjectSource:
+    return Trees(scope.namespace, [NamedTarget(kinds.CLUSTER, BLUE)], wide=False)
 
 
 @pytest.mark.parametrize(
     ("source", "first"), [(_table, 2), (_everything, 2), (_tree, 1), (_cluster_tree, 1)]
 )
 async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
-    source: Callable[[CliNamespace], Source],
+    source: Callable[[CliNamespace], ObjectSource],
     first: int,
     scope: CliNamespace,
     capsys: pytest.CaptureFixture[str],
@@ -74,11 +74,11 @@ async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
         asked = len(kube.requests)
         await asyncio.sleep(IDLE_SECONDS)
         assert kube.requests[asked:] == []
-        patch = Patch(
+        patch = PatchRequest(
             body={"status": {"reason": "changed", "desiredWorkerReplicas": 7}}, subresource="status"
         )
         await scope.kube.patch(RAY_CLUSTER, scope.namespace, BLUE, patch)
-        patch = Patch(body={"status": {"numServeEndpoints": 9}}, subresource="status")
+        patch = PatchRequest(body={"status": {"numServeEndpoints": 9}}, subresource="status")
         await scope.kube.patch(RAY_SERVICE, scope.namespace, "demo", patch)
         await eventually(lambda: len(lines()) > first, within=AT_ONCE_SECONDS, what="the change")
         task.cancel()

@@ -25,7 +25,7 @@ from common.bus.feed import Feed
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import PARTITIONS
 from common.clock import SystemClock
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import EVENT, JOB, NAMESPACE, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
@@ -105,7 +105,9 @@ class Live:
 
     async def patch(self, spec: Mapping[str, Any], name: str = "c") -> None:
         """Change some fields of a RayCluster's spec."""
-        await self.kube.patch(RAY_CLUSTER, self.namespace, name, Patch(body={"spec": dict(spec)}))
+        await self.kube.patch(
+            RAY_CLUSTER, self.namespace, name, PatchRequest(body={"spec": dict(spec)})
+        )
 
     async def scale(self, replicas: int) -> None:
         """Change the replicas of the first worker group, as the autoscaler does."""
@@ -114,7 +116,7 @@ class Live:
             "path": "/spec/workerGroupSpecs/0/replicas",
             "value": replicas,
         }
-        patch = Patch(body=[operation], content_type="application/json-patch+json")
+        patch = PatchRequest(body=[operation], content_type="application/json-patch+json")
         await self.kube.patch(RAY_CLUSTER, self.namespace, "c", patch)
 
     async def cluster(self, name: str = "c") -> RayCluster:

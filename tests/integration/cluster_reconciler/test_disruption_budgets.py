@@ -9,7 +9,7 @@ import pytest
 from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER
 from integration.cluster_reconciler.conftest import Live, running
 from integration.cluster_reconciler.test_rights import grant
@@ -121,5 +121,5 @@ def _lacks(pods: list[Body], gone: Body) -> bool:
     return gone["metadata"]["uid"] not in {each["metadata"]["uid"] for each in pods}
 
 
-def _annotated(value: str) -> Patch:
-    return Patch(body={"metadata": {"annotations": {labels.DISRUPTION_BUDGET: value}}})
+def _annotated(value: str) -> PatchRequest:
+    return PatchRequest(body={"metadata": {"annotations": {labels.DISRUPTION_BUDGET: value}}})

@@ -12,7 +12,7 @@ import pytest
 from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import JSON_PATCH, Patch
+from common.kube.client import JSON_PATCH, PatchRequest
 from common.kube.resources import POD, RAY_CLUSTER
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
@@ -82,13 +82,13 @@ async def scale(live: Live, replicas: int) -> None:
         },
     ]
     await live.kube.patch(
-        RAY_CLUSTER, live.namespace, NAME, Patch(body=change, content_type=JSON_PATCH)
+        RAY_CLUSTER, live.namespace, NAME, PatchRequest(body=change, content_type=JSON_PATCH)
     )
 
 
 async def is_gone(live: Live) -> bool:
     """Let the Job that cleans Redis succeed, and return whether the cluster is gone."""
-    succeeded = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
+    succeeded = PatchRequest(body={"status": {"phase": "Succeeded"}}, subresource="status")
     for pod in await live.pods(f"{labels.NODE_TYPE}={labels.REDIS_CLEANUP}"):
         if pod["status"]["phase"] == "Running":
             await live.kube.patch(POD, live.namespace, pod["metadata"]["name"], succeeded)

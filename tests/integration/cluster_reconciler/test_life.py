@@ -8,7 +8,7 @@ import pytest
 from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import POD, Resource
 from integration.cluster_reconciler.conftest import Live
 from support.builders.ray_cluster import a_group, a_ray_cluster
@@ -57,7 +57,7 @@ async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live
     )
 
     head = (await live.pods(f"{labels.NODE_TYPE}=head"))[0]["metadata"]["name"]
-    failed = Patch(body={"status": {"phase": "Failed"}}, subresource="status")
+    failed = PatchRequest(body={"status": {"phase": "Failed"}}, subresource="status")
     await live.kube.patch(POD, live.namespace, head, failed)
     await live.until(
         lambda c, p: (
@@ -147,7 +147,7 @@ async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live)
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
     await live.delete()
     await live.eventually(lambda: live.has_reported("CreatedRedisCleanupJob"), "the Job is made")
-    finished = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
+    finished = PatchRequest(body={"status": {"phase": "Succeeded"}}, subresource="status")
 
     async def is_gone() -> bool:
         for pod in await live.pods(f"{labels.NODE_TYPE}={labels.REDIS_CLEANUP}"):

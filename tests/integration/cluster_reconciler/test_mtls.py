@@ -16,7 +16,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources.tls import WAIT_FOR_ADDRESS
 from common import errors
 from common.api.opaque import Body
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.client import KubeClient
 from common.kube.resources import CERTIFICATE, ISSUER, SECRET, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
@@ -28,7 +28,7 @@ from support.kuberay import certifying
 
 pytestmark = [pytest.mark.integration]
 
-ON = Config(gates=BETA | {Gate.MTLS})
+ON = Config(gates=BETA | {FeatureGate.MTLS})
 SECURED = a_ray_cluster(groups=[a_group(replicas=1)], tls_options={"enabled": True})
 ACCOUNT = "with-mtls"
 DEFINITION = Resource(
@@ -211,8 +211,7 @@ async def test_the_secrets_go_with_their_cluster(secured: Live) -> None:
 
 
 async def test_without_the_component_the_missing_right_is_reported(
-    control_plane: ControlPlane,
-    cert_manager: None,
+    control_plane: ControlPlane, cert_manager: None
 ) -> None:
     await grant(control_plane)
     own = await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")

@@ -16,11 +16,12 @@ from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import JSON_PATCH, Patch
+from common.kube.client import JSON_PATCH, PatchRequest
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, SERVICE, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
 pytestmark = [pytest.mark.integration]
 
@@ -138,23 +139,21 @@ async def test_a_service_that_a_policy_denies_is_reported_and_no_pod_is_created_
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "healed")
 
 
-INVALID = [
-    pytest.param(
+INVALID = {
+    "more requested than allowed": (
         a_template(
             a_container("ray", resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})
         ),
         "must be less than or equal to cpu limit",
-        id="more requested than allowed",
     ),
-    pytest.param(
+    "a mount of no volume": (
         a_template(a_container("ray", volume_mounts=[{"name": "absent", "mountPath": "/x"}])),
         'Not found: "absent"',
-        id="a mount of no volume",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("template", "text"), INVALID)
+@cases(("template", "text"), INVALID)
 async def test_pods_that_are_refused_as_invalid_are_reported_and_delay_no_other(
     live: Live, template: Any, text: str
 ) -> None:
@@ -179,7 +178,7 @@ async def test_pods_that_are_refused_as_invalid_are_reported_and_delay_no_other(
         "value": a_template(),
     }
     await live.kube.patch(
-        RAY_CLUSTER, live.namespace, "c", Patch(body=[fixed], content_type=JSON_PATCH)
+        RAY_CLUSTER, live.namespace, "c", PatchRequest(body=[fixed], content_type=JSON_PATCH)
     )
     healed = await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "healed")
     assert "ReplicaFailure" not in reasons(healed)
@@ -296,7 +295,7 @@ async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher
         assert message in await note(live, "FailedToCreateService")
         assert cluster.status.head.service_name == "c-head-svc"
         await expect_no_storm(live, f"POST {SERVICE.path(live.namespace)}")
-        given = Patch(body={"metadata": {"labels": service["labels"]}})
+        given = PatchRequest(body={"metadata": {"labels": service["labels"]}})
         await live.kube.patch(SERVICE, live.namespace, "c-head-svc", given)
         await live.until(
             lambda c, p: "ReplicaFailure" not in reasons(c) and c.status.state == "ready", "healed"
@@ -304,6 +303,6 @@ async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher
         assert len(await live.pods(labels.CLUSTER)) == 4
 
 
-def without_labels(meta: Body) -> Patch:
+def without_labels(meta: Body) -> PatchRequest:
     """Return what takes an object's labels away."""
-    return Patch(body={"metadata": {"labels": dict.fromkeys(meta["labels"])}})
+    return PatchRequest(body={"metadata": {"labels": dict.fromkeys(meta["labels"])}})

@@ -14,8 +14,8 @@ from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
-from common.kube.client import KubeClient, Patch
+from common.feature_gates import BETA, FeatureGate
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import (
     EVENT,
     NAMESPACE,
@@ -78,7 +78,7 @@ async def test_the_deployed_rights_are_enough_to_isolate(
     control_plane: ControlPlane, own_kubeconfig: Path
 ) -> None:
     """Rules that the API server stores in another form than the user's are not written again."""
-    config = Config(gates=BETA | {Gate.NETWORK_POLICY})
+    config = Config(gates=BETA | {FeatureGate.NETWORK_POLICY})
     among_selectors: Body = {
         "podSelector": {"matchLabels": {}, "matchExpressions": []},
         "namespaceSelector": {},
@@ -98,7 +98,7 @@ async def test_the_deployed_rights_are_enough_to_isolate(
         )
         before = await policies(live)
         assert before["c-workers-g"]["metadata"]["generation"] == 2
-        live.app.observer.memory_of(
+        live.app.observer.get_memory(
             next(iter(live.app.cache.list_all(RayCluster)))
         ).children.clear()
         live.enqueue_all()
@@ -139,7 +139,7 @@ async def test_the_deployed_rights_are_enough_to_clean_redis(
 async def test_the_deployed_rights_are_enough_for_embedded_storage(
     control_plane: ControlPlane, own_kubeconfig: Path
 ) -> None:
-    config = Config(gates=BETA | {Gate.EMBEDDED_STORAGE})
+    config = Config(gates=BETA | {FeatureGate.EMBEDDED_STORAGE})
     async with running(control_plane, config, kubeconfig=own_kubeconfig) as live:
         await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"backend": "rocksdb"}))
         await live.until(lambda c, p: len(p) == 4, "four pods")
@@ -152,7 +152,7 @@ async def test_the_deployed_rights_are_enough_for_embedded_storage(
 async def test_the_deployed_rights_are_enough_to_ask_what_is_served(own_kubeconfig: Path) -> None:
     kube = await KubeClient.connect(kubeconfig=own_kubeconfig, user_agent="raybus-test")
     try:
-        found = await settings.served(kube)
+        found = await settings.list_served_versions(kube)
     finally:
         await kube.close()
     assert {"apps/v1", "ray.io/v1"} <= found
@@ -237,7 +237,9 @@ async def granted_without(
         )
 
         async def give() -> None:
-            await kube.patch(kinds["ClusterRole"], None, name, Patch(body={"rules": role["rules"]}))
+            await kube.patch(
+                kinds["ClusterRole"], None, name, PatchRequest(body={"rules": role["rules"]})
+            )
 
         yield await control_plane.kubeconfig_for_service_account(namespace, name), give
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body
-from common.kube.client import JSON_PATCH, Patch
+from common.kube.client import JSON_PATCH, PatchRequest
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
 from integration.cluster_reconciler.conftest import Live, running
@@ -54,7 +54,7 @@ async def test_what_was_taken_over_is_reconciled(control_plane: ControlPlane, na
         await all_seen(live, setting)
         old = await pod_uids(live, name)
         change: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/1/replicas", "value": 3}
-        patch = Patch(body=[change], content_type=JSON_PATCH)
+        patch = PatchRequest(body=[change], content_type=JSON_PATCH)
         await live.kube.patch(RAY_CLUSTER, live.namespace, name, patch)
         await live.eventually(
             partial(has_more, live, name, old), "a pod is added, and none is lost"

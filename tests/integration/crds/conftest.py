@@ -54,6 +54,7 @@ def kubectl(bare: Kubectl) -> Kubectl:
     names = {
         "RayCluster": "crd/rayclusters.ray.io",
         "RayService": "crd/rayservices.ray.io",
+        "RayJob": "crd/rayjobs.ray.io",
         "UpgradePolicy": "crd/upgradepolicies.raybus.io",
     }
     for (

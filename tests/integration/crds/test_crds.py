@@ -8,10 +8,18 @@ from common.api.opaque import Json
 from integration.crds.conftest import CRDS, Kubectl
 from support.builders.ray_cluster import a_group, a_head, a_template
 from support.builders.ray_service import a_strategy
+from support.tables import cases
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
+INSTALLED = (
+    "rayclusters.ray.io",
+    "rayservices.ray.io",
+    "rayjobs.ray.io",
+    "raycronjobs.ray.io",
+    "upgradepolicies.raybus.io",
+)
 MANAGED_BY = "the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'"
 
 
@@ -36,23 +44,19 @@ def a_service(name: str, **spec: Any) -> Json:
     }
 
 
-@pytest.mark.parametrize(
-    "crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"]
-)
+@pytest.mark.parametrize("crd", INSTALLED)
 def test_client_side_apply_fits_its_annotation(kubectl: Kubectl, crd: str) -> None:
     annotations: dict[str, str] = kubectl.stored("crd", crd)["metadata"]["annotations"]
     assert len(annotations["kubectl.kubernetes.io/last-applied-configuration"]) < 262_144
-    assert kubectl.ok("apply", "-k", str(CRDS)).count("unchanged") == 3
+    assert kubectl.ok("apply", "-k", str(CRDS)).count("unchanged") == len(INSTALLED)
 
 
 def test_server_side_apply_works_after_client_side_apply(kubectl: Kubectl) -> None:
     applied = kubectl.ok("apply", "--server-side", "--force-conflicts", "-k", str(CRDS))
-    assert applied.count("serverside-applied") == 3
+    assert applied.count("serverside-applied") == len(INSTALLED)
 
 
-@pytest.mark.parametrize(
-    "crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"]
-)
+@pytest.mark.parametrize("crd", INSTALLED)
 def test_the_schemas_are_structural(kubectl: Kubectl, crd: str) -> None:
     conditions = kubectl.stored("crd", crd)["status"]["conditions"]
     assert {each["type"]: each["status"] for each in conditions} == {
@@ -123,34 +127,29 @@ def test_a_group_gets_its_defaults(kubectl: Kubectl) -> None:
     assert group == {"groupName": "g", "template": a_template(), **defaults}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "fault"),
-    [
-        pytest.param(
+    {
+        "enum": (
             {"upgradeStrategy": {"type": "Sometimes"}},
             'supported values: "Recreate", "None"',
-            id="enum",
         ),
-        pytest.param(
-            {"headGroupSpec": {}}, "spec.headGroupSpec.template: Required value", id="required"
-        ),
-        pytest.param({"rayVersion": 2}, "spec.rayVersion", id="type"),
-        pytest.param(
+        "required": ({"headGroupSpec": {}}, "spec.headGroupSpec.template: Required value"),
+        "type": ({"rayVersion": 2}, "spec.rayVersion"),
+        "no containers": (
             {"headGroupSpec": {"template": {"spec": {}}}},
             "containers: Required value",
-            id="no containers",
         ),
-        pytest.param({"workerGroups": []}, 'unknown field "spec.workerGroups"', id="unknown field"),
-        pytest.param(
+        "unknown field": ({"workerGroups": []}, 'unknown field "spec.workerGroups"'),
+        "unknown field in a pod template": (
             {
                 "headGroupSpec": {
                     "template": {"spec": {"containers": [{"name": "a", "imgae": "b"}]}}
                 }
             },
             'unknown field "spec.headGroupSpec.template.spec.containers[0].imgae"',
-            id="unknown field in a pod template",
         ),
-    ],
+    },
 )
 def test_a_wrong_spec_is_rejected_by_name(kubectl: Kubectl, spec: Json, fault: str) -> None:
     done = kubectl.run("create", "--validate=strict", "-f", "-", obj=a_cluster("wrong", **spec))
@@ -178,45 +177,26 @@ def test_a_negative_deletion_delay_is_rejected(kubectl: Kubectl) -> None:
     assert "should be greater than or equal to 0" in done.stderr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "columns"),
-    [
-        pytest.param(
+    {
+        "clusters": (
             ["rayclusters"],
             [
-                "NAME",
-                "DESIRED WORKERS",
-                "AVAILABLE WORKERS",
-                "CPUS",
-                "MEMORY",
-                "GPUS",
-                "STATUS",
-                "AGE",
+                *("NAME", "DESIRED WORKERS", "AVAILABLE WORKERS", "CPUS", "MEMORY", "GPUS"),
+                *("STATUS", "AGE"),
             ],
-            id="clusters",
         ),
-        pytest.param(
+        "clusters, wide": (
             ["rayclusters", "-o", "wide"],
             [
-                *(
-                    "NAME",
-                    "DESIRED WORKERS",
-                    "AVAILABLE WORKERS",
-                    "CPUS",
-                    "MEMORY",
-                    "GPUS",
-                    "TPUS",
-                    "STATUS",
-                    "AGE",
-                ),
+                *("NAME", "DESIRED WORKERS", "AVAILABLE WORKERS", "CPUS", "MEMORY", "GPUS"),
+                *("TPUS", "STATUS", "AGE"),
                 *("HEAD POD IP", "HEAD SERVICE IP"),
             ],
-            id="clusters, wide",
         ),
-        pytest.param(
-            ["rayservices"], ["NAME", "SERVICE STATUS", "NUM SERVE ENDPOINTS"], id="services"
-        ),
-    ],
+        "services": (["rayservices"], ["NAME", "SERVICE STATUS", "NUM SERVE ENDPOINTS"]),
+    },
 )
 @pytest.mark.acceptance("rayservice", 91)
 def test_kubectl_get_shows_kuberays_columns(

@@ -24,7 +24,7 @@ from chaos import stack
 from chaos.stack import BACKGROUND, Stack
 from common import errors, labels
 from common.api.opaque import Json
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_SERVICE
 from integration.isolated import isolate, log_progress, print_result
 from support.builders.ray_service import (
@@ -39,7 +39,13 @@ from support.servers.browser import Watched
 from support.servers.dashboard import Dashboard
 from support.waiting import eventually_true
 
-SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+SERVICES: Final = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 TIMEOUT: Final = 240.0
 HALFWAY: Final = 40
 """Percent of the traffic at which the upgrade is paused, so that there is time to read the page."""
@@ -279,7 +285,7 @@ class Run:
         await self._found.kube.create(RAY_SERVICE, BACKGROUND, body)
 
     async def _change(self, body: Json) -> None:
-        await self._found.kube.patch(RAY_SERVICE, BACKGROUND, CHAT, Patch(body=body))
+        await self._found.kube.patch(RAY_SERVICE, BACKGROUND, CHAT, PatchRequest(body=body))
 
     async def _until(self, name: str, check: Callable[[Json], bool]) -> None:
         async def holds() -> bool:

@@ -53,7 +53,7 @@ async def served(connections: Connections) -> AsyncGenerator[int]:
     assert inner is not None
     listening = socket.create_server(("127.0.0.1", 0))
     server = await asyncio.get_running_loop().create_server(
-        lambda: connections.protocol(inner()), sock=listening
+        lambda: connections.wrap_protocol(inner()), sock=listening
     )
     try:
         yield listening.getsockname()[1]

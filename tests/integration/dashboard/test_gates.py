@@ -7,14 +7,16 @@ import msgspec
 import pytest
 
 from common.api.opaque import Body
+from common.bus import cloud_events
+from common.bus.cloud_events import Event
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE
 from common.ray import owner
 from common.upgrade import events as ue
 from common.upgrade import traffic_record
-from common.upgrade.events import Data, Event
-from common.upgrade.gate_record import Current, State, Verdict
-from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
+from common.upgrade.events import UpgradeEventData
+from common.upgrade.gate_record import Current, GateState, Verdict
+from common.upgrade.traffic_record import ClusterTraffic, Record, RecordedUpgrade
 from integration.dashboard.test_accessibility import violations
 from integration.dashboard.test_page import named, put
 from localcluster.api import read_manifests
@@ -34,7 +36,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 LONGEST_TIME = "document.querySelector('#timeline .after').textContent = '+47 h 59 min'"
 """The widest text that the page shows for a time since the start."""
 
-NOW = session.now().replace(microsecond=0)
+NOW = session.read_clock().replace(microsecond=0)
 EVIL = '<img src=x onerror="alert(1)">\x1b[31m'
 UPGRADE = ue.upgrade("uid", BLUE, GREEN)
 
@@ -78,7 +80,7 @@ def shifted(before: int, after: int) -> ue.TrafficShifted:
 
 ERRORS = "1 of {} requests failed ({}%), at most 1% allowed"
 LATENCY = "p95 {}ms in {} requests, at most 380ms allowed"
-HAPPENED: list[tuple[float, Data]] = [
+HAPPENED: list[tuple[float, UpgradeEventData]] = [
     (
         0,
         ue.Started(
@@ -117,9 +119,9 @@ HAPPENED: list[tuple[float, Data]] = [
     ),
 ]
 STATES = (
-    State(gate="errorRate", outcome="Pass", at=at(318), requests=1912, text="errorRate: 4 of 1912 requests failed (0.209%), at most 1% allowed"),
-    State(gate="latencyP95", outcome="Fail", at=at(400), text=f"latencyP95: {EVIL}"),
-    State(gate="timeToFirstTokenP95", outcome="Inconclusive", at=at(360), requests=88, waits=True, text="timeToFirstTokenP95: 88 of 100 requests observed"),
+    GateState(gate="errorRate", outcome="Pass", at=at(318), requests=1912, text="errorRate: 4 of 1912 requests failed (0.209%), at most 1% allowed"),
+    GateState(gate="latencyP95", outcome="Fail", at=at(400), text=f"latencyP95: {EVIL}"),
+    GateState(gate="timeToFirstTokenP95", outcome="Inconclusive", at=at(360), requests=88, waits=True, text="timeToFirstTokenP95: 88 of 100 requests observed"),
 )  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def happened(namespace: str) -> list[Event]:
         Event(
             namespace=namespace,
             name="demo",
-            id=ue.identity(data, number),
+            id=cloud_events.identity(data, number),
             time=at(seconds),
             data=data,
         )
@@ -137,7 +139,7 @@ def happened(namespace: str) -> list[Event]:
     ]
 
 
-async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[State, ...]) -> str:
+async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[GateState, ...]) -> str:
     """Make a RayService in an upgrade and its route; return its place in the page's address."""
     weights = {BLUE: 75, GREEN: 25}
     sides = [a_side(name, capacity=100, weight=weight) for name, weight in weights.items()]
@@ -146,7 +148,7 @@ async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[State, ...]
     )
     service = await put(kube, namespace, upgrading)
     current = Current(weight=25, since=at(300), written_at=at(412), gates=states)
-    upgrade = Upgrade(
+    upgrade = RecordedUpgrade(
         old=BLUE, new=GREEN, began_at=at(0), max_capacity=200, min_capacity=100, gates=current
     )
     shares = {

@@ -34,6 +34,7 @@ from support.builders.snapshots import BLUE
 from support.servers import dashboard
 from support.servers.dashboard import Dashboard
 from support.servers.outside import outside
+from support.tables import cases
 
 pytestmark = [pytest.mark.integration]
 
@@ -141,14 +142,8 @@ async def test_without_an_identity_there_are_the_files_of_the_page_alone(
             "no file": 401,
         }
         targets = [
-            "/page.js/../events",
-            "/%2e%2e/events",
-            "//events",
-            "/events%3f",
-            "/./events",
-            "/page.js%00",
-            "events",
-            "*",
+            *("/page.js/../events", "/%2e%2e/events", "//events", "/events%3f", "/./events"),
+            *("/page.js%00", "events", "*"),
         ]
         assert [
             each for each in targets if await status_of(running, each) not in {400, 401, 403, 404}
@@ -473,29 +468,15 @@ async def test_a_page_behind_a_proxy_with_tls_is_kept_on_tls(
         assert proxied.headers["strict-transport-security"] == "max-age=31536000"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param(
-            (), "--tls-cert-file and --tls-private-key-file are needed", id="no certificate"
-        ),
-        pytest.param(
-            ("--plain-http", "--no-token-review"), "there is no anonymous access", id="no identity"
-        ),
-        pytest.param(
-            ("--plain-http", "--proxy-secret-file", "/dev/null"),
-            "0 bytes are too few",
-            id="no secret",
-        ),
-        pytest.param(
-            ("--plain-http", "--proxy-secret-file", "/nowhere"), "cannot be read", id="no file"
-        ),
-        pytest.param(
-            ("--plain-http", "--tls-cert-file", "x"),
-            "exclude each other",
-            id="with and without TLS",
-        ),
-    ],
+    {
+        "no certificate": ((), "--tls-cert-file and --tls-private-key-file are needed"),
+        "no identity": (("--plain-http", "--no-token-review"), "there is no anonymous access"),
+        "no secret": (("--plain-http", "--proxy-secret-file", "/dev/null"), "0 bytes are too few"),
+        "no file": (("--plain-http", "--proxy-secret-file", "/nowhere"), "cannot be read"),
+        "with and without TLS": (("--plain-http", "--tls-cert-file", "x"), "exclude each other"),
+    },
 )
 async def test_options_that_would_be_insecure(
     arguments: tuple[str, ...], message: str, control_plane: ControlPlane, tmp_path: Path

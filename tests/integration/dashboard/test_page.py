@@ -11,7 +11,7 @@ import pytest
 from common.api import ray_service
 from common.api.opaque import Body
 from common.api.ray_service import RayService
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from localcluster.control_plane import ControlPlane
 from support.builders.snapshots import (
@@ -96,7 +96,7 @@ async def put(kube: KubeClient, namespace: str, body: Body) -> RayService:
         "spec": body["spec"],
     }
     await kube.create(RAY_SERVICE, namespace, made)
-    patch = Patch(body={"status": body["status"]}, subresource="status")
+    patch = PatchRequest(body={"status": body["status"]}, subresource="status")
     return ray_service.decode(await kube.patch(RAY_SERVICE, namespace, kept["name"], patch))
 
 
@@ -198,7 +198,7 @@ async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_o
             RAY_SERVICE,
             namespace,
             "s200",
-            Patch(body={"status": {"conditions": [stalled]}}, subresource="status"),
+            PatchRequest(body={"status": {"conditions": [stalled]}}, subresource="status"),
         )
         await page.until("#tone-bad", "s200")
         assert "s123" in await page.text("#head h2")

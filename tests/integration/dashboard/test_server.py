@@ -16,6 +16,7 @@ from localcluster.control_plane import ControlPlane
 from support.builders.ray_service import a_ray_service
 from support.servers import dashboard
 from support.servers.dashboard import Dashboard
+from support.tables import cases
 
 pytestmark = [pytest.mark.integration]
 
@@ -234,17 +235,13 @@ async def test_a_port_that_is_taken(
             )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "message"),
-    [
-        pytest.param(
-            ("--kubeconfig", "/nowhere"), 1, "there is no kubeconfig /nowhere", id="no kubeconfig"
-        ),
-        pytest.param(("--port", "70000"), 2, "Invalid value for '--port'", id="no port"),
-        pytest.param(
-            ("--nats", "http://x"), 2, "--nats 'http://x': expected", id="no address of a NATS"
-        ),
-    ],
+    {
+        "no kubeconfig": (("--kubeconfig", "/nowhere"), 1, "there is no kubeconfig /nowhere"),
+        "no port": (("--port", "70000"), 2, "Invalid value for '--port'"),
+        "no address of a NATS": (("--nats", "http://x"), 2, "--nats 'http://x': expected"),
+    },
 )
 async def test_a_command_that_makes_no_sense(
     arguments: tuple[str, ...], code: int, message: str, control_plane: ControlPlane, tmp_path: Path

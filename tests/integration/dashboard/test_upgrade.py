@@ -66,11 +66,7 @@ def test_in_the_middle_both_clusters_have_their_share(reported: Report) -> None:
 
 def test_afterwards_there_is_a_receipt(reported: Report) -> None:
     for each in (
-        "Outcome",
-        "Promoted",
-        "Peak surge",
-        "Lowest capacity",
-        "Requests cut",
+        *("Outcome", "Promoted", "Peak surge", "Lowest capacity", "Requests cut"),
         "shifting the traffic",
     ):
         assert each in reported.receipt

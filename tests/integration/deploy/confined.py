@@ -1,5 +1,6 @@
-"""The overlay `namespaced` at work, and gone again: four real services with its very rights, each as its own ServiceAccount.
+"""The overlay `namespaced` at work, and gone again: five real services with its very rights, each as its own ServiceAccount.
 
+They run outside the cluster's network, so the rights of the API server's proxy are added in the watched namespace.
 Run in a network of its own (`bench.pod_network`), where one process plays all Ray heads; prints what came of it as JSON:
 
     python -m integration.deploy.confined KUBECTL
@@ -8,7 +9,7 @@ Run in a network of its own (`bench.pod_network`), where one process plays all R
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,10 @@ import msgspec
 
 from bench import heads, rig
 from bench.rig import ALONE, Rig
+from common import errors
 from common.api.opaque import Body, Json
-from common.kube.client import Patch
-from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
+from common.kube.client import PatchRequest
+from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from integration.isolated import isolate, log_progress, print_result
 from localcluster import processes
 from localcluster.api import read_manifests
@@ -27,15 +29,16 @@ from raybus_cli.up.programs import BusAccess
 from support import leftovers
 from support.audit_log import ACCOUNT, Line
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
-from support.manifests import DEPLOY, NAMESPACE
-from support.servers import services
+from support.manifests import NAMESPACE
+from support.servers.fleet import services_with_own_rights
 from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
 from support.waiting import eventually_true
 
 WATCHED: Final = "default"
-OVERLAY: Final = DEPLOY / "overlays" / "namespaced"
+OVERLAY: Final = Path(__file__).parent / "namespaced_with_proxy"
+"""The overlay `namespaced` with the rights of the API server's proxy, through which these services reach Ray."""
 TIMEOUT: Final = 180.0
 ROUTES: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
 
@@ -63,7 +66,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str]
     """What raybus left behind, whatever its kind."""
     held: list[str]
-    """What cannot be deleted, after the steps of the documentation were done."""
+    """Objects that cannot be deleted after the steps of the documentation."""
 
 
 class Run:
@@ -74,16 +77,21 @@ class Run:
         self._kubectl = kubectl
 
     async def execute(self, bus: BusAccess) -> Report:
-        """Run it."""
+        """Carry out the run."""
         config = await self._settings()
         await self._rig.kube.create(RAY_CLUSTER, ALONE, _a_cluster("elsewhere"))
         logs, watched = self._rig.work / "logs", config["RAYBUS_WATCH_NAMESPACES"]
         logs.mkdir()
-        async with services.running(
+        async with services_with_own_rights(
             self._rig.control_plane, bus, logs, log_progress, watched=watched
         ):
             await self._rig.kube.create(RAY_CLUSTER, WATCHED, _a_cluster("plain"))
             await self._until_state("plain", "ready")
+            await self._rig.kube.create(RAY_JOB, WATCHED, _a_job("waits"))
+            await self._rig.kube.create(RAY_JOB, WATCHED, _a_job("ends"))
+            await self._until_waiting("waits")
+            await self._until_waiting("ends")
+            await self._delete_job("ends")
             await self._rig.kube.create(RAY_SERVICE, WATCHED, _a_service())
             first = await self._until_active(other_than="")
             await self._change_image("rayproject/ray:2.53.0")
@@ -128,7 +136,7 @@ class Run:
         )
 
     async def _change_image(self, image: str) -> None:
-        patch = Patch(body={"spec": {"rayClusterConfig": _a_config(image)}})
+        patch = PatchRequest(body={"spec": {"rayClusterConfig": _a_config(image)}})
         await self._rig.kube.patch(RAY_SERVICE, WATCHED, "demo", patch)
 
     async def _until_state(self, cluster: str, state: str) -> None:
@@ -139,6 +147,27 @@ class Run:
             return body.get("status", {}).get("state") == state
 
         await eventually_true(is_so, within=TIMEOUT, what=f"RayCluster {cluster} being {state}")
+
+    async def _until_waiting(self, job: str) -> None:
+        """Wait until a RayJob has a cluster that is ready, and waits for its user."""
+
+        async def is_waiting() -> bool:
+            body: Body = msgspec.json.decode(await self._rig.kube.get(RAY_JOB, WATCHED, job))
+            return body.get("status", {}).get("jobDeploymentStatus") == "Waiting"
+
+        await eventually_true(is_waiting, within=TIMEOUT, what=f"RayJob {job} waiting")
+
+    async def _delete_job(self, job: str) -> None:
+        """Delete a RayJob, and wait until its finalizer is gone."""
+        await self._rig.kube.delete(RAY_JOB, WATCHED, job)
+
+        async def is_gone() -> bool:
+            with suppress(errors.NotFound):
+                await self._rig.kube.get(RAY_JOB, WATCHED, job)
+                return False
+            return True
+
+        await eventually_true(is_gone, within=TIMEOUT, what=f"the end of RayJob {job}")
 
     async def _until_active(self, *, other_than: str) -> str:
         name = ""
@@ -159,24 +188,35 @@ class Run:
         return {f"Pod {each['metadata']['name']}": each["metadata"]["uid"] for each in pods}
 
     async def _held(self) -> list[str]:
-        """Release what no operator reconciles any more, as in docs/installation.md, delete all, and return what stays."""
+        """Release the objects that no operator reconciles any more, as in docs/installation.md.
+
+        Delete all objects, and return those that remain.
+        """
         kubectl = f"{self._kubectl} --kubeconfig {self._rig.kubeconfig}"
         done = await processes.run(["bash", "-c", leftovers.release().replace("kubectl", kubectl)])
         assert done.code == 0, done.errors
-        await self.run("delete", "rayservices,rayclusters", "--all", "-n", WATCHED, "--wait=false")
+        await self.run(
+            "delete", "rayservices,rayjobs,rayclusters", "--all", "-n", WATCHED, "--wait=false"
+        )
 
         async def is_empty() -> bool:
             return not await self._pods(WATCHED)
 
         await eventually_true(is_empty, within=60, what="the pods going with their owners")
         found = await self.run(
-            "get", "rayservices,rayclusters", "-n", WATCHED, "-o", "name", "--ignore-not-found"
+            "get",
+            "rayservices,rayjobs,rayclusters",
+            "-n",
+            WATCHED,
+            "-o",
+            "name",
+            "--ignore-not-found",
         )
         return found.split()
 
 
 def _asked(log: Path) -> Iterator[Line]:
-    """Yield what the services asked the API server for."""
+    """Yield the requests of the services to the API server."""
     decode = msgspec.json.Decoder(Line).decode
     for line in log.read_bytes().splitlines():
         asked = decode(line)
@@ -203,6 +243,16 @@ def _a_service() -> Body:
     return body
 
 
+def _a_job(name: str) -> Body:
+    spec = {
+        "entrypoint": "python main.py",
+        "submissionMode": "InteractiveMode",
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": _a_config(),
+    }
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}
+
+
 def _a_cluster(name: str) -> Body:
     return {
         "apiVersion": "ray.io/v1",
@@ -214,7 +264,7 @@ def _a_cluster(name: str) -> Body:
 
 @asynccontextmanager
 async def _gateway(found: Rig) -> AsyncGenerator[None]:
-    """Play a Gateway's controller for the length of a block."""
+    """Simulate the controller of a Gateway during a block."""
     async with found.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions(

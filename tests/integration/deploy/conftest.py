@@ -21,7 +21,7 @@ def kubectl_binary() -> Path:
 
 @pytest.fixture(scope="session")
 def kubectl(kubectl_binary: Path, control_plane: ControlPlane) -> Kubectl:
-    """Run kubectl as the cluster's administrator; its complaints are part of what it returns."""
+    """Run kubectl as the cluster's administrator; its warnings are part of the output."""
 
     def run(*arguments: str) -> str:
         command = [str(kubectl_binary), "--kubeconfig", str(control_plane.kubeconfig), *arguments]

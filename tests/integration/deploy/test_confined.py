@@ -1,4 +1,7 @@
-"""raybus with the rights of the overlay `namespaced`: enough to work in its namespace, none outside, and nothing left afterwards."""
+"""raybus with the rights of the overlay `namespaced`.
+
+They suffice to work in its namespace, permit nothing outside, and nothing is left afterwards.
+"""
 
 from pathlib import Path
 
@@ -12,12 +15,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 LIMIT_SECONDS = 600
 IDENTITY = "get /api/v1/namespaces/kube-system"
-"""What every service tries once, to identify the cluster; where it may not, it reads its own namespace."""
+"""Request by which every service first tries to identify the cluster.
+
+Without the right to it, a service reads its own namespace."""
 
 
 @pytest.fixture(scope="module")
 def reported(kubectl_binary: Path) -> Report:
-    """Run it once, in a network of its own."""
+    """Carry out the run once, in its own network."""
     return result_of(
         "integration.deploy.confined", str(kubectl_binary), kind=Report, within=LIMIT_SECONDS
     )

@@ -18,12 +18,13 @@ from nats_admin import key_registry
 from support import manifests, openshift
 from support.manifests import DEPLOY, SERVICES, Document
 from support.servers.programs import prepared
+from support.tables import cases
 
 pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 CHART = DEPLOY / "helm" / "raybus"
 REGISTRY = "image.registry=registry.invalid/raybus"
-"""The only value that has no default; here as the overlays have it."""
+"""The only value without a default, as the overlays have it."""
 Render = Callable[..., list[Document]]
 By = dict[tuple[str, str, str], Document]
 
@@ -45,7 +46,7 @@ def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
 def render(
     helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Render:
-    """Return what the chart yields for some values."""
+    """Return the objects that the chart yields for some values."""
     folder = tmp_path_factory.mktemp("values")
 
     def run(values: dict[str, Any] | None = None, *options: str) -> list[Document]:
@@ -83,7 +84,7 @@ def by_place(documents: list[Document]) -> By:
 
 
 def added(given: By, wanted: By) -> By:
-    """Return what is in one set of objects and not, or not so, in another."""
+    """Return the objects that are only in the first set, or differ in the second."""
     return {place: each for place, each in given.items() if wanted.get(place) != each}
 
 
@@ -106,7 +107,9 @@ def test_a_release_pins_every_image_in_the_overlay_and_in_the_chart(
     component, overlay = tmp_path / "release", tmp_path / "overlay"
     component.mkdir()
     overlay.mkdir()
-    (component / "kustomization.yaml").write_text(release.kustomization("reg.test/team", digests))
+    (component / "kustomization.yaml").write_text(
+        release.format_kustomization("reg.test/team", digests)
+    )
     production = os.path.relpath(DEPLOY / "overlays/production", overlay)
     (overlay / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": [production], "components": ["../release"]})
@@ -117,7 +120,7 @@ def test_a_release_pins_every_image_in_the_overlay_and_in_the_chart(
     ).stdout
     for documents in (
         manifests.parse(kustomized),
-        render(yaml.safe_load(release.helm_values("reg.test/team", digests))),
+        render(yaml.safe_load(release.format_helm_values("reg.test/team", digests))),
     ):
         used = {container["image"] for container in manifests.containers(documents).values()}
         assert used == {f"reg.test/team/{name}@{digest}" for name, digest in digests.items()}
@@ -329,21 +332,18 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
     assert manifests.of_kind(found, "NetworkPolicy") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "message"),
-    [
-        pytest.param("replica.watcher=1", "replica", id="a field that there is not"),
-        pytest.param("nats.servers=2", "servers", id="a number of servers without a majority"),
-        pytest.param("watchNamespace={Team_A}", "watchNamespace", id="no name of a namespace"),
-        pytest.param(
+    {
+        "a field that there is not": ("replica.watcher=1", "replica"),
+        "a number of servers without a majority": ("nats.servers=2", "servers"),
+        "no name of a namespace": ("watchNamespace={Team_A}", "watchNamespace"),
+        "an external NATS without an address": (
             "nats.enabled=false",
             "nats.url: set the address of NATS",
-            id="an external NATS without an address",
         ),
-        pytest.param(
-            "image.registry=", "image.registry: set the registry", id="no registry for the images"
-        ),
-    ],
+        "no registry for the images": ("image.registry=", "image.registry: set the registry"),
+    },
 )
 def test_a_wrong_value_is_refused_by_name(
     values: str, message: str, helm: Callable[..., subprocess.CompletedProcess[str]]

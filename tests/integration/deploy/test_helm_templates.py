@@ -1,4 +1,7 @@
-"""The templates of the Helm chart are made from the overlays; `--update-golden` writes them. test_helm.py renders them, which takes Helm."""
+"""The templates of the Helm chart are generated from the overlays; `--update-golden` writes them.
+
+test_helm.py renders them, which needs Helm.
+"""
 
 from collections.abc import Callable
 

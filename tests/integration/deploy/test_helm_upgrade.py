@@ -41,7 +41,7 @@ WHOLE = {
     *("image.digests", "resources", "nodeSelector", "nats.resources"),
     *("configuration.defaultPodLabels", "configuration.defaultPodAnnotations", "monitoring.labels"),
 }
-"""Values that are maps of the user's."""
+"""Values that are maps with keys of the user."""
 CHANGED: Document = {
     "image": {
         "registry": "registry.example.com/other",
@@ -50,12 +50,7 @@ CHANGED: Document = {
         "pullPolicy": "Always",
     },
     "imagePullSecrets": [{"name": "key"}],
-    "replicas": {
-        "watcher": 3,
-        "clusterReconciler": 4,
-        "serviceReconciler": 5,
-        "trafficManager": 6,
-    },
+    "replicas": {"watcher": 3, "clusterReconciler": 4, "serviceReconciler": 5, "trafficManager": 6},
     "resources": {"requests": {"cpu": "1"}},
     "nodeSelector": {"pool": "control"},
     "tolerations": [{"key": "control", "operator": "Exists"}],

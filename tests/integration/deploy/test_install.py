@@ -1,4 +1,7 @@
-"""Each overlay on a clean API server: installed as a user does, again, and taken away; users keep what is theirs."""
+"""Each overlay on a clean API server: installed as a user does, installed again, and removed.
+
+Users keep their own objects.
+"""
 
 import json
 from pathlib import Path
@@ -15,7 +18,7 @@ from support.manifests import DEPLOY, NAMESPACE, Document
 pytestmark = [pytest.mark.integration]
 
 KUBERAY = "ray-system"
-"""Where the overlay `migration` expects KubeRay to run."""
+"""Namespace in which the overlay `migration` expects KubeRay."""
 USERS = "team-a"
 
 
@@ -26,7 +29,7 @@ class Cluster:
         self._kubectl = [str(kubectl), "--kubeconfig", str(control_plane.kubeconfig)]
 
     async def run(self, *arguments: str) -> str:
-        """Run a command that works."""
+        """Run a command that must succeed."""
         done = await processes.run([*self._kubectl, *arguments])
         assert done.code == 0, done.errors
         return done.output
@@ -39,15 +42,17 @@ class Cluster:
         return done.output.splitlines()
 
     async def contents(self, folder: str) -> dict[str, Document]:
-        """Return the objects of a folder, without what the API server and its controllers note on them.
+        """Return the objects of a folder, without the fields that the API server and controllers
+        set.
 
-        kubectl's output will not do: it calls some kinds configured each time, since it sends their lists as a whole.
+        kubectl's output is no substitute: it reports some kinds as configured each time, since it
+        sends their lists as a whole.
         """
         found = json.loads(await self.run("get", "-k", str(DEPLOY / folder), "-o", "json"))["items"]
         return {f"{each['kind']} {each['metadata']['name']}": _essence(each) for each in found}
 
     async def delete(self, folder: str) -> None:
-        """Take a folder's objects away, as in docs/installation.md."""
+        """Delete the objects of a folder, as in docs/installation.md."""
         await self.run("delete", "-k", str(DEPLOY / folder), "--ignore-not-found", "--timeout=60s")
 
     async def release(self) -> None:
@@ -69,7 +74,7 @@ def _essence(body: Document) -> Document:
 
 
 async def add_users_objects(cluster: Cluster, folder: Path) -> None:
-    """Make what users have, held as raybus holds it while it works."""
+    """Create objects of users, with the finalizers that raybus sets while it works."""
     service = a_ray_service()
     service["metadata"] |= {"namespace": USERS, "finalizers": ["ray.io/rayservice-finalizer"]}
     metadata = {

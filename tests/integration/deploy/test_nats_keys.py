@@ -18,7 +18,7 @@ from common import errors
 from common.bus import nkeys, streams
 from common.bus.access import Registration
 from common.bus.nats import Bus, connect
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP, SECRET
 from common.settings import Settings
 from localcluster.control_plane import ControlPlane
@@ -56,7 +56,7 @@ async def registered(kube: KubeClient, user: str) -> dict[str, str]:
 
 async def register(kube: KubeClient, user: str, entry: str, value: str | None) -> None:
     await kube.patch(
-        CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user, Patch(body={"data": {entry: value}})
+        CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user, PatchRequest(body={"data": {entry: value}})
     )
 
 
@@ -120,7 +120,10 @@ async def test_a_service_changes_no_configmap_but_its_own(
             assert "thief" not in await registered(kube, user)
         with pytest.raises(errors.Forbidden):
             await thief.patch(
-                CONFIG_MAP, NAMESPACE, nkeys.SERVERS, Patch(body={"data": {"nats-0": "stolen"}})
+                CONFIG_MAP,
+                NAMESPACE,
+                nkeys.SERVERS,
+                PatchRequest(body={"data": {"nats-0": "stolen"}}),
             )
 
 
@@ -302,7 +305,7 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
 async def test_the_containers_of_an_installation_do_all_of_it(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    client, monitor, http = child_processes.free_ports(3)
+    client, monitor, http = child_processes.find_free_ports(3)
     folder = tmp_path / "etc"
     folder.mkdir()
     environment = {

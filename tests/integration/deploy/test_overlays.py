@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from integration.deploy import confined
 from support import manifests
 from support.manifests import DEPLOY, SERVICES
 
@@ -15,10 +16,10 @@ pytestmark = [pytest.mark.integration]
 
 MEBI = {"Mi": 1, "Gi": 1024}
 PASSING = {"nats-streams"}
-"""Jobs, which come and go."""
+"""Jobs, whose pods end."""
 
 
-def render(kubectl_binary: Path, overlay: str) -> list[manifests.Document]:
+def render(kubectl_binary: Path, overlay: str | Path) -> list[manifests.Document]:
     command = [str(kubectl_binary), "kustomize", str(DEPLOY / "overlays" / overlay)]
     return manifests.parse(
         subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -48,7 +49,7 @@ def test_the_local_overlay_is_small(kubectl_binary: Path) -> None:
         for each in manifests.containers(render(kubectl_binary, "local")).values()
     ]
     assert sum(millis(each["cpu"]) for each in requests) <= 300
-    assert sum(mebis(each["memory"]) for each in requests) <= 600
+    assert sum(mebis(each["memory"]) for each in requests) <= 640
 
 
 def test_production_limits_every_lasting_container_and_keeps_its_volume(
@@ -198,3 +199,36 @@ def test_a_second_time_changes_nothing(applied: str, kubectl: Kubectl) -> None:
         for line in changed
         if not line.startswith("poddisruptionbudget") and line not in come_again
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("account", "wanted"),
+    [
+        (
+            "service-reconciler",
+            {"own /services/proxy": {"get", "update"}, "own /pods/proxy": {"get"}},
+        ),
+        ("traffic-manager", {"own /services/proxy": {"get", "update"}, "own /pods/proxy": {"get"}}),
+        ("job-reconciler", {"own /services/proxy": {"get", "create"}}),
+    ],
+)
+def test_the_confined_installation_gives_the_rights_of_the_proxy_that_its_services_use(
+    account: str, wanted: dict[str, set[str]], kubectl_binary: Path
+) -> None:
+    documents = render(kubectl_binary, confined.OVERLAY)
+    found = manifests.rights(documents, account)
+    assert {right: verbs for right, verbs in found.items() if "/proxy" in right} == wanted
+
+
+def test_the_confined_installation_has_the_rights_of_the_proxy_in_its_namespace_alone(
+    kubectl_binary: Path,
+) -> None:
+    namespaced = render(kubectl_binary, "namespaced")
+    through_proxy = render(kubectl_binary, confined.OVERLAY)
+    held = {(each["kind"], each["metadata"]["name"]) for each in namespaced}
+    added = [each for each in through_proxy if (each["kind"], each["metadata"]["name"]) not in held]
+    assert {
+        (each["kind"], each["metadata"]["namespace"])
+        for each in added
+        if each["kind"] != "ConfigMap"
+    } == {("Role", "default"), ("RoleBinding", "default")}

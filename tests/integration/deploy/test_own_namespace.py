@@ -1,4 +1,7 @@
-"""A reconciler with the rights of deploy/ on a real API server: it runs nothing in the namespace of raybus, and makes no token."""
+"""A reconciler with the rights of deploy/ on a real API server.
+
+It can run nothing in the namespace of raybus, and can create no token.
+"""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -7,7 +10,7 @@ import pytest
 
 from common import errors
 from common.api.opaque import Body
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP, LEASE, POD, ROLE, SECRET, Resource
 from localcluster.control_plane import ControlPlane
 from support.manifests import DEPLOY, NAMESPACE
@@ -50,7 +53,7 @@ async def acting_as(control_plane: ControlPlane, account: str) -> AsyncGenerator
 
 
 async def refusal(kube: KubeClient, resource: Resource, namespace: str, body: Body) -> str:
-    """Try to create an object; return the refusal of the API server, empty when it does not refuse."""
+    """Try to create an object; return the API server's refusal, empty if it accepts the object."""
     try:
         await kube.create(resource, namespace, body)
     except errors.RaybusError as problem:
@@ -154,7 +157,7 @@ async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_c
 
         async def may_adopt() -> bool:
             try:
-                await thief.patch(SECRET, namespace, "issued", Patch(body=adopt))
+                await thief.patch(SECRET, namespace, "issued", PatchRequest(body=adopt))
             except errors.Forbidden:
                 return False
             return True
@@ -169,7 +172,7 @@ async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_c
             ("issued", {"immutable": True}),
         ):
             with pytest.raises(errors.RaybusError, match="nothing of a Secret but the owners"):
-                await thief.patch(SECRET, namespace, name, Patch(body=body))
+                await thief.patch(SECRET, namespace, name, PatchRequest(body=body))
     finally:
         kubectl("delete", "-k", folder)
 
@@ -192,5 +195,5 @@ async def test_a_reconciler_does_its_work(
     }
     await thief.create(SECRET, namespace, secret)
     own = "nats-keys-cluster-reconciler"
-    await thief.patch(CONFIG_MAP, NAMESPACE, own, Patch(body={"data": {"mine": "x"}}))
-    await kube.patch(CONFIG_MAP, NAMESPACE, own, Patch(body={"data": {"mine": None}}))
+    await thief.patch(CONFIG_MAP, NAMESPACE, own, PatchRequest(body={"data": {"mine": "x"}}))
+    await kube.patch(CONFIG_MAP, NAMESPACE, own, PatchRequest(body={"data": {"mine": None}}))

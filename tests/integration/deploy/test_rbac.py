@@ -1,4 +1,4 @@
-"""RBAC as the API server enforces it: each ServiceAccount asks for itself what it may do."""
+"""RBAC as the API server enforces it: each ServiceAccount asks for its own rights."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,6 +33,7 @@ ACCESS_REVIEW = Resource(
 OPTIONS = b'{"mode":"token","enableK8sTokenAuth":true}'
 LEASES = "leases.coordination.k8s.io"
 CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
+JOBS, CRON_JOBS = "rayjobs.ray.io", "raycronjobs.ray.io"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -74,7 +75,10 @@ async def may(
 
 @pytest.fixture
 async def autoscaling(kube: KubeClient, namespace: str) -> RayCluster:
-    """Make a RayCluster with an autoscaler: what names an owner that is not there is collected as garbage."""
+    """Create a RayCluster with an autoscaler.
+
+    An object whose owner does not exist would be garbage-collected.
+    """
     body = a_ray_cluster("autoscaling")
     body["spec"]["enableInTreeAutoscaling"] = True
     return ray_cluster.decode(await kube.create(resources.RAY_CLUSTER, namespace, body))
@@ -85,6 +89,8 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
         [
             f"list {CLUSTERS}",
             f"watch {SERVICES}",
+            f"watch {JOBS}",
+            f"list {CRON_JOBS}",
             "list pods",
             "watch services",
             "list endpointslices.discovery.k8s.io",
@@ -197,13 +203,50 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "delete services",
         ],
     ),
+    "job-reconciler": (
+        [
+            f"create {JOBS}",
+            f"patch {JOBS}",
+            f"delete {JOBS}",
+            f"update {JOBS}/status",
+            f"update {JOBS}/finalizers",
+            f"get {CRON_JOBS}",
+            f"update {CRON_JOBS}/status",
+            f"create {CLUSTERS}",
+            f"patch {CLUSTERS}",
+            f"delete {CLUSTERS}",
+            "create jobs.batch",
+            "delete jobs.batch",
+            "create services",
+            "patch services",
+            "get secrets",
+            "create events.events.k8s.io",
+        ],
+        [
+            f"patch {CRON_JOBS}",
+            f"delete {CRON_JOBS}",
+            f"update {CLUSTERS}/status",
+            f"get {SERVICES}",
+            f"list {JOBS}",
+            "create pods",
+            "delete pods",
+            "get pods",
+            "patch jobs.batch",
+            "delete services",
+            "list secrets",
+            "create secrets",
+            "create serviceaccounts/token",
+            "get services/proxy",
+            f"update {LEASES}",
+        ],
+    ),
     "nats": (
         [],
         ["get secrets", "list pods", "get configmaps", "list configmaps", f"get {LEASES}"],
     ),
     "nats-streams": ([], ["get secrets", "list pods", "get configmaps"]),
 }
-"""What an account may do in any namespace, and what it may not."""
+"""Requests that each account may make in any namespace, and requests that it may not make."""
 
 
 @pytest.mark.parametrize("account", TABLE)
@@ -293,10 +336,10 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
         await kube.create(
             resources.SERVICE_ACCOUNT,
             namespace,
-            autoscaler.identity(autoscaling)[resources.SERVICE_ACCOUNT],
+            autoscaler.build_identity(autoscaling)[resources.SERVICE_ACCOUNT],
         )
         await kube.create(
-            resources.ROLE, namespace, autoscaler.identity(autoscaling)[resources.ROLE]
+            resources.ROLE, namespace, autoscaler.build_identity(autoscaling)[resources.ROLE]
         )
 
         async def is_bound() -> bool:
@@ -304,7 +347,7 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
                 await kube.create(
                     resources.ROLE_BINDING,
                     namespace,
-                    autoscaler.identity(autoscaling)[resources.ROLE_BINDING],
+                    autoscaler.build_identity(autoscaling)[resources.ROLE_BINDING],
                 )
             except errors.NotFound:
                 return False  # the API server judges by a copy of its own, which learns of the Role a little later
@@ -366,7 +409,7 @@ async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray
 async def test_no_operator_grants_what_it_does_not_hold(
     control_plane: ControlPlane, autoscaling: RayCluster
 ) -> None:
-    role = autoscaler.identity(autoscaling)[resources.ROLE] | {"metadata": {"name": "greedy"}}
+    role = autoscaler.build_identity(autoscaling)[resources.ROLE] | {"metadata": {"name": "greedy"}}
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         with pytest.raises(

@@ -1,4 +1,7 @@
-"""`raybus events` with a kubeconfig alone: a key that it registers in a real cluster, and what stands in for kubectl's forwarding."""
+"""`raybus events` with only a kubeconfig.
+
+The command registers a key in a real cluster; a substitute replaces kubectl's forwarding.
+"""
 
 import asyncio
 import os
@@ -13,7 +16,7 @@ import pytest
 from common import errors
 from common.bus import nkeys, streams, subjects
 from common.bus.nats import Bus, connect
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
 from common.upgrade import events as upgrade_events
@@ -91,7 +94,7 @@ async def connected(
 
 
 async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
-    """Make the streams, store the events of an upgrade, and wait until external subscribers can read them."""
+    """Create the streams, store the events of an upgrade, and wait until subscribers can read them."""
     async with (
         connected(control_plane, server, "provisioner") as own,
         connected(control_plane, server, "provisioner-outside") as outside,
@@ -137,7 +140,7 @@ async def test_a_kubeconfig_is_enough_and_no_key_is_left_behind(
 ) -> None:
     config, bin_folder = str(control_plane.kubeconfig), tmp_path / "bin"
     killed = {"data": {"raybus-1700000000-00000000": nkeys.derive_public_key(nkeys.new_seed())}}
-    await kube.patch(CONFIG_MAP, NAMESPACE, "nats-keys-subscriber", Patch(body=killed))
+    await kube.patch(CONFIG_MAP, NAMESPACE, "nats-keys-subscriber", PatchRequest(body=killed))
     async with kept_servers(control_plane, tmp_path / "nats", "nats-0") as (server,):
         await publish(control_plane, server)
         bin_folder.mkdir()

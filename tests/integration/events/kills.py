@@ -1,10 +1,11 @@
-"""Upgrades while processes are killed: the real services on a real API server and a real NATS, with simulated pods and heads.
+"""Upgrades while processes are killed, with real services, API server and NATS.
 
     cd tests && python -m integration.events.kills --upgrades 50 --seed 1
 
-Half of the RayServices move their traffic in steps, where this machine has the definitions of the Gateway API. No consumer is connected
-meanwhile: the external consumer comes when all is over, and reads what is in the mirror of its own account. The published events are on
-standard output as JSON.
+Pods and heads are simulated. Half of the RayServices move their traffic in steps, if this machine
+has the CRDs of the Gateway API. No consumer is connected meanwhile: the external consumer comes at
+the end, and reads the mirror of its own account. The published events are printed on standard
+output as JSON.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from common.api.opaque import Body, Json
 from common.bus import subjects
 from common.bus.consumer import StreamSource, consume, from_sequence
 from common.bus.nats import StoredMessage, connect
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.events.reported import Run, Upgraded
 from integration.isolated import isolate, log_progress, print_result
@@ -41,14 +42,28 @@ from support.builders.ray_service import (
 from support.servers.relayed import Secured
 from support.waiting import eventually_true
 
-SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
-REST: Final = {"service-reconciler": 4.0, "traffic-manager": 8.0, "nats": 15.0, "watcher": 60.0}
-"""Seconds without another kill of the same process: a restarted watcher waits for its predecessor's Lease."""
+SERVICES: Final = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
+REST: Final = {
+    "service-reconciler": 4.0,
+    "traffic-manager": 8.0,
+    "job-reconciler": 8.0,
+    "nats": 15.0,
+    "watcher": 60.0,
+}
+"""Minimum seconds between two kills of the same process.
+
+A restarted watcher, for example, waits for the Lease of its predecessor."""
 LULL: Final = (0.2, 3.0)
-"""Seconds between two deaths."""
+"""Shortest and longest time in seconds between two kills."""
 TIMEOUT: Final = 600.0
 ENVIRONMENTS: Final = 5
-"""RayServices that are upgraded side by side."""
+"""Number of RayServices that are upgraded side by side."""
 STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
@@ -62,7 +77,7 @@ class Environment:
         self._version = 0
 
     async def begin(self) -> None:
-        """Bring it up."""
+        """Create the RayService, and wait until it serves."""
         strategy: Json = {"upgradeStrategy": STEPS} if self._in_steps else {}
         body = a_ray_service(name=self.name, **strategy, **self._spec())
         body["metadata"] = {"name": self.name}
@@ -74,11 +89,10 @@ class Environment:
         old = await self._active()
         self._version += 1
         changed = self._spec()
-        spec = {
-            "rayClusterConfig": changed["config"],
-            "serveConfigV2": changed["serve"],
-        }
-        await self._kube.patch(RAY_SERVICE, BACKGROUND, self.name, Patch(body={"spec": spec}))
+        spec = {"rayClusterConfig": changed["config"], "serveConfigV2": changed["serve"]}
+        await self._kube.patch(
+            RAY_SERVICE, BACKGROUND, self.name, PatchRequest(body={"spec": spec})
+        )
 
         async def is_over() -> bool:
             with contextlib.suppress(
@@ -123,7 +137,7 @@ class Environment:
 
 
 async def run(options: argparse.Namespace, work: Path) -> Run:
-    """Do it all."""
+    """Carry out the run."""
     rng = random.Random(options.seed)
     began = time.monotonic()
     async with stack.started(work, options.logs, log_progress) as found:
@@ -161,9 +175,10 @@ async def _upgrade(environment: Environment, count: int, done: list[Upgraded]) -
 
 
 async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
-    """Kill the process that is drawn, until cancelled; each restarts by itself, NATS after a moment.
+    """Kill processes that are drawn at random, until cancelled.
 
-    A process that has not restarted yet is left alone, so that a slow machine sees as many deaths for each upgrade as a quick one.
+    Each process restarts by itself, NATS after a moment. A process that has not restarted yet is
+    left alone, so that a slow machine sees as many kills per upgrade as a fast one.
     """
     alone_until = dict.fromkeys(REST, 0.0)
     while True:
@@ -188,7 +203,10 @@ async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
 
 
 async def _read(secured: Secured, count: int) -> list[str]:
-    """Read the mirror from its beginning, as an external consumer that was away all the time, until all upgrades have ended."""
+    """Read the mirror from its beginning until all upgrades have ended.
+
+    This is what an external consumer does that was away all the time.
+    """
     reported: list[str] = []
 
     def take(stored: StoredMessage) -> None:

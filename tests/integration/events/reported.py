@@ -1,16 +1,17 @@
-"""What a run of upgrades did, what an external consumer read of it, and whether that is all."""
+"""The upgrades of a run, the events that an external consumer read, and whether they are complete."""
 
 from collections.abc import Iterator
 
 import msgspec
 
+from common.bus.cloud_events import CloudEvent
 from common.upgrade import events as upgrade_events
-from common.upgrade.events import CloudEvent, Data
-from support import upgrade_laws
+from common.upgrade.events import UpgradeEventData
+from support.laws import event_order
 
 
 class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
-    """An upgrade that is over."""
+    """An upgrade that has ended."""
 
     service: str
     old: str
@@ -21,24 +22,24 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     upgrades: list[Upgraded]
-    """In the order in which they ended; those of one service are in the order in which they happened."""
+    """The upgrades in the order in which they ended."""
     killed: dict[str, int]
     events: list[str]
-    """As the external consumer read them, repetitions included."""
+    """The events as the external consumer read them, repetitions included."""
     seconds: int
 
     @property
-    def unique(self) -> list[CloudEvent[Data]]:
+    def unique(self) -> list[CloudEvent[UpgradeEventData]]:
         """Return the events without repetitions, in the order of the stream."""
         read = [upgrade_events.decode(each.encode()) for each in self.events]
-        first: dict[str, CloudEvent[Data]] = {}
+        first: dict[str, CloudEvent[UpgradeEventData]] = {}
         for each in read:
             first.setdefault(each.id, each)
         return list(first.values())
 
     @property
     def missing(self) -> list[str]:
-        """Yield what external consumers did not receive, or received wrongly."""
+        """Yield the events that external consumers did not receive, or received wrongly."""
         return list(_missing(self))
 
     def __str__(self) -> str:
@@ -51,7 +52,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _missing(run: Run) -> Iterator[str]:
-    reported: dict[tuple[str, str, str], list[CloudEvent[Data]]] = {}
+    reported: dict[tuple[str, str, str], list[CloudEvent[UpgradeEventData]]] = {}
     for each in run.unique:
         reported.setdefault(
             (each.subject, each.data.upgrade.old, each.data.upgrade.new), []
@@ -61,11 +62,11 @@ def _missing(run: Run) -> Iterator[str]:
         if not events:
             yield f"nothing of {one}"
             continue
-        yield from (f"{one}: {each}" for each in upgrade_laws.broken(events))
-        if upgrade_laws.kinds(events)[-3:] != ["promoted", "drain-started", "completed"]:
-            yield f"{one}: ends with {upgrade_laws.kinds(events)}"
-        steps = upgrade_laws.splits(events)
-        if steps and steps[-1] != upgrade_laws.AT_LAST:
+        yield from (f"{one}: {each}" for each in event_order.broken(events))
+        if event_order.kinds(events)[-3:] != ["promoted", "drain-started", "completed"]:
+            yield f"{one}: ends with {event_order.kinds(events)}"
+        steps = event_order.splits(events)
+        if steps and steps[-1] != event_order.AT_LAST:
             yield f"{one}: the last step leads to {steps[-1]}"
     yield from (f"published of an upgrade that was none: {each}" for each in reported)
     for service in {each.service for each in run.upgrades}:

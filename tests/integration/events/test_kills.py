@@ -1,6 +1,7 @@
-"""No event of an upgrade is missing, whichever process is killed, for an external consumer that reads it all when it is over.
+"""No event of an upgrade is missing for an external consumer, whichever process is killed.
 
-Few upgrades by default; `UPGRADES=50 KILL_SEED=1 pytest tests/integration/events` runs more. Each run prints its figures.
+The consumer reads all events at the end. There are few upgrades by default; `UPGRADES=50
+KILL_SEED=1 pytest tests/integration/events` runs more. Each run prints its figures.
 """
 
 import os

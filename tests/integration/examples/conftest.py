@@ -13,7 +13,9 @@ from support.servers.outside import Outside, outside
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TIMEOUT = 90.0
-"""Longer than the minute after which the examples are given again what a dead one took and did not acknowledge."""
+"""Timeout in seconds.
+
+It is longer than the minute after which the events of a dead example are delivered again."""
 
 
 class Running:
@@ -40,7 +42,7 @@ class Running:
             return await self.process.wait()
 
     async def kill(self) -> None:
-        """End as a crash does."""
+        """Kill the example, as a crash would."""
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()

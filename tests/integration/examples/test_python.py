@@ -22,7 +22,7 @@ KINDS = [event.data.kind for event in EVENTS]
 
 
 def _kinds(example: Running) -> list[str]:
-    """Return the kinds of what was handled: a line is time, service, kind and both clusters."""
+    """Return the kinds of the handled events; a line has time, service, kind and both clusters."""
     return [line.split()[2] for line in example.out]
 
 
@@ -53,7 +53,7 @@ async def _until(example: Running, count: int) -> None:
 
 @contextlib.contextmanager
 def _locked(database: Path) -> Generator[None]:
-    """Keep everybody else from writing to a database."""
+    """Keep all other connections from writing to a database."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield

@@ -6,7 +6,7 @@ import subprocess
 import msgspec
 import pytest
 
-from common.upgrade.events import Event
+from common.bus.cloud_events import Event
 from localcluster import binaries
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside

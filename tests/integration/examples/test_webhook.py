@@ -1,4 +1,7 @@
-"""The webhook forwarder: signed, in order, retried with a growing delay, and a dead letter after so many attempts."""
+"""The webhook forwarder: requests are signed, in order, and retried with a growing delay.
+
+After a number of attempts an event becomes a dead letter.
+"""
 
 import base64
 import hashlib
@@ -27,7 +30,7 @@ PAYLOADS = [upgrade_events.encode(event).payload for event in EVENTS]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What came in."""
+    """A request that was received."""
 
     headers: dict[str, str]
     body: bytes

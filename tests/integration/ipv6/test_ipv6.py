@@ -17,14 +17,14 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
 from localcluster import components, control_plane
-from localcluster.control_plane import ControlPlane, Options
+from localcluster.control_plane import ControlPlane, ControlPlaneOptions
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 from nats_admin import credential_folder
 from nats_admin.server_conf import ServerConfig
 from raybus_cli import child_processes
 from raybus_cli.up import programs
-from raybus_cli.up.programs import BusAccess, Child, Replica
+from raybus_cli.up.programs import BusAccess, ChildProgram, ServiceProcess
 from support.builders import manifests
 from support.manifests import DEPLOY
 from support.servers.fleet import streams_kept
@@ -40,8 +40,10 @@ SERVICES = ("watcher", "cluster-reconciler")
 
 @asynccontextmanager
 async def a_control_plane(folder: Path) -> AsyncGenerator[ControlPlane]:
-    options = Options(crds=DEPLOY / "crds")
-    found = await control_plane.obtain(options, Settings.from_environment(), Progress.to_stderr())
+    options = ControlPlaneOptions(crds=DEPLOY / "crds")
+    found = await control_plane.obtain(
+        options, LocalSettings.from_environment(), Progress.to_stderr()
+    )
     running = await control_plane.launch(folder, found, options, host="::1")
     try:
         yield running
@@ -52,7 +54,7 @@ async def a_control_plane(folder: Path) -> AsyncGenerator[ControlPlane]:
 @asynccontextmanager
 async def a_nats_server(folder: Path) -> AsyncGenerator[BusAccess]:
     """Run a server with the address that it has in a pod, and reach it by IPv6."""
-    (port,) = child_processes.free_ports(1)
+    (port,) = child_processes.find_free_ports(1)
     server = ServerConfig(
         folder=str(folder), store=str(folder / "jetstream"), port=port, monitoring_port=None
     )
@@ -69,13 +71,13 @@ async def a_nats_server(folder: Path) -> AsyncGenerator[BusAccess]:
 @asynccontextmanager
 async def services(kubeconfig: Path, server: str, bus: BusAccess) -> AsyncGenerator[list[int]]:
     """Run two of our services; yield the ports of their probes."""
-    options = programs.Options(kubeconfig=kubeconfig, server=server, namespace=NAMESPACE)
+    options = programs.UpOptions(kubeconfig=kubeconfig, server=server, namespace=NAMESPACE)
     environment = {**os.environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "true"}
-    ports = child_processes.free_ports(len(SERVICES))
+    ports = child_processes.find_free_ports(len(SERVICES))
     children = [
-        Child(
-            programs.service(
-                Replica(service=name, name=name, identity=name, port=port),
+        ChildProgram(
+            programs.build_service(
+                ServiceProcess(service=name, name=name, identity=name, port=port),
                 bus,
                 environment=environment,
                 options=options,

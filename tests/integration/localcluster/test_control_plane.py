@@ -1,4 +1,4 @@
-"""The control plane alone: it is real, it is quick, and it leaves nothing behind."""
+"""The control plane alone is real and fast, and leaves nothing behind."""
 
 import asyncio
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localcluster import processes
-from localcluster.api import Api
+from localcluster.api import ApiClient
 from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access
 from raybus_cli import child_processes
@@ -37,7 +37,7 @@ _POD = {
 
 _CONTROLLER_MANAGER = 3
 _KWOK = 5
-"""Where their ports stand among those that a control plane draws; they bind last."""
+"""Position of kwok's ports among the ports that a control plane draws; kwok binds last."""
 
 _CRASHING = """
 import asyncio, os, signal, sys
@@ -77,7 +77,9 @@ async def test_a_service_account_may_do_only_what_rbac_grants(tmp_path: Path) ->
     async with ControlPlane.started(tmp_path) as running:
         path = await running.kubeconfig_for_service_account("default", "default")
         token = path.read_text().split("token: ")[1].split()[0]
-        async with Api(Access(server=running.server, ca=running.access.ca, token=token)) as api:
+        async with ApiClient(
+            Access(server=running.server, ca=running.access.ca, token=token)
+        ) as api:
             assert await api.get("/api/v1/namespaces/default/pods") is None
             assert await api.get("/version") is not None
 
@@ -97,7 +99,7 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
 async def test_a_port_that_another_program_took_meanwhile_is_replaced(
     program: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = child_processes.free_ports
+    draw = child_processes.find_free_ports
     draws: list[list[int]] = []
 
     def drawn(count: int) -> list[int]:
@@ -106,7 +108,7 @@ async def test_a_port_that_another_program_took_meanwhile_is_replaced(
             draws[0][program] = taken.getsockname()[1]
         return draws[-1]
 
-    monkeypatch.setattr(child_processes, "free_ports", drawn)
+    monkeypatch.setattr(child_processes, "find_free_ports", drawn)
     with processes.listen() as taken:
         async with ControlPlane.started(tmp_path, kwok_nodes=1) as running, running.api() as api:
             assert await api.is_ready()
@@ -117,10 +119,10 @@ def test_a_killed_test_process_takes_the_control_plane_with_it(tmp_path: Path) -
     subprocess.run([sys.executable, "-c", _CRASHING, str(tmp_path)], check=False, timeout=120)
     deadline = time.monotonic() + 5
     etcd = f"--data-dir={tmp_path / 'etcd'}"
-    while processes.pids_by_argument(etcd) and time.monotonic() < deadline:
+    while processes.find_by_argument(etcd) and time.monotonic() < deadline:
         asyncio.run(asyncio.sleep(0.05))
     assert (tmp_path / "etcd").is_dir()
-    assert processes.pids_by_argument(etcd) == []
+    assert processes.find_by_argument(etcd) == []
 
 
 def _runs(pod: dict[str, dict[str, str]]) -> bool:

@@ -1,4 +1,7 @@
-"""A whole node: pods run and find each other, two nodes live side by side, and nothing is left of one, however it ended."""
+"""A whole node: pods run and find each other, and two nodes run side by side.
+
+Nothing of a node is left, however it ended.
+"""
 
 import asyncio
 import os
@@ -14,13 +17,13 @@ import msgspec
 import pytest
 
 from localcluster import kubeconfig, processes
-from localcluster.api import Api
-from localcluster.driver import Record, Request
+from localcluster.api import ApiClient
+from localcluster.driver import ClusterRecord, ClusterRequest
 from localcluster.drivers.built import Built
 from localcluster.errors import ClusterError
 from localcluster.node import namespaces
 from localcluster.progress import Progress
-from localcluster.settings import Layout, Settings, is_root
+from localcluster.settings import Layout, LocalSettings, is_root
 from support import node
 from support.servers import shell_image
 from support.waiting import eventually
@@ -41,20 +44,20 @@ _SCRIPT = (
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """The names and folders of one test's nodes."""
 
-    settings: Settings
+    settings: LocalSettings
     tag: str
 
     def layout(self, number: int) -> Layout:
         return self.settings.layout(f"t{number}-{self.tag}")
 
-    def request(self, number: int) -> Request:
-        return Request(layout=self.layout(number), settings=self.settings, gateway=False)
+    def request(self, number: int) -> ClusterRequest:
+        return ClusterRequest(layout=self.layout(number), settings=self.settings, gateway=False)
 
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     state = tmp_path / "state"
-    given = msgspec.structs.replace(Settings.from_environment(), state_root=state / "raybus")
+    given = msgspec.structs.replace(LocalSettings.from_environment(), state_root=state / "raybus")
     made = Bench(settings=given, tag=uuid4().hex[:6])
     with ExitStack() as stack:
         for number in (1, 2):
@@ -133,7 +136,7 @@ async def test_nothing_is_left_of_a_node_after_its_programs_were_killed(bench: B
     ]
     for victim in victims:
         processes.kill(victim)
-    assert await processes.gone(victims, timeout=5) == []
+    assert await processes.wait_until_gone(victims, timeout=5) == []
     await Built().down(bench.layout(1), Progress.silent(), purge=True)
     assert _left_of(bench.layout(1)) == []
 
@@ -189,7 +192,7 @@ async def test_a_port_in_use_is_named(bench: Bench) -> None:
         await Built().up(msgspec.structs.replace(bench.request(2), port=taken), Progress.silent())
 
 
-async def _logs_of_a_pod(known: Record) -> str:
+async def _logs_of_a_pod(known: ClusterRecord) -> str:
     spec = {
         "containers": [
             {"name": "main", "image": shell_image.NAME, "command": ["bash", "-c", _SCRIPT]}
@@ -201,7 +204,7 @@ async def _logs_of_a_pod(known: Record) -> str:
         "metadata": {"name": "shell"},
         "spec": spec,
     }
-    async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
+    async with ApiClient(kubeconfig.read_access(known.kubeconfig)) as api:
         await api.apply(pod)
         await api.wait_for("running", "/api/v1/namespaces/default/pods/shell", _runs, timeout=60)
     return await _kubectl(known, "logs", "shell", "--follow", "--limit-bytes=19")
@@ -211,9 +214,9 @@ def _runs(pod: dict[str, Any]) -> bool:
     return pod.get("status", {}).get("phase") == "Running"
 
 
-async def _kubectl(known: Record, *arguments: str) -> str:
+async def _kubectl(known: ClusterRecord, *arguments: str) -> str:
     argv = [str(known.binaries["kubectl"]), "--kubeconfig", str(known.kubeconfig), *arguments]
-    return await processes.must("kubectl", argv)
+    return await processes.run_checked("kubectl", argv)
 
 
 async def _until_programs_run(name: str) -> None:
@@ -238,7 +241,7 @@ def _left_of(layout: Layout) -> list[str]:
     """Return every trace of a node that this machine still shows, except empty standard folders."""
     found = [
         f"process {process.pid}"
-        for process in processes.pids_by_argument(namespaces.marker(layout.name))
+        for process in processes.find_by_argument(namespaces.build_marker(layout.name))
     ]
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -251,5 +254,5 @@ def _left_of(layout: Layout) -> list[str]:
     found += [
         f"mount {line}" for line in mounts if layout.name in line or str(layout.state) in line
     ]
-    found += [f"cgroup {path}" for path in namespaces.cgroups_left(layout.name)]
+    found += [f"cgroup {path}" for path in namespaces.list_cgroups(layout.name)]
     return [*found, f"folder {layout.state}"] if layout.state.exists() else found

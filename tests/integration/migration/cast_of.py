@@ -13,18 +13,18 @@ from support.kuberay.settings import of_name
 CLUSTERS: Final = ("autoscaler-v2", "multi-host", "redis", "small")
 BLUE_GREEN: Final = "blue-green"
 STEPS: Final = "steps"
-"""A service in steps, at rest."""
+"""Name of a service with upgrades in steps that is at rest."""
 MOVING: Final = "moving"
-"""In mid-upgrade when it is handed over; raybus ends it."""
+"""Name of a service that is handed over during an upgrade, which raybus completes."""
 BACK: Final = "there-and-back"
-"""In mid-upgrade both times; KubeRay ends it."""
+"""Name of a service that is in an upgrade at both hand-overs, which KubeRay completes."""
 RECORDED: Final = (BLUE_GREEN, STEPS, MOVING)
 OLD: Final = "rayproject/ray:2.52.0"
 NEW: Final = "rayproject/ray:2.53.0"
 
 
 async def appear(on: Stage) -> None:
-    """Have everything made, and both upgrades begun."""
+    """Create all objects, and begin both upgrades."""
     for document in goldens.users(of_name("plain").folder):
         if document["kind"] != RAY_CLUSTER.kind or document["metadata"]["name"] in CLUSTERS:
             await on.create(objects.resource_of(document), document)
@@ -79,12 +79,12 @@ def is_served(status: Json) -> bool:
 
 
 def is_pending(status: Json) -> bool:
-    """Return whether another cluster is on its way."""
+    """Return whether the status names a pending cluster."""
     return bool(_pending(status))
 
 
 def is_at_least(percent: int) -> Holds:
-    """Return a condition: so much of the traffic has moved."""
+    """Return a condition: the new cluster has at least this percent of the traffic."""
     return lambda status: share(status) >= percent
 
 
@@ -113,12 +113,12 @@ def _other(status: Json) -> Body:
 
 
 def changed(before: Sequence[Body], after: Sequence[Body]) -> list[str]:
-    """Return what is different, status and versions aside, in all that was not being upgraded."""
+    """Return the differences, except status and versions, of objects without an upgrade."""
     upgraded = {
         _key(each)
         for name in (MOVING, BACK)
         for some in (before, after)
-        for each in trees.of_service(some, name)
+        for each in trees.of_root(some, RAY_SERVICE.kind, name)
     }
     sides = (
         trees.stable([each for each in some if _key(each) not in upgraded])
@@ -128,14 +128,14 @@ def changed(before: Sequence[Body], after: Sequence[Body]) -> list[str]:
 
 
 def is_theirs(difference: str) -> bool:
-    """Return whether a difference is anything but a record of ours: the memory of an upgrade, what a cluster was given."""
+    """Return whether a difference concerns more than raybus's own records."""
     return not any(
         each in difference for each in ("ControllerRevision ", "raybus.io/traffic-record")
     )
 
 
 def lost(before: Sequence[Body], after: Sequence[Body]) -> list[str]:
-    """Return the pods and RayClusters that are there no more."""
+    """Return the pods and RayClusters that no longer exist."""
     kinds = {"Pod", "RayCluster"}
     gone = {_key(each) for each in before if each["kind"] in kinds} - {_key(each) for each in after}
     return sorted(gone)

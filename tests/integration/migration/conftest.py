@@ -1,4 +1,7 @@
-"""One real control plane with the Gateway API, on which lies what KubeRay left; all three reconcilers at work, Serve is a fake."""
+"""A real control plane with the Gateway API and the objects that KubeRay left.
+
+All four reconcilers run; Ray is a fake.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -12,17 +15,32 @@ from prometheus_client import CollectorRegistry
 
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
-from common import errors
+from common import errors, labels, names
 from common.api.opaque import Body, Json
 from common.clock import Clock, SystemClock
 from common.kube.client import KubeClient
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
+from common.kube.resources import (
+    ENDPOINT_SLICE,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    JOB,
+    NAMESPACE,
+    POD,
+    RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
+    RAY_SERVICE,
+    SERVICE,
+)
 from common.ray import serve_config
 from common.runtime.key import Key
 from common.runtime.replica import ReconcilerParts
 from integration.cluster_reconciler.conftest import Reconciles
 from integration.service_reconciler.conftest import CLUSTER_KINDS
 from integration.traffic_manager.conftest import KINDS, WANTED
+from job_reconciler import wiring as job_wiring
+from job_reconciler.settings import Config as JobConfig
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
@@ -31,6 +49,7 @@ from service_reconciler.settings import Config
 from support.counting_client import CountingClient
 from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents
+from support.fakes.ray_jobs import JOBS
 from support.fakes.serve import FakeServe
 from support.following import follow
 from support.kuberay import restoring, trees
@@ -38,6 +57,11 @@ from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
 from support.waiting import eventually, eventually_true
 from traffic_manager import wiring as traffic_wiring
+
+JOB_KINDS = {
+    each.kind: each
+    for each in (RAY_JOB, RAY_CRON_JOB, RAY_CLUSTER, JOB, POD, SERVICE, ENDPOINT_SLICE)
+}
 
 
 class KubeRayNamespace:
@@ -53,19 +77,35 @@ class KubeRayNamespace:
         self.serve = FakeServe(clock)
 
     async def inherit(self, name: str) -> list[Body]:
-        """Put a recorded tree there, its heads with the configs that they had; return what there is then."""
+        """Create a recorded tree of objects, with the configs of its heads; return the objects."""
         await restoring.leave_tree(self.kube, self.namespace, name)
         found = await self.read()
         for each in found:
-            if each["kind"] == "RayService":
+            if each["kind"] == RAY_SERVICE.kind:
                 self._configure(each)
-        await eventually_true(
-            self._has_endpoints, within=30, every=0.1, what="endpoints behind all Services"
-        )
+            elif each["kind"] == RAY_JOB.kind:
+                self._run_driver(each)
+        head_pods = [each for each in found if is_head(each)]
+        if head_pods and all(pod["status"].get("podIP") for pod in head_pods):
+            await eventually_true(
+                self._has_endpoints, within=30, every=0.1, what="endpoints behind all Services"
+            )
         return found
 
+    def _run_driver(self, job: Body) -> None:
+        """Have the head of a job's cluster know the job in the state that KubeRay knew."""
+        status: Json = job["status"]
+        if not status.get("jobId") or not status.get("jobStatus"):
+            return
+        jobs = self.serve.head(names.head_service(status["rayClusterName"])).jobs
+        entrypoint, job_id = job["spec"].get("entrypoint", "-"), status["jobId"]
+        jobs.answer("POST", JOBS, {"entrypoint": entrypoint, "submission_id": job_id})
+        jobs.run(job_id)
+        if status["jobStatus"] != "RUNNING":
+            jobs.end(job_id, status["jobStatus"], status.get("message", ""))
+
     def _configure(self, service: Body) -> None:
-        config: Json = serve_config.to_json(service["spec"]["serveConfigV2"])
+        config: Json = serve_config.parse(service["spec"]["serveConfigV2"]).to_json()
         status = service["status"]
         for each in (status.get("activeServiceStatus"), status.get("pendingServiceStatus")):
             if each and each.get("rayClusterName"):
@@ -86,8 +126,14 @@ class KubeRayNamespace:
         return await trees.read(self.kube, self.namespace)
 
 
+def is_head(body: Body) -> bool:
+    """Return whether an object is the head pod of a RayCluster."""
+    mine = body["metadata"].get("labels", {})
+    return body["kind"] == POD.kind and mine.get(labels.NODE_TYPE) == labels.HEAD
+
+
 class Reconcilers:
-    """The three services at work, and what they asked for."""
+    """The four services at work, and what they asked for."""
 
     def __init__(
         self, own: CountingClient, apps: Sequence[ReconcilerParts], reconciles: Sequence[Reconciles]
@@ -96,13 +142,14 @@ class Reconcilers:
         self._apps = apps
         self._reconciles = reconciles
 
-    async def have_reconciled(self, services: Sequence[Key], clusters: Sequence[Key]) -> None:
-        """Wait until everything was reconciled, and again after all that the first reconciles may have enqueued."""
-        watched = [
-            (app, reconciles, services)
-            for app, reconciles in zip(self._apps[:2], self._reconciles[:2], strict=True)
-        ]
-        watched.append((self._apps[2], self._reconciles[2], clusters))
+    async def have_reconciled(
+        self, services: Sequence[Key], clusters: Sequence[Key], jobs: Sequence[Key] = ()
+    ) -> None:
+        """Wait until all keys were reconciled, and again after the keys that these reconciles
+        enqueued.
+        """
+        keys_of_apps = (services, services, clusters, jobs)
+        watched = list(zip(self._apps, self._reconciles, keys_of_apps, strict=True))
         for times in (1, 2):
             for app, reconciles, keys in watched:
                 for key in keys if times > 1 else ():
@@ -132,15 +179,19 @@ async def working(legacy: KubeRayNamespace) -> AsyncGenerator[Reconcilers]:
     clusters = cluster_wiring.assemble(
         own, ClusterConfig(), clock=clock, instance="test", registry=registry
     )
-    reconciles = [Reconciles(each.reconciler) for each in (services, traffic, clusters)]
+    jobs = job_wiring.assemble(
+        own, legacy.serve, JobConfig(), clock=clock, instance="test", bus=events
+    )
+    parts = (services, traffic, clusters, jobs)
+    reconciles = [Reconciles(each.reconciler) for each in parts]
     apps = [
         msgspec.structs.replace(app, reconciler=counted)
-        for app, counted in zip((services, traffic, clusters), reconciles, strict=True)
+        for app, counted in zip(parts, reconciles, strict=True)
     ]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(GatewayController(legacy.kube, namespace).run())]
-            for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS), strict=True):
+            for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS, JOB_KINDS), strict=True):
                 feed = ApiFeed(legacy.kube, kinds, namespace=namespace)
                 tasks += [
                     group.create_task(follow(feed, app.controller)),

@@ -1,4 +1,6 @@
-"""Another operator by its command line, as the benches run one: a shell command that reads KUBECONFIG."""
+"""Another operator by its command line, as in the benchmarks: a shell command that reads
+KUBECONFIG.
+"""
 
 import os
 import signal
@@ -13,7 +15,10 @@ from support.waiting import eventually
 
 @asynccontextmanager
 async def running(command: str, kubeconfig: Path, log: Path) -> AsyncGenerator[None]:
-    """Run it for the length of a block; it ends as Kubernetes ends a pod, and the block goes on when it is gone."""
+    """Run the operator during a block.
+
+    It is ended as Kubernetes ends a pod, and the block waits until it has ended.
+    """
     process = _start(command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
     try:
         yield

@@ -3,7 +3,8 @@
     make rehearsal PEER='CMD' PEER_CRDS=DIR [RECORD=1]
 
 `PEER` starts the operator on the cluster of `KUBECONFIG`; it must reach dashboards through the API server
-(`--use-kubernetes-proxy`). A real API server, etcd, scheduler and controller-manager; simulated pods (kwok); one process plays all
+(`--use-kubernetes-proxy`) and have the feature gates `stage.GATES`.
+A real API server, etcd, scheduler and controller-manager; simulated pods (kwok); one process plays all
 heads, in a network of its own; a Gateway controller that accepts everything. With `--record` what KubeRay left goes to
 `tests/golden/kuberay/services`, where the tests take it over without an operator.
 """
@@ -21,6 +22,7 @@ import msgspec
 
 from bench import heads, rig
 from bench.rig import Rig
+from common.kube.resources import RAY_SERVICE
 from integration.isolated import isolate, log_progress
 from integration.migration import cast_of, peer, stage
 from localcluster.errors import ClusterError
@@ -30,33 +32,33 @@ from support.servers import raybus_up
 BOTH_SECONDS: Final = 20.0
 QUIET_SECONDS: Final = 8.0
 AT_REST: Final = frozenset({"update rayservices/status"})
-"""What KubeRay writes every two seconds where traffic moves in steps, also when nothing happens."""
+"""Writes of KubeRay every two seconds for a service with upgrades in steps, even at rest."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run showed."""
+    """The results of one run."""
 
     objects: int
     pods: int
     check: str
     """The output of `raybus migrate check` between the operators."""
     taken_over_seconds: float
-    """From the end of KubeRay to the first step of raybus in an upgrade that was on."""
+    """Seconds from the end of KubeRay to the first step of raybus in an upgrade in progress."""
     written_by_raybus: dict[str, int]
     written_by_kuberay: dict[str, int]
-    """Writes after it got its objects back."""
+    """KubeRay's writes after it got its objects back."""
     changed_by_raybus: list[str]
     changed_by_kuberay: list[str]
-    """Fields that were different afterwards, status and versions aside; of services that were not upgraded."""
+    """Fields that changed in services without an upgrade, except status and versions."""
     written_by_both: dict[str, int]
-    """Writes in the time when both ran."""
+    """Writes during the time when both operators ran."""
     both_seconds: float = BOTH_SECONDS
     is_smooth: bool = True
-    """Whether no pod and no cluster went, and no weight ever went back."""
+    """Whether no pod and no cluster disappeared, and no weight decreased."""
 
 
 async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
-    """Hand over and back."""
+    """Hand the objects over to raybus and back."""
     async with rig.fresh(crds) as found, heads.played(), stage.built(found) as on:
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await cast_of.appear(on)
@@ -64,11 +66,12 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
         before = await on.snapshot()
         if records:
             for name in cast_of.RECORDED:
-                log_progress(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
+                tree = trees.of_root(before, RAY_SERVICE.kind, name)
+                log_progress(f"recorded {trees.save(name, tree).name}")
         output = await on.check()
         log_progress(f"raybus migrate check -o wide:\n{output}")
         mark, ended = found.audit.here(), time.monotonic()
-        async with _raybus(found):
+        async with raybus(found):
             await on.until(
                 cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade"
             )
@@ -86,13 +89,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
         mark = found.audit.here()
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await on.until(cast_of.BACK, cast_of.is_served, "KubeRay ends what raybus went on with")
-            await _quiet(found)
+            await quiet(found)
             theirs, after = found.audit.since(mark).changes, await on.snapshot()
             log_progress(
                 f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}"
             )
             mark = found.audit.here()
-            async with _raybus(found):
+            async with raybus(found):
                 await asyncio.sleep(BOTH_SECONDS)
                 both = found.audit.since(mark).changes
         return Figures(
@@ -110,16 +113,20 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
 
 
 @asynccontextmanager
-async def _raybus(found: Rig) -> AsyncGenerator[None]:
+async def raybus(found: Rig) -> AsyncGenerator[None]:
+    """Run raybus for the length of a block."""
     with raybus_up.started(
-        found.work / f"up-{time.monotonic_ns()}", "--kubeconfig", str(found.kubeconfig)
+        found.work / f"up-{time.monotonic_ns()}",
+        "--kubeconfig",
+        str(found.kubeconfig),
+        environment={"RAYBUS_FEATURE_GATES": stage.GATES},
     ) as running:
         await running.ready(within=120)
         yield
 
 
-async def _quiet(found: Rig) -> None:
-    """Wait until nothing was written for a while."""
+async def quiet(found: Rig) -> None:
+    """Wait until nothing has been written for a while."""
     while True:
         mark = found.audit.here()
         await asyncio.sleep(QUIET_SECONDS)
@@ -143,7 +150,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Rehearse and print; 1 when anything changed that must not."""
+    """Rehearse and print the figures; return 1 if something changed that must not change."""
     options = asked(sys.argv[1:])
     isolate("integration.migration.rehearsal")
     try:

@@ -1,11 +1,12 @@
-"""Where a rehearsal plays: a namespace, the Gateway API, KubeRay's Deployment as it stands there, and eyes for it all."""
+"""The setting of a rehearsal: a namespace, the Gateway API, KubeRay's Deployment, and watches."""
 
 import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from bench.rig import BACKGROUND, Rig
 from common import errors
 from common.api.opaque import Body, Json
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
 from integration.isolated import log_progress
 from localcluster.api import read_manifests
@@ -27,6 +28,8 @@ HOME: Final = "ray-system"
 """The namespace of KubeRay's operator."""
 KUBERAY: Final = "kuberay-operator"
 GATEWAY_KINDS: Final = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
+GATES: Final = "RayServiceIncrementalUpgrade=true,RayCronJob=true"
+"""Feature gates that KubeRay and raybus have in a rehearsal."""
 TIMEOUT: Final = 240.0
 ATTEMPTS: Final = 5
 Holds = Callable[[Json], bool]
@@ -38,7 +41,7 @@ class Stage:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.went_back: list[str] = []
-        """Weights of pending clusters that became smaller."""
+        """Weights of pending clusters that decreased."""
         self._shares: dict[str, int] = {}
 
     async def create(self, resource: Resource, body: Body) -> None:
@@ -51,17 +54,17 @@ class Stage:
 
     async def change(self, name: str, spec: Body) -> None:
         """Change some fields of a RayService."""
-        await self.rig.kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body={"spec": spec}))
+        await self.rig.kube.patch(RAY_SERVICE, BACKGROUND, name, PatchRequest(body={"spec": spec}))
 
     async def snapshot(self) -> list[Body]:
-        """Read all that there is; a busy API server may need more than one attempt."""
+        """Read all objects; a busy API server may need several attempts."""
         for _ in range(ATTEMPTS):
             with suppress(errors.Unavailable):
                 return await trees.read(self.rig.kube, BACKGROUND)
         return await trees.read(self.rig.kube, BACKGROUND)
 
     async def status(self, name: str) -> Json:
-        """Read the status of a RayService; note when traffic went back."""
+        """Read the status of a RayService, and record if traffic went back."""
         body: Body = msgspec.json.decode(await self.rig.kube.get(RAY_SERVICE, BACKGROUND, name))
         status: Json = {**body.get("status", {}), "isSeen": _is_seen(body)}
         pending: Json = status.get("pendingServiceStatus") or {}
@@ -77,18 +80,26 @@ class Stage:
     async def until(self, name: str, holds: Holds, what: str) -> None:
         """Wait until something holds of a RayService's status."""
         began = time.monotonic()
-        while not holds(status := await self.status(name)):
+        await self.until_read(partial(self.status, name), holds, f"{name}: {what}")
+        log_progress(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
+
+    async def until_read(
+        self, read: Callable[[], Awaitable[Json]], holds: Holds, what: str
+    ) -> Json:
+        """Read a status until something holds of it; return the status."""
+        began = time.monotonic()
+        while not holds(status := await read()):
             if time.monotonic() - began > TIMEOUT:
                 log = (self.rig.work / "peer.log").read_text(errors="replace")[-2000:]
-                raise AssertionError(
-                    f"not within {TIMEOUT:g} s: {name}: {what}; status {status}\n{log}"
-                )
+                raise AssertionError(f"not within {TIMEOUT:g} s: {what}; status {status}\n{log}")
             await asyncio.sleep(0.3)
-        log_progress(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
+        return status
 
     async def check(self) -> str:
         """Run `raybus migrate check` as a user does, while no operator works; return its output."""
-        await self.rig.kube.patch(DEPLOYMENT, HOME, KUBERAY, Patch(body={"spec": {"replicas": 0}}))
+        await self.rig.kube.patch(
+            DEPLOYMENT, HOME, KUBERAY, PatchRequest(body={"spec": {"replicas": 0}})
+        )
         argv = [
             sys.executable,
             "-m",
@@ -129,7 +140,7 @@ def _operator() -> Body:
         "image": "quay.io/kuberay/operator:nightly",
         "command": ["/manager"],
         "args": [
-            "--feature-gates=RayServiceIncrementalUpgrade=true",
+            f"--feature-gates={GATES}",
             "--enable-leader-election=true",
             "--use-kubernetes-proxy=true",
         ],

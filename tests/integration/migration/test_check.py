@@ -1,4 +1,7 @@
-"""`raybus migrate check` on what KubeRay left: nothing would change; and each thing that would is found and reported."""
+"""`raybus migrate check` on the objects that KubeRay left.
+
+Nothing would change; and each change that the tests prepare is found and reported.
+"""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -11,14 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from common.api.opaque import Body
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from integration.migration import cast_of
 from integration.migration.conftest import KubeRayNamespace
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from raybus_cli.migrating import check
-from raybus_cli.migrating.report import Report, Verdict
+from raybus_cli.migrating.report import MigrationReport, MigrationVerdict
 from support.kuberay import goldens, restoring
 from support.kuberay.settings import of_name
 
@@ -31,7 +34,7 @@ HOOKS = Resource(
 )
 
 
-async def checked(legacy: KubeRayNamespace) -> Report:
+async def checked(legacy: KubeRayNamespace) -> MigrationReport:
     """Check the namespace, with the fake Serve in place of dashboards behind the API server."""
     kube = await KubeClient.connect(
         kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test"
@@ -48,8 +51,8 @@ async def checked(legacy: KubeRayNamespace) -> Report:
         await kube.close()
 
 
-def reported(report: Report) -> dict[str, list[str]]:
-    """Return what is more than a note, by object."""
+def reported(report: MigrationReport) -> dict[str, list[str]]:
+    """Return the findings above the level of a note, by object."""
     return {
         f"{each.kind} {each.name}": [
             f"{found.level}: {found.text}" for found in each.findings if found.level != "note"
@@ -64,7 +67,7 @@ async def test_a_service_that_kuberay_left_is_ready(legacy: KubeRayNamespace, na
     before = await legacy.inherit(name)
     report = await checked(legacy)
     assert reported(report) == {}
-    assert report.verdict is Verdict.READY
+    assert report.verdict is MigrationVerdict.READY
     assert [each["metadata"] for each in await legacy.read()] == [
         each["metadata"] for each in before
     ], "it only reads"
@@ -82,7 +85,9 @@ async def test_clusters_that_kuberay_left_are_ready(legacy: KubeRayNamespace) ->
 
 
 async def a_changed_spec(legacy: KubeRayNamespace) -> None:
-    service = Patch(body={"spec": {"rayClusterConfig": cast_of.config("rayproject/ray:2.54.0")}})
+    service = PatchRequest(
+        body={"spec": {"rayClusterConfig": cast_of.config("rayproject/ray:2.54.0")}}
+    )
     await legacy.kube.patch(RAY_SERVICE, legacy.namespace, cast_of.BLUE_GREEN, service)
 
 
@@ -91,7 +96,7 @@ async def more_workers(legacy: KubeRayNamespace) -> None:
     change: list[Body] = [
         {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}
     ]
-    patch = Patch(body=change, content_type="application/json-patch+json")
+    patch = PatchRequest(body=change, content_type="application/json-patch+json")
     await legacy.kube.patch(RAY_CLUSTER, legacy.namespace, clusters[0]["metadata"]["name"], patch)
 
 
@@ -105,22 +110,28 @@ async def a_silent_dashboard(legacy: KubeRayNamespace) -> None:
     [
         pytest.param(
             a_changed_spec,
-            Verdict.NOT_READY,
+            MigrationVerdict.NOT_READY,
             "the status would name other clusters",
             id="a changed spec",
         ),
         pytest.param(
-            more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"
+            more_workers,
+            MigrationVerdict.NOT_READY,
+            "raybus would create Pod",
+            id="workers to come",
         ),
         pytest.param(
-            a_silent_dashboard, Verdict.UNREAD, "does not report its state", id="a silent dashboard"
+            a_silent_dashboard,
+            MigrationVerdict.UNREAD,
+            "does not report its state",
+            id="a silent dashboard",
         ),
     ],
 )
 async def test_planned_changes_are_printed(
     legacy: KubeRayNamespace,
     spoil: Callable[[KubeRayNamespace], Awaitable[None]],
-    verdict: Verdict,
+    verdict: MigrationVerdict,
     text: str,
 ) -> None:
     await legacy.inherit(cast_of.BLUE_GREEN)

@@ -37,19 +37,19 @@ from support.waiting import eventually_true
 LONG: Final = (SILENCE, STALE)
 CAUSES: Final = (*LONG, *USERS, *PROCESSES, *AROUND, *NATS)
 FIRE_SECONDS: Final = 300.0
-"""Two alerts wait for three minutes of silence, a limit and no time that is shortened."""
+"""Timeout in seconds: two alerts wait for three minutes of silence, which is not shortened."""
 LOGS: Final = Path(__file__).parents[3] / "build" / "alarmed"
 
 
 class Fired(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cause came to; seconds since it was provoked, and since it was gone."""
+    """The result of one cause, in seconds since it was provoked and since it was removed."""
 
     cause: str
     alerts: list[str]
     fired_after: float
     silent_after: float
     others: list[str]
-    """Alerts that fired meanwhile besides, of this cause or of one that went on."""
+    """Other alerts that fired meanwhile, of this cause or of one that continues."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts that fired before anything was provoked."""
     fired: list[Fired]
     problems: list[str]
-    """What did not come true."""
+    """Expectations that were not met."""
     texts: list[str]
     """The descriptions of the alerts."""
 
@@ -139,7 +139,7 @@ class Run:
 
 
 async def run(wanted: Sequence[Cause]) -> Report:
-    """Start everything, and provoke some causes."""
+    """Start all servers, and provoke some causes."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="raybus-alarmed-") as folder:
         work = Path(folder)

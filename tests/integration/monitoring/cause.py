@@ -1,4 +1,4 @@
-"""What an alert is for, as something that can be done to a running stack and undone."""
+"""A cause of alerts that can be provoked on a running stack and removed again."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,13 +10,13 @@ from integration.monitoring.objects import Demo
 
 
 class AlarmSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Where causes are provoked."""
+    """The stack on which causes are provoked."""
 
     ground: Ground
     demo: Demo
     """A RayService that is upgraded in steps."""
     silent: str
-    """A RayService that is left alone but for its dashboard."""
+    """Name of a RayService of which only the dashboard is changed."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,6 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     alerts: frozenset[str]
-    """What must fire, and be silent again afterwards."""
+    """Alerts that must fire, and be silent again afterwards."""
     provoked: Callable[[AlarmSetup], AbstractAsyncContextManager[None]]
-    """Does it on entry, and undoes it on exit."""
+    """Provokes the cause on entry, and removes it on exit."""

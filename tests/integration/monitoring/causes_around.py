@@ -1,4 +1,4 @@
-"""What happens to the things that the services stand on: NATS, its certificate and streams, the Lease, the API server's watches."""
+"""Causes in what the services depend on: NATS, its certificate and streams, Lease, and watches."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from common.bus import streams, subjects
 from common.bus.nats import connect
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import LEASE
 from integration.monitoring.cause import AlarmSetup, Cause
 from nats_admin import certificates, credential_folder, stream_keeper
@@ -22,7 +22,7 @@ from support.servers.relayed import Secured
 from watcher.leadership import LEASE_NAME
 
 LEFT: Final = timedelta(days=7)
-"""How long the certificate is good for."""
+"""Remaining validity of the certificate."""
 MAX_STREAM: Final = 64 * 1024 * 1024
 
 
@@ -77,7 +77,7 @@ async def _lease_of_kuberay(setup: AlarmSetup) -> AsyncGenerator[None]:
 
     async def held_by(holder: str, seconds: int) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
-        await kube.patch(LEASE, NAMESPACE, LEASE_NAME, Patch(body={"spec": spec}))
+        await kube.patch(LEASE, NAMESPACE, LEASE_NAME, PatchRequest(body={"spec": spec}))
 
     await held_by("kuberay-operator-7c9f8_0", 3600)
     yield

@@ -1,4 +1,4 @@
-"""What happens to a NATS server that stands beside the stack: it fills up, a client does not read, one of three hangs."""
+"""Causes in a separate NATS server: it fills up, a client does not read, or one of three hangs."""
 
 import asyncio
 import os
@@ -27,11 +27,13 @@ LAGS: Final = "RaybusNatsReplicaLags"
 MEGABYTE: Final = 1_000_000
 LIMIT: Final = 64 * 1024 * 1024
 HELD: Final = 58
-"""Megabytes."""
+"""Megabytes that are stored on the server."""
 UNREAD: Final = 100
-"""More than the 64 MiB that the server keeps for a client, and what the sockets take."""
+"""Megabytes that a client does not read.
+
+This is more than the 64 MiB that the server keeps for a client, plus the sockets' buffers."""
 LAGGING: Final = 1200
-"""Messages; the alert's limit is 1,000."""
+"""Number of messages by which a replica lags; the alert's limit is 1,000."""
 SUBJECT: Final = "ray.state.v1.p00.filled"
 
 
@@ -72,7 +74,7 @@ async def _one_server(setup: AlarmSetup, name: str) -> AsyncGenerator[tuple[Nats
 
 
 async def _silent(setup: AlarmSetup, alert: str) -> None:
-    """Wait for the end of an alert while its series are still there."""
+    """Wait for the end of an alert while its series still exist."""
 
     async def is_silent() -> bool:
         return alert not in await setup.ground.server.firing()

@@ -1,4 +1,4 @@
-"""What happens to the services themselves: they end, hang, are too slow, have a bug, or are there twice."""
+"""Causes in the services: they end, hang, are too slow, have a bug, or run twice."""
 
 import asyncio
 import signal
@@ -21,13 +21,13 @@ CLUSTERS: Final = "cluster-reconciler"
 SERVICES: Final = "service-reconciler"
 TRAFFIC: Final = "traffic-manager"
 CROWDED: Final = 40
-"""RayClusters at once."""
+"""Number of RayClusters that are created at once."""
 DELAY: Final = 4.0
-"""Seconds that the API server takes for each request then; workers are four."""
+"""Seconds by which each request to the API server is delayed; there are four workers."""
 BLOCKED_TIMES: Final = 2
 BLOCKED_SECONDS: Final = 2.7
 BETWEEN_SECONDS: Final = 1.2
-"""Prometheus asks every second."""
+"""Seconds between two changes. Prometheus scrapes every second."""
 UNLUCKY: Final = "unlucky"
 BUG: Final = f"""\
 import cluster_reconciler.plan as plan
@@ -41,13 +41,13 @@ def make_plan(observed, *arguments, **more):
 
 plan.make_plan = make_plan
 """
-"""What Python runs before it starts the service (sitecustomize)."""
+"""Program with a bug that Python runs before it starts the service (sitecustomize)."""
 LATER: Final = """\
 from common.bus import forms
 
 forms.FORMS["Pod"] = forms.Form(2, 0)
 """
-"""A release that knows another form of pods."""
+"""Program that makes a service a later release, with another form of pods."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What users, their applications and their clusters do that alerts are for."""
+"""Causes in users' actions, applications and clusters."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,11 +16,13 @@ from nats_admin import event_streams
 from support.servers.relayed import Secured
 
 CUT: Final = 3
-"""Requests that each pod works on for ever."""
+"""Number of requests that each pod processes without end."""
 BEYOND: Final = 99_999
-"""No port has this number, and the API server refuses it."""
+"""A number that is no port, so that the API server refuses it."""
 REFUSED: Final = 8
-"""Each is tried again every 5 s at most, and the range of the shortened rule is 10 s."""
+"""Number of refused objects.
+
+Each is tried again at least every 5 s, and the range of the shortened rule is 10 s."""
 MISSING: Final = "missing:app"
 
 

@@ -1,7 +1,8 @@
-"""What the runs of this folder stand on: the real stack, and a real Prometheus that scrapes whatever replicas there are.
+"""The basis of the runs of this folder: the real stack, and a real Prometheus.
 
-The stack is that of the chaos runs (API server, etcd, NATS with users and TLS, services as processes behind proxies, simulated pods,
-fake Ray heads). Targets are a file that follows the fleet, with the labels that deploy/monitoring/scrape.yaml gives them.
+The stack is that of the chaos runs (API server, etcd, NATS with users and TLS, services as
+processes behind proxies, simulated pods, fake Ray heads). Prometheus reads its targets from a file
+that follows the fleet, with the labels of deploy/monitoring/scrape.yaml.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ FOLLOWED_SECONDS: Final = 0.2
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, running."""
+    """The stack and Prometheus, running."""
 
     stack: Stack
     server: Prometheus
@@ -34,7 +35,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     logs: Path
     emit: Callable[[str], None]
     more: list[Replica | Observed] = []
-    """What is scraped beside the fleet."""
+    """Targets of Prometheus besides the fleet."""
 
 
 @asynccontextmanager
@@ -74,7 +75,7 @@ async def started(
 async def until(
     server: Prometheus, expression: str, *, count: int = 1, within: float = TIMEOUT
 ) -> None:
-    """Wait until an expression has so many values."""
+    """Wait until an expression has this number of values."""
 
     async def holds() -> bool:
         return len(await server.query(expression)) >= count

@@ -1,4 +1,4 @@
-"""The RayServices and RayClusters that are watched, and what can be asked of them."""
+"""The watched RayServices and RayClusters, and operations on them."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ import msgspec
 from bench.rig import BACKGROUND
 from common import errors, names
 from common.api.opaque import Body, Json
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from support.builders.ray_service import (
     a_cluster_config,
@@ -73,11 +73,11 @@ async def annotate(kube: KubeClient, name: str, annotations: dict[str, str | Non
 
 
 async def _patch(kube: KubeClient, name: str, body: Json) -> None:
-    """Patch, again and again while the API server is late."""
+    """Patch a RayService; retry while the API server is late."""
 
     async def is_taken() -> bool:
         try:
-            await kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body=body))
+            await kube.patch(RAY_SERVICE, BACKGROUND, name, PatchRequest(body=body))
         except errors.Retryable:
             return False
         return True
@@ -86,7 +86,7 @@ async def _patch(kube: KubeClient, name: str, body: Json) -> None:
 
 
 async def until_served(kube: KubeClient, name: str, *, within: float, other_than: str = "") -> str:
-    """Wait until a RayService runs on one cluster alone, another one than that; return which."""
+    """Wait until a single cluster serves a RayService, other than `other_than`; return its name."""
     cluster = ""
 
     async def serves() -> bool:
@@ -113,18 +113,18 @@ async def until_served(kube: KubeClient, name: str, *, within: float, other_than
 
 
 class Demo:
-    """A RayService that is upgraded in steps, again and again."""
+    """A RayService that is upgraded in steps repeatedly."""
 
     def __init__(self, kube: KubeClient, name: str) -> None:
         self.name = name
         self._kube = kube
         self._version = 0
         self._good = 0
-        """The newest version that serves."""
+        """Number of the newest version that serves."""
         self._cluster = ""
 
     async def begin(self) -> None:
-        """Create it, and wait until it serves."""
+        """Create the RayService, and wait until it serves."""
         annotations = {"raybus.io/drain-timeout": "1s"}
         await self._kube.create(
             RAY_SERVICE, BACKGROUND, a_service(self.name, interval=1, annotations=annotations)
@@ -137,11 +137,11 @@ class Demo:
         await self._ask(self._version, import_path)
 
     async def fix(self) -> None:
-        """Give the version that was asked for an application that starts."""
+        """Give the requested version an application that starts."""
         await self._ask(self._version, IMPORT_PATH)
 
     async def revert(self) -> None:
-        """Go back to what serves."""
+        """Return to the serving version."""
         await self._ask(self._good, IMPORT_PATH)
 
     async def annotate(self, annotations: dict[str, str | None]) -> None:
@@ -155,11 +155,11 @@ class Demo:
             HTTP_ROUTE,
             BACKGROUND,
             names.http_route(self.name),
-            Patch(body={"spec": {"rules": rules}}),
+            PatchRequest(body={"spec": {"rules": rules}}),
         )
 
     async def served(self) -> None:
-        """Wait until what was asked for last serves alone."""
+        """Wait until the last requested version serves alone."""
         self._cluster = await until_served(
             self._kube, self.name, within=TIMEOUT, other_than=self._cluster
         )

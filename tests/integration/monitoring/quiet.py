@@ -1,10 +1,11 @@
-"""No alert fires while all is well: upgrades and rest for an hour, judged by the rules as they are.
+"""No alert fires while all is well: an hour of upgrades and rest, under the unchanged rules.
 
     make quiet [QUIET=60]
 
-A real Prometheus has deploy/monitoring/rules.yaml, and scrapes and judges every 15 s. The four services run as processes on a real
-API server, etcd and NATS, with simulated pods and fake Ray heads. Two RayServices are upgraded in turn, one in steps and one at
-once; every fifth time nobody asks for anything. Exit code 1 when an alert fired or an upgrade did not end.
+A real Prometheus has deploy/monitoring/rules.yaml, and scrapes and evaluates every 15 s. The five
+services run as processes on a real API server, etcd and NATS, with simulated pods and fake Ray
+heads. Two RayServices are upgraded in turn, one in steps and one at once; every fifth time none is
+upgraded. The exit code is 1 if an alert fired or an upgrade did not end.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from support.servers.prometheus import Intervals
 
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "quiet"
 SECONDS: Final = 15
-"""Between two scrapes, as in deploy/monitoring/scrape.yaml, and between two judgements."""
+"""Seconds between two scrapes, as in deploy/monitoring/scrape.yaml, and between two evaluations."""
 PROGRESS_SECONDS: Final = 30.0
 MAX_UPGRADE: Final = 600.0
 INTERVAL: Final = 5
@@ -45,7 +46,7 @@ INTERVAL: Final = 5
 DELAY: Final = 30
 """Seconds until an old cluster is deleted."""
 REST: Final = 5
-"""Each time of so many nobody asks for an upgrade."""
+"""One in this many rounds has no upgrade."""
 SIGNALS: Final = {
     "silence of a watch (s)": ("max(raybus_watch_silence_seconds)", 150.0),
     "longest wait in a queue (s)": ("max(raybus_queue_longest_wait_seconds)", 30.0),
@@ -63,11 +64,11 @@ SIGNALS: Final = {
         0.25,
     ),
 }
-"""What alerts compare with a number, and that number."""
+"""Expressions that alerts compare with a limit, with that limit."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long a rule's alert stood, in seconds."""
+    """Duration for which a rule's alert was active, in seconds."""
 
     alert: str
     health: str
@@ -76,7 +77,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """How near to its limit the metric of an alert came."""
+    """How close the metric of an alert came to its limit."""
 
     what: str
     most: float
@@ -92,14 +93,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Upgrades that did not end in time."""
     slowest_upgrade_seconds: float
     machine_percent: float
-    """How busy all processors were, with everything else that ran on them."""
+    """Utilisation of all processors of the machine, by all programs."""
     targets: dict[str, str]
     rules: list[Standing]
     signals: list[Signal]
 
     @property
     def broken(self) -> list[str]:
-        """Yield what must not be."""
+        """Yield the violated expectations."""
         fired = [
             f"{each.alert} fired for {each.firing:.0f} s" for each in self.rules if each.firing
         ]
@@ -305,7 +306,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run and report; 1 when it was not quiet."""
+    """Run and report; return 1 if an alert fired."""
     options = asked(sys.argv[1:])
     isolate("integration.monitoring.quiet")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Gates of an UpgradePolicy that put their query to a real Prometheus."""
+"""Gates of an UpgradePolicy that query a real Prometheus."""
 
 import json
 from pathlib import Path
@@ -11,17 +11,17 @@ from common.runtime.background import Background
 from common.targets import Address, Targets
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 from common.upgrade.inquiries import Inquiries
 from common.upgrade.outbound import HttpOutbound
-from common.upgrade.webhook import Step
+from common.upgrade.webhook import Checkpoint
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 from support.servers import prometheus
 from support.servers.loopback import ToLoopback
 
 pytestmark = [pytest.mark.integration]
-STEP = Step(
+STEP = Checkpoint(
     namespace="team",
     service="demo",
     policy="p",
@@ -31,19 +31,19 @@ STEP = Step(
     weight=10,
 )
 CASES = {
-    "scalar(vector(0.4))": (Outcome.PASS, "0.4, at most 0.5 allowed"),
-    "vector(0.6)": (Outcome.INCONCLUSIVE, "0.6, at most 0.5 allowed, 1 of the 3 times"),
-    'count(up{job="$service"} or vector(0)) - 1': (Outcome.PASS, "0, at most 0.5 allowed"),
-    'absent(up{job="$pendingCluster"}) - 1': (Outcome.PASS, "0, at most 0.5 allowed"),
-    'up{job="$pendingCluster"}': (Outcome.INCONCLUSIVE, "answered no value"),
-    "vector(0) / 0": (Outcome.INCONCLUSIVE, "answered NaN"),
-    "vector(1) / 0": (Outcome.INCONCLUSIVE, "inf, at most 0.5 allowed, 1 of the 3 times"),
+    "scalar(vector(0.4))": (GateOutcome.PASS, "0.4, at most 0.5 allowed"),
+    "vector(0.6)": (GateOutcome.INCONCLUSIVE, "0.6, at most 0.5 allowed, 1 of the 3 times"),
+    'count(up{job="$service"} or vector(0)) - 1': (GateOutcome.PASS, "0, at most 0.5 allowed"),
+    'absent(up{job="$pendingCluster"}) - 1': (GateOutcome.PASS, "0, at most 0.5 allowed"),
+    'up{job="$pendingCluster"}': (GateOutcome.INCONCLUSIVE, "answered no value"),
+    "vector(0) / 0": (GateOutcome.INCONCLUSIVE, "answered NaN"),
+    "vector(1) / 0": (GateOutcome.INCONCLUSIVE, "inf, at most 0.5 allowed, 1 of the 3 times"),
     'vector(1) or label_replace(vector(2), "a", "b", "", "")': (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "more than one value",
     ),
-    "up[1m]": (Outcome.INCONCLUSIVE, "answered a 'matrix'"),
-    "sum(": (Outcome.INCONCLUSIVE, "answered status 400: "),
+    "up[1m]": (GateOutcome.INCONCLUSIVE, "answered a 'matrix'"),
+    "sum(": (GateOutcome.INCONCLUSIVE, "answered status 400: "),
 }
 
 

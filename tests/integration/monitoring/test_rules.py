@@ -1,4 +1,6 @@
-"""Every alert fires on the series that its cause leaves behind, and none fires on those of a quiet hour (promtool)."""
+"""Every alert fires on the series that its cause leaves, and none on those of a quiet hour
+(promtool).
+"""
 
 import subprocess
 from pathlib import Path

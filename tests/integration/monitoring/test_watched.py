@@ -12,7 +12,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 LIMIT_SECONDS = 900
 SEEN_IN_NEED_ONLY = {"raybus_state_reloads_total"}
-"""Begins when a stream is lost, which no upgrade does; its panel draws 0 until then."""
+"""Metrics without series in an upgrade: the first is counted when a stream is lost.
+
+Its panel draws 0 until then."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,4 @@ def test_an_objects_namespace_is_its_own_and_a_queues_that_of_the_pod(reported: 
     assert {
         metric: reported.namespaces[metric]
         for metric in ("kuberay_cluster_info", "workqueue_depth")
-    } == {
-        "kuberay_cluster_info": ["background"],
-        "workqueue_depth": ["raybus"],
-    }
+    } == {"kuberay_cluster_info": ["background"], "workqueue_depth": ["raybus"]}

@@ -1,9 +1,10 @@
-"""An upgrade and a rollback on four real services that a real Prometheus scrapes: what do dashboards draw of them?
+"""An upgrade and a rollback on four real services, scraped by a real Prometheus.
 
     python -m integration.monitoring.watched [DASHBOARD.json…]
 
-Runs in a network of its own, where one process plays all Ray heads, and prints what Prometheus knew as JSON. Dashboards of
-others, KubeRay's for example, are tried as well when they are named.
+The run shows what the dashboards draw. It uses a network of its own, where one process simulates
+all Ray heads, and prints Prometheus' knowledge as JSON. Other dashboards, such as KubeRay's, are
+tried too if they are named.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ VARIABLES: Final = (
     (r"\$__range", "10m"),
     (r'=~?"\$\{?\w+\}?"', '=~".*"'),
 )
-"""What Grafana would put in their place when all is chosen."""
+"""Values that Grafana would insert for its variables if everything is selected."""
 METRIC: Final = re.compile(
     r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|process)_[a-z_]+\b"
 )
@@ -43,20 +44,24 @@ MARKS: Final = re.compile(r'"[^"]*"')
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What Prometheus knew."""
+    """The knowledge of Prometheus at the end of the run."""
 
     targets: dict[str, str]
     """Health of each scraped process."""
     queries: dict[str, int]
-    """How many lines each query of the dashboards has drawn, those without a number left out."""
+    """Number of lines that each query of the dashboards draws, without lines that have no
+    number."""
     metrics: dict[str, int]
-    """How many series there are of each metric that the dashboards name, in case a query has a 0 of its own to draw."""
+    """Number of series of each metric that the dashboards name.
+
+    A query may draw a 0 of its own without any series."""
     asked: dict[str, int]
-    """How many lines each question has drawn that KubeRay's dashboard for its operator asks of RayClusters and RayServices."""
+    """Number of lines of each query of KubeRay's operator dashboard about RayClusters and
+    RayServices."""
     labels: dict[str, list[str]]
     """Labels of each metric that KubeRay's dashboards read."""
     namespaces: dict[str, list[str]]
-    """The values of their label `namespace`."""
+    """Values of the label `namespace` of these metrics."""
     heads: dict[str, str]
     """The pods that are heads, with the kind that owns them; kube-state-metrics exports these for KubeRay's dashboard."""
 
@@ -128,7 +133,7 @@ class Run:
 
 
 def _in_all(found: list[Series]) -> list[str]:
-    """Return the labels that every line has."""
+    """Return the labels that every series has."""
     return (
         sorted(label for label in found[0].metric if all(label in each.metric for each in found))
         if found

@@ -1,4 +1,7 @@
-"""A state stream that is not as it must be, or not ours: the answer of `/readyz` of a real watcher, and what readers do."""
+"""A state stream with a wrong configuration, or of another installation.
+
+The tests check `/readyz` of a real watcher, and the behaviour of readers.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,7 @@
-"""A real nats-server that dies under a reader: nothing is decided any more, but that the guard begins within seconds, until it is back (ADR 17)."""
+"""A real nats-server that dies under a reader (ADR 17).
+
+No decisions are made until it is back, except those of the guard, which begins within seconds.
+"""
 
 import asyncio
 from datetime import datetime, timedelta

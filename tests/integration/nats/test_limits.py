@@ -1,4 +1,4 @@
-"""A NATS that cannot store: what a publisher gets, and how it heals."""
+"""A NATS server that cannot store: the publisher's error, and the recovery."""
 
 import asyncio
 import os
@@ -24,6 +24,7 @@ from nats_admin.server_keeper import DiskWatch
 from raybus_cli import child_processes
 from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server
+from support.tables import cases
 from support.waiting import eventually, eventually_true
 from watcher.adapters.bus import NatsStream
 from watcher.outbox import Outbox
@@ -85,29 +86,26 @@ async def test_a_stream_that_has_no_room_on_the_server_is_named(bus: Bus) -> Non
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "kind", "reason"),
-    [
-        pytest.param(
+    {
+        "a limit of the stream": (
             {"max_bytes": 100_000, "discard": "new"},
             errors.Unavailable,
             "maximum bytes exceeded (10077); raise max_bytes of the stream or free its disk",
-            id="a limit of the stream",
         ),
-        pytest.param(
+        "a limit of messages": (
             {"max_msg_size": 1000},
             errors.Rejected,
             "message size exceeds maximum allowed (10054); raise max_msg_size of the stream",
-            id="a limit of messages",
         ),
-        pytest.param(
+        "sealed": (
             {"sealed": True},
             errors.Unavailable,
             "invalid operation on sealed stream (10109); delete the stream; "
             "the provisioner makes it anew and it is filled again",
-            id="sealed",
         ),
-    ],
+    },
 )
 async def test_a_stream_that_takes_no_message_reports_why(
     fields: dict[str, object], kind: type[errors.RaybusError], reason: str, bus: Bus
@@ -186,7 +184,7 @@ def tiny_disk(tmp_path: Path) -> Generator[Path]:
 async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_room(
     tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monitor = child_processes.free_ports(1)[0]
+    monitor = child_processes.find_free_ports(1)[0]
     configuration = (
         f'max_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\npid_file: "{tmp_path}/nats.pid"\n'
         f'jetstream {{store_dir: "{tiny_disk}/jetstream", max_file_store: 100MB}}\n'

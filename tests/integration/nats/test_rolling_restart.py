@@ -1,7 +1,9 @@
-"""Three NATS servers fall and rise under load: a real watcher publishes, a reader follows, and a ledger knows the truth.
+"""Three NATS servers are restarted in turn under load.
 
-Each time that the reader may decide, it must know every object in the state that the watcher's list had, or a newer one: so
-nothing is lost, nothing regresses, and nothing is decided on an incomplete state. What the reader was without is printed.
+A real watcher publishes, a reader follows, and a ledger knows all written versions. Whenever the
+reader may decide, it must know every object in the state that the watcher's list had, or a newer
+one. So nothing is lost, nothing regresses, and no decision rests on an incomplete state. The times
+without a complete state are printed.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from common.bus.messages import ObjectMessage
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from localcluster.control_plane import ControlPlane
 from nats_admin import stream_keeper
 from support.builders.manifests import a_ray_cluster
@@ -38,13 +40,17 @@ TIMEOUT: Final = 180.0
 PAUSE: Final = 0.05
 """Seconds between two changes: about 15 a second."""
 STEPPED_DOWN: Final = 30.0
-"""Seconds that a reader may be without the state when a server hands over; an idle machine needs two."""
+"""Maximum seconds for which a reader may lack the state when a server hands over.
+
+An idle machine needs two."""
 ELECTION: Final = 60.0
-"""… when a leader is killed: 5 to 8 s for the election on an idle machine, and the watcher's next session."""
+"""Maximum seconds for which a reader may lack the state when a leader is killed.
+
+On an idle machine the election takes 5 to 8 s; the watcher's next session follows."""
 
 
 class Ledger(Recorder):
-    """A reader that is checked against what was really written, whenever it may decide."""
+    """A reader that is checked against all written versions whenever it may decide."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +91,7 @@ class Ledger(Recorder):
         )
 
     def is_even(self) -> bool:
-        """Return whether the newest version of everything is known."""
+        """Return whether the newest version of every object is known."""
         return self.is_synced and all(
             self.version_of(name) == versions[-1] for name, versions in self.written.items()
         )
@@ -107,7 +113,7 @@ async def load(kube: KubeClient, namespace: str, ledger: Ledger) -> None:
     """Change one object after the other until cancelled."""
     for number, name in zip(count(), cycle(list(ledger.written))):
         change = {"metadata": {"annotations": {"changed": str(number)}}}
-        answer = await kube.patch(resources.RAY_CLUSTER, namespace, name, Patch(body=change))
+        answer = await kube.patch(resources.RAY_CLUSTER, namespace, name, PatchRequest(body=change))
         ledger.written[name].append(version(msgspec.json.decode(answer, type=dict[str, Any])))
         await asyncio.sleep(PAUSE)
 

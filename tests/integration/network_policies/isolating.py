@@ -30,7 +30,7 @@ CLONE_NEWNET: Final = 0x40000000
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 INSIDE: Final = "RAYBUS_TEST_POLICIES"
 SECONDS: Final = 2.0
-"""A connection that is neither answered nor refused in this time does not pass."""
+"""Seconds without an answer or a refusal after which a connection counts as blocked."""
 PORTS: Final = {"tcp": (80, 6379, 8265), "udp": (53,)}
 RULES: Final[Json] = {
     "head": {
@@ -104,7 +104,7 @@ def modes() -> dict[str, Json | None]:
 
 
 def run() -> Report:
-    """Try every connection under each mode."""
+    """Try every connection in each mode."""
     _sh(
         "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0 && ip link set lo up"
     )

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
-from common.proxies import Proxies
+from common.proxies import OutboundProxies
 from integration.isolated import isolate, print_result
 from notifications.wiring import EnvironmentProxyTransport
 
@@ -73,7 +73,7 @@ async def _ask_as_kube(server: str) -> bytes:
 
 
 async def _ask_as_notifications(server: str) -> bytes:
-    transport = EnvironmentProxyTransport(Proxies.from_environment(os.environ))
+    transport = EnvironmentProxyTransport(OutboundProxies.from_environment(os.environ))
     async with httpx.AsyncClient(transport=transport) as http:
         return (await http.get(server)).content
 
@@ -83,7 +83,8 @@ ASKED: Final = (
     ("kube", _ask_as_kube, "http://[fd00:10:96::1]:8080"),
     ("notifications", _ask_as_notifications, "http://10.96.0.1:8080"),
 )
-"""Clients and servers. httpcore sends a proxy no brackets around an address of IPv6."""
+"""Clients and the servers that they ask. httpcore sends IPv6 addresses to a proxy without
+brackets."""
 
 if __name__ == "__main__":
     isolate(MODULE)

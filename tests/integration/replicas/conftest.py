@@ -10,7 +10,7 @@ from typing import Final
 import pytest_asyncio
 
 from common import errors
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_group, a_ray_cluster
@@ -25,7 +25,7 @@ TIMEOUT: Final = 120.0
 
 
 class ChangingClusters:
-    """Some RayClusters, each changed again as soon as its last change was seen to."""
+    """RayClusters that are changed repeatedly, each as soon as its last change took effect."""
 
     def __init__(self, kube: KubeClient, namespace: str, folder: Path, replicas: Replicas) -> None:
         self.kube = kube
@@ -34,9 +34,9 @@ class ChangingClusters:
         self._folder = folder
         self._seen = Recorder()
         self._gaps: list[tuple[float, float]] = []
-        """When each change was seen to, and how long that took."""
+        """Time at which each change took effect, and its wait."""
         self._open: dict[str, float] = {}
-        """When the changes were made that wait."""
+        """Times of the changes that have not taken effect yet, by cluster."""
 
     def start(self, name: str = "") -> None:
         self.replicas.start(self._folder, name)
@@ -48,7 +48,9 @@ class ChangingClusters:
         )
 
     async def longest_gap(self, began: float) -> float:
-        """Return the longest that a change has waited since a moment, once each cluster's last one was seen to."""
+        """Return the longest wait of a change since a moment, once the last change of each cluster
+        took effect.
+        """
         now = time.monotonic()
         await eventually(
             lambda: all(at > now for at in self._open.values()),
@@ -82,7 +84,7 @@ class ChangingClusters:
                 "path": "/spec/workerGroupSpecs/0/maxReplicas",
                 "value": most,
             }
-            patch = Patch(body=[operation], content_type="application/json-patch+json")
+            patch = PatchRequest(body=[operation], content_type="application/json-patch+json")
             self._open[name] = changed_at = time.monotonic()
             await self._insist(lambda: self.kube.patch(RAY_CLUSTER, self.namespace, name, patch))  # noqa: B023  (called in this turn)
             await eventually(

@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 log = structlog.get_logger()
 
 SLOW = 3.0
-"""How much slower than a calm machine this one may be; what a change waits while nothing happens comes on top."""
+"""Factor by which this machine may be slower than an idle one.
+
+The wait of a change while nothing happens is added."""
 
 
 async def test_replicas_share_the_work_whatever_happens_to_them(changing: ChangingClusters) -> None:

@@ -14,7 +14,7 @@ import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common.api.opaque import Body, Json
 from common.clock import SystemClock
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import (
     CONTROLLER_REVISION,
     ENDPOINT_SLICE,
@@ -57,7 +57,9 @@ class Live:
 
     async def patch(self, **spec: Any) -> None:
         """Change some fields of its spec."""
-        await self.kube.patch(RAY_SERVICE, self.namespace, "demo", Patch(body={"spec": spec}))
+        await self.kube.patch(
+            RAY_SERVICE, self.namespace, "demo", PatchRequest(body={"spec": spec})
+        )
 
     async def service(self) -> Body:
         """Read the RayService."""

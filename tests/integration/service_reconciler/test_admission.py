@@ -1,17 +1,18 @@
 """The optional admission policy has the messages of KubeRay's webhook; spec rayservice §3.5, acceptance 4, 13."""
 
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from common import errors
 from common.api.opaque import Json
-from common.kube.client import Patch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.client import PatchRequest
+from common.kube.resources import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, Resource
 from integration.service_reconciler.conftest import Live
 from support import manifests
 from support.builders.ray_cluster import a_group, a_head
+from support.builders.ray_job import a_cluster_spec, a_ray_job
 from support.builders.ray_service import a_ray_service
 from support.manifests import DEPLOY
 from support.waiting import eventually_true
@@ -177,6 +178,44 @@ async def test_the_policy_holds_the_clusters_of_a_rayservice_to_the_same_limits(
             await guarded.kube.create(RAY_SERVICE, guarded.namespace, body)
 
 
+async def job_refusal(live: Live, name: str, **spec: Any) -> str:
+    """Try to create a RayJob; return the answer of the API server, empty when it accepts."""
+    job = a_ray_job(name, suspend=True, shutdownAfterJobFinishes=True, **spec)
+    body: Json = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": name},
+        "spec": job.raw_spec,
+    }
+    try:
+        await live.kube.create(RAY_JOB, live.namespace, body)
+    except errors.RaybusError as problem:
+        return str(problem)
+    await live.kube.delete(RAY_JOB, live.namespace, name)
+    return ""
+
+
+@pytest.mark.acceptance("rayjob", 5)
+async def test_5_the_policy_refuses_the_names_that_kuberays_webhook_refuses_of_a_job(
+    guarded: Live,
+) -> None:
+    refused = await job_refusal(guarded, "1abc")
+    assert 'RayJob.ray.io "1abc" is invalid: metadata.name: Invalid value: "1abc": ' in refused
+    assert "RayJob name should be a valid DNS1035 label: [a DNS-1035" in refused
+    assert "RayJob name should be no more than 47 characters" in await job_refusal(
+        guarded, "a" * 48
+    )
+    assert await job_refusal(guarded, "a" * 47) == ""
+
+
+async def test_the_policy_holds_the_cluster_of_a_job_to_the_same_limits(guarded: Live) -> None:
+    group = a_group(replicas=20_000, max_replicas=20_000)
+    refused = await job_refusal(
+        guarded, "large", rayClusterSpec=a_cluster_spec(workerGroupSpecs=[group])
+    )
+    assert "spec.rayClusterSpec.workerGroupSpecs asks for 20000 worker pods" in refused
+
+
 @pytest.mark.acceptance("rayservice", 13)
 async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_change(
     live: Live,
@@ -185,7 +224,7 @@ async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_
     with pytest.raises(errors.RaybusError, match="the managedBy field is immutable"):
         await live.patch(managedBy="ray.io/kuberay-operator")
     await live.kube.patch(
-        RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"labels": {"a": "b"}}})
+        RAY_SERVICE, live.namespace, "demo", PatchRequest(body={"metadata": {"labels": {"a": "b"}}})
     )
     await live.apply(name="ours", suspend=True)
 

@@ -1,4 +1,4 @@
-"""`raybus undo` and `raybus history` on a real API server, when the cluster that they go back to is long gone."""
+"""`raybus undo` and `raybus history` on a real API server, after the old cluster was deleted."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE
 from integration.service_reconciler.conftest import Live
 from integration.service_reconciler.test_life import active, is_complete
@@ -23,7 +23,7 @@ IMAGES = [f"rayproject/ray:2.5{number}.0" for number in range(2, 6)]
 
 
 class User:
-    """Somebody with a kubeconfig."""
+    """A user with a kubeconfig."""
 
     def __init__(self, live: Live, kubeconfig: Path) -> None:
         self._live = live
@@ -41,7 +41,7 @@ class User:
         return out.decode()
 
     async def history(self) -> list[tuple[int, str, str, bool]]:
-        """Return number, cluster, image and whether it is the present one, of each spec that is kept."""
+        """Return number, cluster, image and whether it is current, of each stored spec."""
         found: list[Any] = msgspec.json.decode(await self.raybus("history", "demo", "-o", "json"))
         return [
             (each["number"], each["cluster"], each["image"], each["isCurrent"]) for each in found
@@ -55,7 +55,9 @@ async def goals(live: Live) -> list[Body]:
 
 
 async def upgrade(live: Live, image: str, message: str = "v1") -> str:
-    """Let the service go to another image and its old cluster go; return the new cluster."""
+    """Upgrade the service to another image and wait for the old cluster's deletion; return the new
+    cluster.
+    """
     old = active((await live.service())["status"])
     await live.patch(
         rayClusterConfig=a_cluster_config(image=image),
@@ -102,7 +104,7 @@ async def test_as_many_are_kept_as_the_user_sets_and_they_are_deleted_with_the_s
     live: Live,
 ) -> None:
     service = await live.apply(rayClusterDeletionDelaySeconds=1)
-    noted = Patch(body={"metadata": {"annotations": {labels.HISTORY_LIMIT: "1"}}})
+    noted = PatchRequest(body={"metadata": {"annotations": {labels.HISTORY_LIMIT: "1"}}})
     await live.kube.patch(RAY_SERVICE, live.namespace, "demo", noted)
     await at_rest(live)
     for image in IMAGES[1:3]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS
+from common.ray.cluster_dashboards import MAX_CONCURRENT_SLOW_CALLS
 from scenario.service_reconciler.environment import on_loopback
 from scenario.service_reconciler.test_isolation import AT_ONCE, disturbed
 from support.waiting import eventually

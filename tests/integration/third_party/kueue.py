@@ -48,7 +48,9 @@ CONFIGURATIONS: Final = {
 CONVERTED: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 """Kinds that Kueue stores in one version and serves in two."""
 OURS: Final = ("ray.io", GROUP)
-"""Groups of the webhooks that these tests need; those for pods and Deployments would hold up every other test's."""
+"""Groups of the webhooks that these tests need.
+
+Webhooks for pods and Deployments would delay those of every other test."""
 
 
 @asynccontextmanager
@@ -56,7 +58,7 @@ async def running(
     plane: ControlPlane, folder: Path, frameworks: Sequence[str]
 ) -> AsyncGenerator[None]:
     """Run Kueue for the length of a block; `frameworks` are the kinds of jobs that it manages."""
-    port, health = child_processes.free_ports(2)
+    port, health = child_processes.find_free_ports(2)
     kube = await KubeClient.connect(kubeconfig=plane.kubeconfig, user_agent="raybus-test")
     try:
         await _install(plane, kube, port)
@@ -162,7 +164,7 @@ async def mount(kube: KubeClient, folder: Path) -> None:
 
 
 async def answers(kube: KubeClient) -> bool:
-    """Return whether Kueue's webhooks let an object pass."""
+    """Return whether Kueue's webhooks accept an object."""
     try:
         await _apply(kube, FLAVOR, None, {"metadata": {"name": "default"}})
         await set_quota(kube, "probe", 0)

@@ -21,8 +21,8 @@ from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.clock import SystemClock
-from common.feature_gates import BETA, Gate
-from common.kube.client import KubeClient, Patch
+from common.feature_gates import BETA, FeatureGate
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CERTIFICATE, SECRET, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from integration.cluster_reconciler.test_rights import PLURALS, RBAC, grant
@@ -38,7 +38,7 @@ from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
-ON: Final = Config(gates=BETA | {Gate.MTLS})
+ON: Final = Config(gates=BETA | {FeatureGate.MTLS})
 HEAD, WORKER, CA = "ray-head-cert-c", "ray-worker-cert-c", "ray-ca-certificate-c"
 ISSUED_WITHIN: Final = 120.0
 ADMISSION: Final = "admissionregistration.k8s.io"
@@ -55,7 +55,7 @@ class Issued(msgspec.Struct, frozen=True):
     certificate: x509.Certificate
     authority: x509.Certificate
     has_own_key: bool
-    """Whether the key fits the certificate."""
+    """Whether the key matches the certificate."""
 
     @property
     def addresses(self) -> set[str]:
@@ -180,7 +180,7 @@ async def renew(live: Live, name: str) -> None:
         "lastTransitionTime": now,
     }
     conditions = [*found["status"]["conditions"], condition | {"message": "renewed by hand"}]
-    patch = Patch(body={"status": {"conditions": conditions}}, subresource="status")
+    patch = PatchRequest(body={"status": {"conditions": conditions}}, subresource="status")
     await live.kube.patch(CERTIFICATE, live.namespace, name, patch)
 
 

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from cluster_reconciler.config import Config
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from localcluster import binaries
 from raybus_cli import child_processes
 from support.builders.ray_cluster import a_group, a_ray_cluster
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not COLLECTOR, reason="COLLECTOR names no collector of KubeRay"),
 ]
 
-ON: Final = Config(gates=BETA | {Gate.HISTORY_SERVER})
+ON: Final = Config(gates=BETA | {FeatureGate.HISTORY_SERVER})
 SESSION: Final = "session_2026-01-01_00-00-00_000001_1"
 KEY, SECRET = "raybus", "open-sesame"
 NODES: Final = {"head": ("127.0.0.1", "aa" * 28), "worker": ("127.0.0.2", "bb" * 28)}
@@ -47,7 +47,11 @@ OF_A_SERVICE: Final = {
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncGenerator[tuple[int, Path]]:
     """Run an S3 store; return its port and the folder of its buckets."""
-    (port,), objects, meta = child_processes.free_ports(1), tmp_path / "objects", tmp_path / "meta"
+    (port,), objects, meta = (
+        child_processes.find_free_ports(1),
+        tmp_path / "objects",
+        tmp_path / "meta",
+    )
     objects.mkdir()
     meta.mkdir()
     command = [
@@ -89,7 +93,7 @@ async def dashboard() -> AsyncGenerator[int]:
     app.router.add_get("/{path:.*}", nodes)
     runner = web.AppRunner(app)
     await runner.setup()
-    (port,) = child_processes.free_ports(1)
+    (port,) = child_processes.find_free_ports(1)
     await web.TCPSite(runner, "127.0.0.1", port).start()
     yield port
     await runner.cleanup()
@@ -159,7 +163,7 @@ async def test_the_logs_of_ended_pods_are_in_the_store(
             "POD_IP": address,
             "FQ_RAY_IP": f"127.0.0.1:{dashboard}",
             "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}",
-            "EVENTS_PORT": str(child_processes.free_ports(1)[0]),
+            "EVENTS_PORT": str(child_processes.find_free_ports(1)[0]),
             "RAY_TMP_ROOT": str(roots[role]),
             "RAY_COLLECTOR_EVENT_DATA_DIR": str(tmp_path / f"events-{role}"),
         }

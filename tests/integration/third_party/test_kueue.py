@@ -48,7 +48,7 @@ class Queued(msgspec.Struct):
     live: Live
     queue: str
     most: int = 0
-    """Processors that the pods of the namespace asked for together, at most, at any event."""
+    """Maximum of the processors that all pods of the namespace requested, at any event."""
 
     async def set_quota(self, processors: float, **fields: str) -> None:
         """Give the queue so many processors."""

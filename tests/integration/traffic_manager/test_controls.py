@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_SERVICE
 from integration.service_reconciler.conftest import TIMEOUT, Live
 from integration.service_reconciler.test_life import active, condition, is_complete, pending
@@ -17,7 +17,7 @@ async def annotate(live: Live, **values: str | None) -> None:
     """Set or, with None, remove annotations of ours."""
     held = {f"raybus.io/{name.replace('_', '-')}": value for name, value in values.items()}
     await live.kube.patch(
-        RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"annotations": held}})
+        RAY_SERVICE, live.namespace, "demo", PatchRequest(body={"metadata": {"annotations": held}})
     )
 
 

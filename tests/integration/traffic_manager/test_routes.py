@@ -9,7 +9,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade.traffic_record import ANNOTATION
 from integration.service_reconciler.conftest import TIMEOUT, Live
@@ -202,7 +202,7 @@ async def test_a_missing_route_is_reported_and_used_once_it_exists(stepping: Liv
         RAY_SERVICE,
         live.namespace,
         "demo",
-        Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}}),
+        PatchRequest(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}}),
     )
     await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
     assert await reported() == 1

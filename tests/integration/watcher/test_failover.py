@@ -21,7 +21,7 @@ from common.bus.messages import ObjectState, Synced, Tombstone
 from common.bus.nats import connect
 from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from integration.watcher.replicas import KINDS, Replica, replica
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
@@ -52,7 +52,9 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     async def touch(self) -> tuple[str, str]:
         """Change an object; return its name and new version."""
-        patch = Patch(body={"metadata": {"annotations": {"touched": random.randbytes(4).hex()}}})
+        patch = PatchRequest(
+            body={"metadata": {"annotations": {"touched": random.randbytes(4).hex()}}}
+        )
         answer = await self.kube.patch(resources.RAY_CLUSTER, self.namespace, "steady", patch)
         return "steady", msgspec.json.decode(answer, type=_Answer).metadata.resource_version
 
@@ -93,7 +95,7 @@ async def busy(kube: KubeClient, namespace: str) -> AsyncGenerator[None]:
                 "metadata": {"name": f"{name}-head-svc", "labels": {"ray.io/cluster": name}},
                 "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
             }
-            touched = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
+            touched = PatchRequest(body={"metadata": {"annotations": {"number": str(number)}}})
             does: list[Callable[[], Awaitable[bytes]]] = [
                 lambda name=name: kube.create(
                     resources.RAY_CLUSTER, namespace, a_ray_cluster(name)
@@ -214,8 +216,9 @@ async def test_a_leader_that_hangs_is_replaced_and_publishes_nothing_when_it_res
         await both.taken_over(now())
 
         both.leader.watcher.thaw()
-        await both.leader.watcher.until_ready(within=TIMEOUT)
-        assert (await both.leader.watcher.get("/readyz"))[1].startswith("standing by")
+        await eventually_true(
+            lambda: _stands_by(both.leader), within=TIMEOUT, what="an old leader that stands by"
+        )
         await both.agree()
         assert "ghost" not in {name for _, name, _ in both.witness.shown()}
 
@@ -254,8 +257,9 @@ async def test_a_leader_without_nats_makes_room(
         )
 
         both.leader.to_nats.restore()
-        await both.leader.watcher.until_ready(within=TIMEOUT)
-        assert (await both.leader.watcher.get("/readyz"))[1].startswith("standing by")
+        await eventually_true(
+            lambda: _stands_by(both.leader), within=TIMEOUT, what="an old leader that stands by"
+        )
         await both.agree()
 
 
@@ -359,3 +363,7 @@ async def test_a_foreign_write_is_corrected(
 
 async def _is_unready(each: Replica) -> bool:
     return (await each.watcher.get("/readyz"))[0] == 503
+
+
+async def _stands_by(replica: Replica) -> bool:
+    return (await replica.watcher.get("/readyz"))[1].startswith("standing by")

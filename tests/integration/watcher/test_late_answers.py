@@ -8,7 +8,7 @@ import pytest
 
 from common.bus.session import REQUEST_SECONDS
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from integration.watcher.replicas import KINDS, replica
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.integration]
 
 OBJECTS: Final = 30
 LATE_SECONDS: Final = 2.6
-"""Longer than a request waits, and too short to lose the lead."""
+"""Seconds by which an answer is late: longer than a request waits, and too short to lose the
+Lease."""
 
 
 async def test_late_answers_end_no_session(
@@ -37,7 +38,7 @@ async def test_late_answers_end_no_session(
             epochs = await only.metric("raybus_watcher_epochs_total")
             only.to_nats.delay = REQUEST_SECONDS / 2 + 0.2
             for number in range(OBJECTS):
-                patch = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
+                patch = PatchRequest(body={"metadata": {"annotations": {"number": str(number)}}})
                 await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number}", patch)
             await asyncio.sleep(LATE_SECONDS)
             only.to_nats.delay = 0.0

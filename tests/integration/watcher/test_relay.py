@@ -12,7 +12,7 @@ import pytest
 from common import errors
 from common.api.opaque import Body
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_pod, a_ray_cluster
@@ -172,7 +172,7 @@ async def test_kuberay_and_raybus_exclude_each_other(
             resources.LEASE,
             namespace,
             "ray-operator-leader",
-            Patch(body={"spec": {"holderIdentity": ""}}),
+            PatchRequest(body={"spec": {"holderIdentity": ""}}),
         )
         await harness.until_synced()
 
@@ -200,7 +200,7 @@ async def test_a_tree_that_changes_its_root_twice_a_second_makes_nobody_load_aga
     loads = len(harness.reader.reasons)
 
     for flip in range(10):
-        patch = Patch(
+        patch = PatchRequest(
             body={
                 "metadata": {"labels": {"ray.io/originated-from-cr-name": ("two", "one")[flip % 2]}}
             }
@@ -235,11 +235,11 @@ async def opaque_templates(kube: KubeClient) -> AsyncGenerator[None]:
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
     }
-    await kube.patch(crd, None, name, Patch(body={"spec": {"versions": opened}}))
+    await kube.patch(crd, None, name, PatchRequest(body={"spec": {"versions": opened}}))
     try:
         yield
     finally:
-        await kube.patch(crd, None, name, Patch(body={"spec": {"versions": before}}))
+        await kube.patch(crd, None, name, PatchRequest(body={"spec": {"versions": before}}))
 
 
 async def test_an_object_that_nests_too_deep_is_alone_in_quarantine(

@@ -6,15 +6,14 @@ from typing import Final
 
 import pytest
 
-from common.bus.subjects import PARTITIONS
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from integration.watcher.replicas import KINDS, Replica, replica
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.servers import witness as witnesses
 from support.servers.relayed import provisioned
-from support.servers.witness import witnessed
+from support.servers.witness import MARKERS, witnessed
 
 pytestmark = [pytest.mark.integration]
 
@@ -33,7 +32,7 @@ async def resident_mib(each: Replica) -> float:
 async def change_all(kube: KubeClient, namespace: str) -> None:
     async def some(first: int) -> None:
         for number in range(first, CHANGES, AT_ONCE):
-            patch = Patch(
+            patch = PatchRequest(
                 body={"metadata": {"annotations": {"number": str(number), "ballast": "x" * 2000}}}
             )
             await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number % OBJECTS}", patch)
@@ -73,7 +72,7 @@ async def test_only_the_newest_state_of_each_object_waits(
             reported = f"{published:.0f} messages, at most {most_waiting:.0f} waited, {growth:.1f} MiB more"
             print(f"\n{CHANGES} changes: {reported}")  # noqa: T201  (the figure of this test)
             assert published < CHANGES / 2
-            assert 0 < most_waiting <= OBJECTS + PARTITIONS  # each partition has its marker
+            assert 0 < most_waiting <= OBJECTS + MARKERS
             assert growth < MAX_GROWTH_MIB
             assert silence < MAX_SILENCE_SECONDS
             assert witness.regressions == []

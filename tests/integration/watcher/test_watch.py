@@ -5,7 +5,7 @@ from secrets import token_hex
 import pytest
 
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import Resource
 from common.kube.watch import WatchTarget, WatchTiming
 from integration.watcher.followed import following
@@ -80,10 +80,7 @@ async def test_an_optional_kind_may_come_later_and_go_again(kube: KubeClient) ->
 
     async with following(
         kube, WatchTarget(resource=late, is_optional=True), WatchTiming(absent=0.1)
-    ) as (
-        watch,
-        collection,
-    ):
+    ) as (watch, collection):
         await eventually(watch.known.is_set, what="its absence")
         assert (watch.problem, watch.is_served) == (None, False)
 
@@ -117,6 +114,6 @@ async def test_a_change_of_labels_leaves_the_selection(kube: KubeClient, namespa
         await eventually(watch.known.is_set, what="the first list")
         await kube.create(resources.RAY_CLUSTER, namespace, red)
         await eventually(lambda: "demo" in collection.names, what="the object")
-        patch = Patch(body={"metadata": {"labels": {"colour": "blue"}}})
+        patch = PatchRequest(body={"metadata": {"labels": {"colour": "blue"}}})
         await kube.patch(resources.RAY_CLUSTER, namespace, "demo", patch)
         await eventually(lambda: not collection.names, what="its end")

@@ -1,4 +1,4 @@
-"""Changes of a RayService's spec, drawn at random: what users edit, from an image to nothing at all."""
+"""Random changes of a RayService's spec, from a new image to no change at all."""
 
 import copy
 import random
@@ -98,21 +98,11 @@ def _nothing(spec: Spec, draw: Draw) -> None:
 
 
 EDITS: tuple[Callable[[Spec, Draw], None], ...] = (
-    *(
-        _image,
-        _env,
-        _note,
-        _toleration,
-        _scale,
-        _bounds,
-        _param,
-        _add_group,
-        _drop_group,
-        _ray_version,
-    ),
+    *(_image, _env, _note, _toleration, _scale, _bounds, _param, _add_group, _drop_group),
+    _ray_version,
     *(_serve, _serve, _delay, _inner_strategy, _break, _fix, _fix, _nothing),
 )
-"""Edits that are drawn more often stand twice."""
+"""Edits to draw from; an edit that is drawn more often is listed twice."""
 
 
 def changed(spec: Spec, draw: Draw) -> Spec:

@@ -32,23 +32,22 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from scenario.cli.changes import Spec, changed
-from scenario.service_reconciler.harness import Harness, a_running_harness
-from scenario.upgrade.harness import a_config, a_running_pair
 from support.builders import snapshots
 from support.builders.ray_service import NAME, a_cluster_config, a_group, a_serve_config, a_strategy
+from support.simulator.simulator import Simulator, a_config, a_running_pair, a_running_simulator
 
 CHANGES = 60
 WITHIN = 400.0
-"""Seconds of the harness's time within which any upgrade is over."""
+"""Simulated seconds within which any upgrade ends."""
 
 
-def snapshot_of(harness: Harness) -> Snapshot:
+def snapshot_of(sim: Simulator) -> Snapshot:
     """Return what the command line would read."""
 
     def all_of(resource: Resource, view: Any) -> tuple[Any, ...]:
         return tuple(
             msgspec.json.decode(msgspec.json.encode(each), type=view)
-            for each in harness.kube.all(resource)
+            for each in sim.kube.all(resource)
         )
 
     routes = {each.metadata.name: each for each in all_of(HTTP_ROUTE, HttpRoute)}
@@ -64,7 +63,7 @@ def snapshot_of(harness: Harness) -> Snapshot:
         route=routes.get(f"{NAME}-httproute"),
         serve={
             each.metadata.name: msgspec.convert(
-                harness.serve.head(dashboard_service(each)).details(), ServeDetails
+                sim.serve.head(dashboard_service(each)).details(), ServeDetails
             )
             for each in clusters
             if head_is_ready(each)
@@ -72,9 +71,9 @@ def snapshot_of(harness: Harness) -> Snapshot:
     )
 
 
-def _goal(snapshot: Snapshot, harness: Harness, spec: Spec) -> RayService:
+def _goal(snapshot: Snapshot, sim: Simulator, spec: Spec) -> RayService:
     """Return the RayService as it will be stored."""
-    other = Harness(config=harness.config)
+    other = Simulator(settings=sim.settings)
     other.apply(**copy.deepcopy(spec))
     wanted = ray_service.decode(other.service)
     generation = snapshot.service.metadata.generation + (
@@ -104,32 +103,32 @@ def _is_refused(snapshot: Snapshot) -> bool:
 
 def _has(snapshot: Snapshot, name: str) -> tuple[list[str], str]:
     """Return the groups and the Serve config of a cluster; one that has none yet will get that of the spec."""
-    cluster = snapshot.cluster(name)
+    cluster = snapshot.find_cluster(name)
     assert cluster is not None
     groups = [each["groupName"] for each in cluster.raw_spec["workerGroupSpecs"]]
-    given = observing.given(snapshot, cluster)
+    given = observing.find_config(snapshot, cluster)
     return groups, snapshot.service.raw_spec[
         "serveConfigV2"
     ] if given is None else given.serve_config
 
 
-async def _compare(harness: Harness, spec: Spec, draw: random.Random) -> list[PlanOutcome]:
+async def _compare(sim: Simulator, spec: Spec, draw: random.Random) -> list[PlanOutcome]:
     """Change the spec again and again; return what happened, which is what was planned."""
     seen: list[PlanOutcome] = []
-    harness.start_seconds = 6.0
+    sim.ray_clusters.start_seconds = 6.0
     for number in range(CHANGES):
         if draw.random() < 0.7:
-            await harness.until(
-                lambda: harness.is_complete() or _is_refused(snapshot_of(harness)), seconds=WITHIN
+            await sim.until(
+                lambda: sim.is_complete() or _is_refused(snapshot_of(sim)), seconds=WITHIN
             )
         spec = changed(spec, draw)
-        before, reported = snapshot_of(harness), len(harness.reasons())
+        before, reported = snapshot_of(sim), len(sim.reasons())
         planned = predict.predict(
-            before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now()
+            before, _goal(before, sim, spec), sim.settings.gates, now=sim.clock.now()
         )
-        harness.apply(**copy.deepcopy(spec))
-        await harness.run(4)
-        happened = _happened(before, snapshot_of(harness), harness.reasons()[reported:])
+        sim.apply(**copy.deepcopy(spec))
+        await sim.run(4)
+        happened = _happened(before, snapshot_of(sim), sim.reasons()[reported:])
         assert planned.outcome == happened, f"change {number}: planned {planned}, notes {spec}"
         seen.append(happened)
     return seen
@@ -142,8 +141,8 @@ async def test_with_blue_green(seed: int) -> None:
         "config": a_cluster_config(a_group(), a_group("large")),
         "serve": a_serve_config(),
     }
-    harness = await a_running_harness(**copy.deepcopy(spec))
-    seen = await _compare(harness, spec, random.Random(seed))
+    sim = await a_running_simulator(**copy.deepcopy(spec))
+    seen = await _compare(sim, spec, random.Random(seed))
     assert {
         PlanOutcome.NEW_CLUSTER,
         PlanOutcome.IN_PLACE,
@@ -160,8 +159,8 @@ async def test_in_steps(seed: int) -> None:
         "rayproject/ray:2.52.0", a_group(minReplicas=0), a_group("large", minReplicas=0)
     )
     spec: Spec = {"config": config, "serve": a_serve_config(), "upgradeStrategy": strategy}
-    harness = await a_running_pair(**copy.deepcopy(spec))
-    seen = await _compare(harness, spec, random.Random(seed))
+    sim = await a_running_pair(**copy.deepcopy(spec))
+    seen = await _compare(sim, spec, random.Random(seed))
     assert {PlanOutcome.NEW_CLUSTER, PlanOutcome.IN_PLACE, PlanOutcome.NOTHING} <= set(seen)
 
 
@@ -170,39 +169,33 @@ async def test_in_steps(seed: int) -> None:
 )
 async def test_the_strategy_decides_whether_a_changed_image_means_a_new_cluster(kind: str) -> None:
     strategy = {"type": kind}
-    harness = await a_running_harness(upgradeStrategy=strategy)
-    before = snapshot_of(harness)
+    sim = await a_running_simulator(upgradeStrategy=strategy)
+    before = snapshot_of(sim)
     spec: Spec = {
         "config": a_cluster_config(image="rayproject/ray:2.53.0"),
         "upgradeStrategy": strategy,
     }
     planned = predict.predict(
-        before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now()
+        before, _goal(before, sim, spec), sim.settings.gates, now=sim.clock.now()
     )
-    harness.apply(**spec)
-    await harness.run(4)
+    sim.apply(**spec)
+    await sim.run(4)
     assert planned.outcome is (PlanOutcome.NOTHING if kind == "None" else PlanOutcome.NEW_CLUSTER)
-    assert _happened(before, snapshot_of(harness), []) is planned.outcome
+    assert _happened(before, snapshot_of(sim), []) is planned.outcome
 
 
 async def test_suspend_and_resume() -> None:
-    harness = await a_running_harness()
-    before = snapshot_of(harness)
+    sim = await a_running_simulator()
+    before = snapshot_of(sim)
     planned = predict.predict(
-        before,
-        _goal(before, harness, {"suspend": True}),
-        harness.config.gates,
-        now=harness.clock.now(),
+        before, _goal(before, sim, {"suspend": True}), sim.settings.gates, now=sim.clock.now()
     )
-    harness.apply(suspend=True)
-    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
-    asleep = snapshot_of(harness)
+    sim.apply(suspend=True)
+    await sim.until(lambda: sim.condition("Suspended")[0] == "True")
+    asleep = snapshot_of(sim)
     again = predict.predict(
-        asleep,
-        _goal(asleep, harness, {"suspend": False}),
-        harness.config.gates,
-        now=harness.clock.now(),
+        asleep, _goal(asleep, sim, {"suspend": False}), sim.settings.gates, now=sim.clock.now()
     )
-    harness.apply(suspend=False)
-    await harness.until(harness.is_complete)
+    sim.apply(suspend=False)
+    await sim.until(sim.is_complete)
     assert (planned.outcome, again.outcome) == (PlanOutcome.SUSPENDED, PlanOutcome.CREATED)

@@ -7,10 +7,10 @@ do. What must be true whatever happens stands in `laws`.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -20,34 +20,27 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.wiring import keys_of
 from common import errors
 from common.api.opaque import Body
-from common.feature_gates import Gate
-from common.kube.client import Patch
+from common.feature_gates import FeatureGate
 from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, Resource
 from common.runtime.cache import Object
 from common.runtime.key import Key
-from scenario.cluster_reconciler.laws import (
-    RAY_CONTAINERS,
-    Laws,
-    Violation,
-    is_lost,
-    is_owned,
-    own_pods,
-)
 from support.fakes.clock import FakeClock
+from support.fakes.intercepted_kube import InterceptedKube, Send
 from support.fakes.kube import FakeKube
+from support.laws.clusters import RAY_CONTAINERS, Laws, Violation, is_lost, is_owned, own_pods
 
 KEY: Final = Key("ns", "c")
 PERIOD: Final = 299.0
-"""Seconds: a longer wait is the periodic reconcile, a wait for nothing in particular."""
+"""Seconds. A longer wait is the periodic reconcile, which waits for nothing in particular."""
 FINALIZER_LIMIT: Final = timedelta(seconds=301)
 """The longest time from a cluster's deletion to its end: 300 s, and one for a status that waits."""
 MESH: Final = "mesh-proxy"
 """The container that an admission webhook puts before all others of a pod."""
 LIMIT: Final = 200
-"""Reconciles and moves of kubelet after which a cluster without changes counts as one that never comes to rest."""
+"""Reconciles and kubelet steps after which an unchanged cluster counts as never at rest."""
 
 Message = tuple[Object, bool]
-"""An object as it was then, and whether it is gone."""
+"""The state of an object when the message was sent, and whether the object was deleted."""
 
 
 class Fault(StrEnum):
@@ -63,41 +56,13 @@ class Fault(StrEnum):
     HANG = "the reconcile's time is up after it"
 
 
-class Port:
-    """The API server as one owner sees it; implements `common.kube.client.Kube`."""
+class Port(InterceptedKube):
+    """The API server as one owner sees it."""
 
     def __init__(self, kube: FakeKube, owner: "Owner", laws: Laws) -> None:
-        self._kube = kube
+        super().__init__(kube)
         self._owner = owner
         self._laws = laws
-
-    async def request(self, method: str, path: str, /, **more: Any) -> bytes:
-        return await self._kube.request(method, path, **more)
-
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self._send(
-            "get", resource, name, lambda: self._kube.get(resource, namespace, name)
-        )
-
-    async def get_metadata(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self._kube.get_metadata(resource, namespace, name)
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        limit: int | None = None,
-    ) -> bytes:
-        return await self._send(
-            "list",
-            resource,
-            "",
-            lambda: self._kube.list(
-                resource, namespace, label_selector=label_selector, limit=limit
-            ),
-        )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         if resource == EVENT:
@@ -105,72 +70,9 @@ class Port:
         if resource == POD and self._owner.has_mesh:
             containers = [{"name": MESH, "image": "mesh"}, *body["spec"]["containers"]]
             body = {**body, "spec": {**body["spec"], "containers": containers}}
-        return await self._send(
-            "create",
-            resource,
-            body["metadata"]["name"],
-            lambda: self._kube.create(resource, namespace, body),
-        )
+        return await super().create(resource, namespace, body)
 
-    async def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self._kube.dry_create(resource, namespace, body)
-
-    async def replace(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
-        *,
-        subresource: str | None = None,
-    ) -> bytes:
-        return await self._send(
-            "update",
-            resource,
-            "",
-            lambda: self._kube.replace(resource, namespace, body, subresource=subresource),
-        )
-
-    async def patch(
-        self, resource: Resource, namespace: str | None, name: str, patch: Patch
-    ) -> bytes:
-        return await self._send(
-            "patch", resource, name, lambda: self._kube.patch(resource, namespace, name, patch)
-        )
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str | None = None,
-        version: str | None = None,
-    ) -> bytes:
-        return await self._send(
-            "delete",
-            resource,
-            name,
-            lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version),
-        )
-
-    async def delete_collection(
-        self, resource: Resource, namespace: str, *, label_selector: str
-    ) -> bytes:
-        return await self._send(
-            "deletecollection",
-            resource,
-            "",
-            lambda: self._kube.delete_collection(
-                resource, namespace, label_selector=label_selector
-            ),
-        )
-
-    async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
-        return await self._kube.request_token(namespace, account, seconds=seconds)
-
-    async def _send(
-        self, verb: str, resource: Resource, name: str, request: Callable[[], Awaitable[bytes]]
-    ) -> bytes:
+    async def intercept(self, verb: str, resource: Resource, name: str, send: Send) -> bytes:
         await self._owner.pause()
         fault = self._owner.next_fault()
         if fault is Fault.DEATH_BEFORE:
@@ -178,7 +80,7 @@ class Port:
         if (refusal := _refusal(fault, verb, resource, name)) is not None:
             raise refusal
         self._laws.watch(verb, resource, name, self._kube.objects)
-        answer = await request()
+        answer = await send()
         if fault is Fault.LOST:
             raise errors.Unavailable("the API server does not answer: connection reset")
         if fault in {Fault.DEATH_AFTER, Fault.HANG}:
@@ -205,7 +107,7 @@ def _refusal(
 
 
 class Owner:
-    """One replica that takes the cluster for its own."""
+    """A replica that assumes to own the cluster."""
 
     def __init__(
         self, kube: FakeKube, clock: FakeClock, config: Config, laws: Laws, *, has_mesh: bool
@@ -219,13 +121,13 @@ class Owner:
         self.restart()
 
     def restart(self) -> None:
-        """Come up with nothing but what the stream holds."""
+        """Start with only the content of the stream."""
         port = Port(self._kube, self, self._laws)
         self._app = wiring.assemble(
             port, self.config, clock=self._clock, instance="test", registry=CollectorRegistry()
         )
         self.inbox: list[Message] = []
-        """Messages that are on their way."""
+        """Messages that have not arrived yet."""
         self.is_due = True
         self.promised: datetime | None = None
         """When its next reconcile is due."""
@@ -318,7 +220,7 @@ class Chaos:
         self.config = config or Config()
         self.has_mesh = has_mesh
         self.lost: set[str] = set()
-        """Pods on lost nodes, by name: their end is never confirmed."""
+        """Names of pods on lost nodes, whose end is never confirmed."""
         self.job_ends = "Complete"
         """The condition that every Job reaches; empty for none."""
         self.owners = [self.an_owner() for _ in range(owners)]
@@ -358,7 +260,7 @@ class Chaos:
             "spec": spec,
             "status": known.get("status", {}),
         }
-        is_of_kubernetes = Gate.KUBERNETES_WAS in self.config.gates
+        is_of_kubernetes = FeatureGate.KUBERNETES_WAS in self.config.gates
         is_elastic = is_of_kubernetes and spec.get("enableInTreeAutoscaling")
         self.laws.wants(spec, is_gang=bool(labels_) and not is_elastic)
         self.kube.put(RAY_CLUSTER, body)

@@ -41,7 +41,7 @@ class Harness:
         self.trace: list[str] = []
         self.errors: list[errors.RaybusError] = []
         self.is_deaf = False
-        """With it changes do not reach the state: the bus is late."""
+        """Whether changes do not reach the service, because the bus is late."""
         self.start()
 
     def start(self) -> None:

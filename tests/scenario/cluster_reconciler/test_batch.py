@@ -10,13 +10,14 @@ from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import Resource
+from common.ray import batch_schedulers
 from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster, a_template
 
 GANG = {"ray.io/gang-scheduling-enabled": "true"}
-WORKLOAD_AWARE = Config(gates=BETA | {Gate.KUBERNETES_WAS})
+WORKLOAD_AWARE = Config(gates=BETA | {FeatureGate.KUBERNETES_WAS})
 
 
 def with_scheduler(name: str) -> Config:
@@ -85,7 +86,7 @@ async def test_case_116_volcanos_numbers_follow_an_edit_of_a_suspended_cluster()
 @pytest.mark.parametrize(
     ("config", "kinds"),
     [
-        (with_scheduler("volcano"), [batch.VOLCANO_POD_GROUP]),
+        (with_scheduler("volcano"), [batch_schedulers.VOLCANO_POD_GROUP]),
         (with_scheduler("scheduler-plugins"), [batch.PLUGINS_POD_GROUP]),
         (WORKLOAD_AWARE, [POD_GROUP, WORKLOAD]),
     ],
@@ -119,17 +120,23 @@ async def test_a_suspended_cluster_gives_the_room_of_its_gang_back(
 async def test_a_suspended_cluster_leaves_another_owners_pod_group_alone() -> None:
     harness = Harness(with_scheduler("volcano"))
     meta = {"name": "ray-c-pg", "namespace": "ns"}
-    harness.kube.put(batch.VOLCANO_POD_GROUP, {"metadata": meta, "spec": {"minMember": 1}})
+    harness.kube.put(
+        batch_schedulers.VOLCANO_POD_GROUP, {"metadata": meta, "spec": {"minMember": 1}}
+    )
     harness.apply(a_cluster(suspend=True))
     await harness.settle()
     assert harness.conditions()["RayClusterSuspended"][0] == "True"
-    assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns")
+    assert harness.kube.all(batch_schedulers.VOLCANO_POD_GROUP, "ns")
 
 
 async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_are_not_read() -> (
     None
 ):
-    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two", labels.ORIGIN_KIND: "RayJob"}
+    own = {
+        batch_schedulers.TOPOLOGY_MODE: "hard",
+        batch_schedulers.TOPOLOGY_TIER: "two",
+        labels.ORIGIN_KIND: "RayJob",
+    }
     harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
     assert len(harness.names()) == 4
 
@@ -149,10 +156,10 @@ async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None
 
 @pytest.mark.parametrize("tier", ["two", "++1"])
 async def test_a_tier_that_is_no_number_is_refused(tier: str) -> None:
-    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: tier}
+    own = {batch_schedulers.TOPOLOGY_MODE: "hard", batch_schedulers.TOPOLOGY_TIER: tier}
     harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
     assert harness.names() == []
-    assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns") == []
+    assert harness.kube.all(batch_schedulers.VOLCANO_POD_GROUP, "ns") == []
     assert any("highest-tier-allowed label to int" in text for _, _, text in harness.kube.events())
 
 

@@ -9,9 +9,10 @@ from cluster_reconciler.config import Config
 from common.runtime.executor import SLICE
 from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.tables import cases
 
 LARGE = 2 * plan.BATCH + 50
-"""Three batches."""
+"""Number of workers for three batches."""
 
 
 def of(replicas: int, **group: Any) -> Harness:
@@ -132,22 +133,14 @@ def failure(harness: Harness) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "setting"),
-    [
-        pytest.param({"replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="replicas"),
-        pytest.param(
-            {"replicas": 2**31 - 1},
-            "RAYBUS_MAX_PODS_PER_CLUSTER",
-            id="the largest integer of the CRD",
-        ),
-        pytest.param(
-            {"replicas": 1, "num_of_hosts": 50_000}, "RAYBUS_MAX_HOSTS_PER_REPLICA", id="hosts"
-        ),
-        pytest.param(
-            {"replicas": 0, "min_replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="minReplicas"
-        ),
-    ],
+    {
+        "replicas": ({"replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER"),
+        "the largest integer of the CRD": ({"replicas": 2**31 - 1}, "RAYBUS_MAX_PODS_PER_CLUSTER"),
+        "hosts": ({"replicas": 1, "num_of_hosts": 50_000}, "RAYBUS_MAX_HOSTS_PER_REPLICA"),
+        "minReplicas": ({"replicas": 0, "min_replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER"),
+    },
 )
 async def test_a_cluster_above_the_limit_gets_no_pod_and_names_the_limit(
     group: dict[str, int], setting: str

@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster_reconciler import batch
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Body
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import JOB, POD, SERVICE, Resource
+from common.ray import batch_schedulers
 from scenario.cluster_reconciler.chaos import MESH, Chaos, Fault
-from scenario.cluster_reconciler.laws import MANAGER
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.laws.clusters import MANAGER
 
 HOSTS: Final = {"g": 1, "h": 2, "i": 0, "j": None}
 """Groups and their `numOfHosts`; 0, and the absence that an old CRD makes of it, mean one."""
@@ -31,7 +31,7 @@ REDIS: Final = {"redisAddress": "redis:6379", "externalStorageNamespace": "mine"
 GANGS: Final = {
     "volcano": Config(batch_scheduler="volcano"),
     "scheduler-plugins": Config(batch_scheduler="scheduler-plugins"),
-    "Kubernetes": Config(gates=BETA | {Gate.KUBERNETES_WAS}),
+    "Kubernetes": Config(gates=BETA | {FeatureGate.KUBERNETES_WAS}),
 }
 """Batch schedulers that have an object for a gang."""
 FLAWS: Final[dict[str, Body]] = {
@@ -40,7 +40,7 @@ FLAWS: Final[dict[str, Body]] = {
     "upgrade strategy": {"upgradeStrategy": {"type": "Sideways"}},
     "managed elsewhere": {"managedBy": MANAGER},
 }
-"""Specs of which nothing is made."""
+"""Specs for which nothing is created."""
 USERS_LABELS: Final = (
     "app.kubernetes.io/name",
     "app.kubernetes.io/created-by",
@@ -69,7 +69,7 @@ STRANGERS: Final[tuple[tuple[Resource, Body], ...]] = tuple(
         (POD, "other-worker"),
         (SERVICE, "other-head-svc"),
         (JOB, "other-redis-cleanup"),
-        (batch.VOLCANO_POD_GROUP, "ray-other-pg"),
+        (batch_schedulers.VOLCANO_POD_GROUP, "ray-other-pg"),
     )
 )
 """Objects of another cluster in the namespace."""
@@ -98,7 +98,7 @@ class OneCluster(RuleBasedStateMachine):
         self._labels: dict[str, str] = {}
         self._head_labels: dict[str, str] = {}
         self._flaw: Body = {}
-        """What makes a spec of which nothing is made, until it is mended."""
+        """The part of the spec that prevents all objects, until it is corrected."""
         self._restart_policy = "Always"
 
     def teardown(self) -> None:
@@ -153,7 +153,7 @@ class OneCluster(RuleBasedStateMachine):
         restart: str,
     ) -> None:
         self._chaos = Chaos(GANGS.get(scheduler, Config()), has_mesh=has_mesh)
-        self._labels = {batch.GANG: "true"} if scheduler else {}
+        self._labels = {batch_schedulers.GANG: "true"} if scheduler else {}
         self._restart_policy = restart
         self._fields["enable_in_tree_autoscaling"] = autoscaler
         if recreates:

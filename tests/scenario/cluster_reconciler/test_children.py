@@ -10,13 +10,14 @@ from cluster_reconciler.resources.ingress import ROUTE
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import INGRESS, PERSISTENT_VOLUME_CLAIM, SERVICE, Resource
 from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
-from support.fakes.kube import Request
+from support.fakes.kube import refusing
+from support.tables import cases
 
-EMBEDDED = Config(gates=BETA | {Gate.EMBEDDED_STORAGE})
+EMBEDDED = Config(gates=BETA | {FeatureGate.EMBEDDED_STORAGE})
 CLASS = {"kubernetes.io/ingress.class": "nginx"}
 
 
@@ -123,20 +124,17 @@ async def test_a_claim_gets_the_owner_that_its_policy_asks_for() -> None:
     assert claim(harness)["metadata"]["ownerReferences"][0]["uid"] == harness.cluster().metadata.uid
 
 
-@pytest.mark.parametrize(
+@cases(
     ("storage", "drift"),
-    [
-        pytest.param({"size": "2Gi"}, "requested size 2Gi != current 1Gi", id="case 40: size"),
-        pytest.param({"size": "1024Mi"}, "", id="the same size in another unit"),
-        pytest.param(
-            {"storageClassName": "fast"}, "storageClassName fast != current <default>", id="class"
-        ),
-        pytest.param(
+    {
+        "case 40: size": ({"size": "2Gi"}, "requested size 2Gi != current 1Gi"),
+        "the same size in another unit": ({"size": "1024Mi"}, ""),
+        "class": ({"storageClassName": "fast"}, "storageClassName fast != current <default>"),
+        "two things": (
             {"accessModes": ["ReadWriteMany"], "size": "2Gi"},
             "requested size 2Gi != current 1Gi; accessModes [ReadWriteMany] != current [ReadWriteOnce]",
-            id="two things",
         ),
-    ],
+    },
 )
 async def test_a_claim_that_cannot_follow_is_reported(storage: Body, drift: str) -> None:
     harness = await a_harness(an_embedded_cluster(), EMBEDDED)
@@ -191,19 +189,15 @@ async def test_case_22_a_service_that_fails_holds_pods_back_and_the_status_is_st
     harness = await a_harness(a_ray_cluster())
     harness.kubelet()
     await harness.settle()
-    harness.kube.faults.append(_no_serve_service)
+    harness.kube.faults.append(
+        refusing("create", "Service", errors.Forbidden("services is forbidden"))
+    )
     annotations = {"ray.io/enable-serve-service": "true"}
     harness.apply(a_ray_cluster(annotations=annotations, groups=[]))
     harness.fail(harness.names("worker")[0])
     await harness.settle()
     assert len(harness.names()) == 4
     assert harness.cluster().status.available_worker_replicas == 2
-
-
-def _no_serve_service(request: Request) -> errors.RaybusError | None:
-    if request.verb == "create" and request.kind == "Service":
-        return errors.Forbidden("services is forbidden")
-    return None
 
 
 async def test_a_serve_service_of_the_user_is_left_to_him_and_blocks_nothing() -> None:
@@ -237,7 +231,7 @@ async def test_two_head_services_are_named_and_no_pod_is_created_until_one_is_le
         "metadata": {
             "name": "mine",
             "namespace": "ns",
-            "labels": dict(services.head_list_labels(a_ray_cluster())),
+            "labels": dict(services.build_head_list_labels(a_ray_cluster())),
         }
     }
     harness.kube.put(SERVICE, copy)

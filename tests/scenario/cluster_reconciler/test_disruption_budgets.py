@@ -13,6 +13,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, POD_DISRUPTION_BUDGET, RAY_CLUSTER
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness, a_running_harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.tables import cases
 
 BY_DEFAULT = Config(limits_disruption=True)
 ASKED = {labels.DISRUPTION_BUDGET: "true"}
@@ -80,31 +81,26 @@ async def test_one_worker_may_go_at_a_time_and_the_head_may_not() -> None:
     assert {each["metadata"]["ownerReferences"][0]["name"] for each in (head, workers)} == {"c"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "expected"),
-    [
-        pytest.param(limited(1), {"c-head": 1, "c-worker": 1}, id="the last worker"),
-        pytest.param(limited(0), {"c-head": 1}, id="no worker"),
-        pytest.param(
+    {
+        "the last worker": (limited(1), {"c-head": 1, "c-worker": 1}),
+        "no worker": (limited(0), {"c-head": 1}),
+        "a head with a state that survives it": (
             limited(3, gcs_fault_tolerance_options=REDIS),
             {"c-worker": 2},
-            id="a head with a state that survives it",
         ),
-        pytest.param(
+        "such a head that serves alone": (
             limited(0, gcs_fault_tolerance_options=REDIS),
             {"c-head": 1},
-            id="such a head that serves alone",
         ),
-        pytest.param(limited(3, suspend=True), {}, id="suspended"),
-        pytest.param(
+        "suspended": (limited(3, suspend=True), {}),
+        "a replaced one, with requests in flight": (
             limited(3, annotations={**ASKED, labels.DELETE_AFTER: "2027-01-01T00:00:00Z"}),
             {"c-head": 1, "c-worker": 2},
-            id="a replaced one, with requests in flight",
         ),
-        pytest.param(
-            limited(3, annotations={labels.DISRUPTION_BUDGET: "no"}), {}, id="another value"
-        ),
-    ],
+        "another value": (limited(3, annotations={labels.DISRUPTION_BUDGET: "no"}), {}),
+    },
 )
 async def test_what_has_a_budget(cluster: RayCluster, expected: dict[str, int]) -> None:
     assert least(await a_running_harness(cluster)) == expected

@@ -10,7 +10,7 @@ import pytest
 
 from cluster_reconciler import batch, plan, redis_cleanup, wiring
 from cluster_reconciler import observed as observed_state
-from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.actions import ClusterPlan, Continue, make_step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, workers
@@ -20,13 +20,14 @@ from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
 from common.kube.resources import JOB, POD
+from common.ray import batch_schedulers, ports
 from common.ray import cluster_traits as traits
-from common.ray import ports
 from common.runtime.actions import DeleteCollection
 from common.runtime.cache import Cache
 from scenario.cluster_reconciler.chaos import Chaos, Fault
-from scenario.cluster_reconciler.laws import Violation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.laws.clusters import Violation
+from support.tables import cases
 
 GROUPS = (a_group("g", replicas=2), a_group("h", replicas=1, num_of_hosts=2))
 
@@ -91,7 +92,8 @@ async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(
 ) -> None:
     chaos = await a_chaos()
     end = ClusterPlan(
-        actions=step(DeleteCollection(resource=POD, selector={labels.CLUSTER: "c"})), note="mutated"
+        actions=make_step(DeleteCollection(resource=POD, selector={labels.CLUSTER: "c"})),
+        note="mutated",
     )
     phases = tuple(always(end) if each is all_pods.suspend else each for each in plan.PHASES)
     monkeypatch.setattr(plan, "PHASES", phases)
@@ -141,7 +143,7 @@ async def test_a_worker_that_does_not_end_and_is_not_replaced_is_found(
 async def test_a_finalizer_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos(gcs_fault_tolerance_options={"redisAddress": "redis:6379"})
     chaos.job_ends = ""
-    monkeypatch.setattr(redis_cleanup, "timeout", always(timedelta(minutes=15)))
+    monkeypatch.setattr(redis_cleanup, "get_timeout", always(timedelta(minutes=15)))
     await chaos.delete()
     with pytest.raises(Violation, match="the finalizer held the cluster for 0:15:00"):
         await chaos.come_to_rest()
@@ -169,7 +171,7 @@ async def test_a_gang_that_keeps_its_room_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(batch, "withdraw", always(None))
     chaos = Chaos(Config(batch_scheduler="volcano"))
     for suspend in (False, True):
-        chaos.apply(a_spec(suspend=suspend), {batch.GANG: "true"})
+        chaos.apply(a_spec(suspend=suspend), {batch_schedulers.GANG: "true"})
         if not suspend:
             await chaos.come_to_rest()
     with pytest.raises(Violation, match="keeps its"):
@@ -306,16 +308,15 @@ async def test_a_head_of_a_lost_node_that_is_deleted_with_all_pods_is_reported(
     assert "PodsNotEnding" in chaos.laws.reasons
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "text"),
-    [
-        pytest.param({labels.REPLICA_INDEX: "1"}, "more than once", id="an index twice"),
-        pytest.param(
+    {
+        "an index twice": ({labels.REPLICA_INDEX: "1"}, "more than once"),
+        "place": (
             {labels.GROUP: "h", labels.REPLICA_NAME: "h-x", labels.HOST_INDEX: "7"},
             "pods of group",
-            id="place",
         ),
-    ],
+    },
 )
 async def test_a_harness_that_is_wrong_is_found(change: dict[str, str], text: str) -> None:
     chaos = await a_chaos()

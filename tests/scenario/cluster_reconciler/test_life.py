@@ -11,11 +11,12 @@ from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
-from support.fakes.kube import FakeKube, Request
+from support.fakes.kube import FakeKube, refusing
+from support.tables import cases
 
 
 @pytest.mark.acceptance("raycluster", 19)
@@ -179,31 +180,25 @@ def _nothing(_: Harness) -> None:
     """Leave all as it is."""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("broken", "change"),
-    [
-        pytest.param({"workerGroupSpecs": 7}, _nothing, id="the spec cannot be read"),
-        pytest.param(
+    {
+        "the spec cannot be read": ({"workerGroupSpecs": 7}, _nothing),
+        "the spec breaks a rule": (
             {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]},
             _nothing,
-            id="the spec breaks a rule",
         ),
-        pytest.param(
-            {"upgradeStrategy": {"type": "Sideways"}}, _nothing, id="the strategy is invalid"
-        ),
-        pytest.param(
-            {"tlsOptions": {"enabled": True}}, _nothing, id="the gate of mutual TLS is off"
-        ),
-        pytest.param({}, _of_another_owner, id="two head Services"),
-        pytest.param(
+        "the strategy is invalid": ({"upgradeStrategy": {"type": "Sideways"}}, _nothing),
+        "the gate of mutual TLS is off": ({"tlsOptions": {"enabled": True}}, _nothing),
+        "two head Services": ({}, _of_another_owner),
+        "no ServiceAccount": (
             {
                 "enableInTreeAutoscaling": True,
                 "headGroupSpec": a_head(template=a_template(service_account_name="none")),
             },
             _nothing,
-            id="no ServiceAccount",
         ),
-    ],
+    },
 )
 async def test_a_cluster_is_suspended_whatever_else_is_wrong(
     broken: Body, change: Callable[[Harness], None]
@@ -589,7 +584,8 @@ async def test_without_a_strategy_a_changed_spec_leaves_pods_alone() -> None:
 
 async def test_an_exhausted_quota_is_reported_and_lifted() -> None:
     harness = Harness()
-    harness.kube.faults.append(_no_worker_pods)
+    quota = errors.Forbidden("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")
+    harness.kube.faults.append(refusing("create", "Pod", quota, name="worker"))
     harness.apply(a_ray_cluster(groups=[a_group(replicas=10), a_group("h", replicas=10)]))
     await harness.settle()
     status, reason = harness.conditions()["ReplicaFailure"]
@@ -602,14 +598,6 @@ async def test_an_exhausted_quota_is_reported_and_lifted() -> None:
     await harness.reconcile()
     assert len(harness.names("worker")) == 20
     assert "ReplicaFailure" not in harness.conditions()
-
-
-def _no_worker_pods(request: Request) -> errors.RaybusError | None:
-    if request.verb == "create" and request.kind == "Pod" and "worker" in request.name:
-        return errors.Forbidden(
-            "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
-        )
-    return None
 
 
 async def test_no_pod_without_the_head_service() -> None:
@@ -651,7 +639,7 @@ async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(
     harness.start()
     harness.is_deaf = False
     harness.deliver("RayCluster", other["RayCluster", "ns", "c"])
-    harness.app.observer.memory_of(harness.cluster()).has_listed_pods = True
+    harness.app.observer.get_memory(harness.cluster()).has_listed_pods = True
     for _ in range(crash_after):
         await harness.reconcile()
     assert harness.names() == created
@@ -745,25 +733,19 @@ async def test_a_service_account_that_the_user_forgot_holds_everything_back() ->
     assert harness.conditions()["ReplicaFailure"] == ("True", "AutoscalerServiceAccountNotFound")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "reason"),
-    [
-        pytest.param(
+    {
+        "min above max": (
             a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]),
             "InvalidRayClusterSpec",
-            id="min above max",
         ),
-        pytest.param(
+        "a number where text is expected": (
             a_ray_cluster(ray_version=7.5),
             "InvalidRayClusterSpec",
-            id="a number where text is expected",
         ),
-        pytest.param(
-            a_ray_cluster(suspend="perhaps"),
-            "InvalidRayClusterSpec",
-            id="a field of the wrong type",
-        ),
-    ],
+        "a field of the wrong type": (a_ray_cluster(suspend="perhaps"), "InvalidRayClusterSpec"),
+    },
 )
 @pytest.mark.acceptance("raycluster", 7)
 async def test_an_invalid_cluster_gets_an_event_and_nothing_else(
@@ -802,7 +784,7 @@ async def test_a_wrong_name_is_reported_by_an_event_and_a_condition(
 
 
 async def test_a_wrong_name_of_a_cluster_without_conditions_is_reported_by_an_event_alone() -> None:
-    harness = Harness(Config(gates=BETA - {Gate.STATUS_CONDITIONS}))
+    harness = Harness(Config(gates=BETA - {FeatureGate.STATUS_CONDITIONS}))
     harness.apply(a_ray_cluster("1abc"))
     await harness.settle()
     assert (harness.kube.writes(), harness.reasons()) == ([], ["InvalidRayClusterMetadata"])

@@ -8,12 +8,12 @@ from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import NETWORK_POLICY
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness, a_running_harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
 
-ON = Config(gates=BETA | {Gate.NETWORK_POLICY})
+ON = Config(gates=BETA | {FeatureGate.NETWORK_POLICY})
 REFUSED = {"create NetworkPolicy c-head"}
 WEB = {"ports": [{"port": 80}]}
 

@@ -1,6 +1,6 @@
 """Hostile objects from Hypothesis: a sound object, changed in a few places by the dictionary of nasty values.
 
-`attacks()` draws what one tenant does: a RayCluster or a RayService, what it is changed into later, objects beside it, annotations
+`attacks()` draws what one tenant does: a RayCluster, a RayService, a RayJob or a RayCronJob, what it is changed into later, objects beside it, annotations
 on what raybus makes, and what dashboards answer. `collect` draws many of them from a seed, for runs outside pytest.
 """
 
@@ -20,6 +20,8 @@ from common.kube.resources import (
     HTTP_ROUTE,
     POD,
     RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
     RAY_SERVICE,
     SERVICE,
     Resource,
@@ -33,6 +35,8 @@ from support.builders.ray_service import a_cluster_config, a_group, a_ray_servic
 TENANT: Final = "tenant-h"
 NAME: Final = "demo"
 ROUTE: Final = "mine"
+OTHER_CLUSTER: Final = "shared"
+"""A RayCluster that RayJobs select."""
 ENDINGS: Final = (
     "",
     "",
@@ -45,10 +49,11 @@ ENDINGS: Final = (
     "-" + "a" * 245,
     ".x.y",
 )
-"""Of names: as long as a RayService's, a label and an object's name may be, one character longer, and with dots."""
+"""Ends of names, near the maximum length of RayService names, labels and object names, and with
+dots."""
 Place = tuple[str | int, ...]
 MAX_LEVELS: Final = 3
-"""Of a value that is drawn."""
+"""Maximum nesting of a drawn value."""
 
 DURATION_LIKE: Final = (
     labels.INITIALIZING_TIMEOUT,
@@ -69,6 +74,9 @@ NAME_LIKE: Final = (
 CONDITIONS: Final = tuple(
     each.value for reasons in (of_clusters, of_services) for each in reasons.ConditionType
 )
+JOB_STATES: Final = (
+    "", "Initializing", "Waiting", "Running", "Suspending", "Suspended", "Retrying", "Complete", "Failed", "ValidationFailed", "Someday",
+)  # fmt: skip
 LABELS: Final = (
     labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.NODE_TYPE, labels.GROUP, labels.SERVE, labels.SERVES, labels.REPLICA_INDEX,
     labels.REPLICA_NAME, labels.HOST_INDEX, labels.HEADLESS_WORKER_SERVICE, labels.IS_RAY_NODE, "ray.io/scheduler-name", "team",
@@ -97,20 +105,20 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     body: Body
     later: Body
-    """What the object is changed into."""
+    """Later form of the object."""
     beside: tuple[tuple[Resource, Body], ...] = ()
-    """Objects that the tenant made before."""
+    """Objects that the tenant created before."""
     marks: dict[str, dict[str, str]] = {}
     """Annotations that the tenant writes on what raybus made, by kind."""
     answer: bytes | None = None
-    """What dashboards answer; None for a sound answer."""
+    """Answer of the dashboards; None for a valid answer."""
     is_late: bool = False
-    """Dashboards answer so from the change on; before, they are sound."""
+    """Whether dashboards answer so only after the change, and validly before."""
     location: str = ""
-    """Where dashboards redirect to instead of answering."""
+    """Redirect target of the dashboards, instead of an answer."""
     metrics: bytes = b""
     status: Json = {}
-    """What the tenant writes over the object's status."""
+    """Status that the tenant writes over the object's status."""
     refused: frozenset[str] = frozenset()
     """Kinds that the API server does not let raybus create here."""
     reasons: frozenset[str] = frozenset()
@@ -175,8 +183,40 @@ def _clusters() -> tuple[Body, ...]:
     )  # fmt: skip
 
 
+def _jobs() -> tuple[Body, ...]:
+    base: Json = {
+        "entrypoint": "python main.py",
+        "rayClusterSpec": a_cluster_config(),
+        "shutdownAfterJobFinishes": True,
+    }
+    specs: tuple[Json, ...] = (
+        base,
+        {**base, "submissionMode": "HTTPMode", "backoffLimit": 2, "ttlSecondsAfterFinished": 1},
+        {**base, "submissionMode": "SidecarMode", "activeDeadlineSeconds": 5},
+        {**base, "submissionMode": "InteractiveMode", "preRunningDeadlineSeconds": 5},
+        {"entrypoint": "python main.py", "clusterSelector": {labels.CLUSTER: OTHER_CLUSTER}},
+        {**base, "suspend": True},
+    )
+    return tuple(_of_kind("RayJob", spec) for spec in specs)
+
+
+def _cron_jobs() -> tuple[Body, ...]:
+    template: Json = JOBS[1]["spec"]
+    return (
+        _of_kind("RayCronJob", {"schedule": "@every 10s", "jobTemplate": template}),
+        _of_kind("RayCronJob", {"schedule": "* * * * *", "timeZone": "Asia/Taipei", "jobTemplate": template}),
+    )  # fmt: skip
+
+
+def _of_kind(kind: str, spec: Json) -> Body:
+    meta: Json = {"name": NAME, "labels": {}, "annotations": {}}
+    return {"apiVersion": "ray.io/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
 SERVICES: Final = _services()
 CLUSTERS: Final = _clusters()
+JOBS: Final = _jobs()
+CRON_JOBS: Final = _cron_jobs()
 
 
 # --- how they are changed ------------------------------------------------------------------------------------------------
@@ -281,6 +321,8 @@ def fields(draw: DrawFn, kind: str) -> tuple[Place, Json]:
                 each
                 for each in (
                     "rayClusterConfig",
+                    "jobTemplate",
+                    "rayClusterSpec",
                     "workerGroupSpecs",
                     "headGroupSpec",
                     "template",
@@ -336,12 +378,16 @@ def statuses(draw: DrawFn, kind: str) -> Json:
                 "rayClusterName": draw(st.sampled_from(nasty.NAMES)),
                 "targetCapacity": draw(st.sampled_from(nasty.INTEGERS[:9])),
             }
-    elif draw(st.booleans()):
+    elif kind == "RayJob":
+        for name in draw(_some(("rayClusterName", "jobId", "dashboardURL"))):
+            drawn[name] = draw(st.sampled_from(nasty.NAMES))
+        drawn["jobDeploymentStatus"] = draw(st.sampled_from(JOB_STATES))
+    elif kind == "RayCluster" and draw(st.booleans()):
         drawn["head"] = {
             "serviceName": draw(st.sampled_from(nasty.NAMES)),
             "podIP": draw(st.sampled_from(nasty.NAMES)),
         }
-    if draw(st.booleans()):
+    if kind in {"RayCluster", "RayService"} and draw(st.booleans()):
         drawn["conditions"] = [
             {
                 "type": each,
@@ -413,9 +459,13 @@ def changed(draw: DrawFn, kind: str, body: Body) -> Body:
 
 
 def upgraded(body: Body) -> Body:
-    """Return an object with another image: a sound change, which a RayService takes for an upgrade."""
+    """Return an object with a sound change: another image, which a RayService takes for an upgrade."""
     spec: Json = body["spec"]
     place: Place = ("headGroupSpec", "template", "spec", "containers", 0, "image")
+    if "jobTemplate" in spec:
+        return put(body, ("spec", "suspend"), True)
+    if "entrypoint" in spec:
+        return put(body, ("spec", "backoffLimit"), 1)
     return put(
         body,
         ("spec", *(("rayClusterConfig",) if "rayClusterConfig" in spec else ()), *place),
@@ -520,7 +570,15 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
 def attacks(draw: DrawFn) -> Attack:
     """Draw what one tenant does."""
     resource, sound = draw(
-        st.sampled_from(((RAY_SERVICE, SERVICES), (RAY_SERVICE, SERVICES), (RAY_CLUSTER, CLUSTERS)))
+        st.sampled_from(
+            (
+                (RAY_SERVICE, SERVICES),
+                (RAY_SERVICE, SERVICES),
+                (RAY_CLUSTER, CLUSTERS),
+                (RAY_JOB, JOBS),
+                (RAY_CRON_JOB, CRON_JOBS),
+            )
+        )
     )
     first: Body = draw(st.sampled_from((*sound, *sound[2:3] * 2)))
     body = first if draw(st.booleans()) else draw(changed(resource.kind, first))

@@ -11,7 +11,12 @@ from common.api.opaque import Json
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
-_FILES: Final = {"RayCluster": "ray.io_rayclusters.yaml", "RayService": "ray.io_rayservices.yaml"}
+_FILES: Final = {
+    "RayCluster": "ray.io_rayclusters.yaml",
+    "RayService": "ray.io_rayservices.yaml",
+    "RayJob": "ray.io_rayjobs.yaml",
+    "RayCronJob": "ray.io_raycronjobs.yaml",
+}
 _RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool}
 

@@ -6,9 +6,9 @@ Each list holds what was seen to break parsers, planners or terminals somewhere,
 from typing import Any, Final
 
 LONG: Final = 200_000
-"""Characters; the API server takes 262,144 bytes of annotations on one object."""
+"""Characters of a long text. The API server accepts 262,144 bytes of annotations on one object."""
 DEEP: Final = 20_000
-"""Levels of brackets in a text."""
+"""Levels of brackets in a deeply nested text."""
 
 INTEGERS: Final = (
     0,

@@ -1,4 +1,4 @@
-"""One tenant and all four services in memory: watcher → stream → three reconcilers with their queues and workers, in virtual time.
+"""One tenant and all five services in memory: watcher → stream → four reconcilers with their queues and workers, in virtual time.
 
 Everything on the way of an object is the code that runs in production: nesting check, relay, messages, informer caches, quarantine,
 controllers, planners, statuses, Events, the adapter for dashboards, the collectors of `/metrics`. Fakes are the API server, the
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cluster_reconciler import wiring as cluster_wiring
@@ -24,16 +25,19 @@ from common import errors, labels, untrusted
 from common.api.opaque import Body, Json
 from common.bus import subjects
 from common.bus.messages import Message
-from common.feature_gates import BETA
+from common.feature_gates import BETA, FeatureGate
 from common.kube import resources
 from common.kube.resources import POD, Resource
-from common.ray import serve_api
+from common.ray import serve_config_cache
 from common.ray.dashboard import APPLICATIONS, METRICS, DirectDashboard
+from common.ray.jobs import PATH as JOBS
 from common.runtime.cache import Object
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
 from common.runtime.replica import ReconcilerParts
 from common.upgrade.sources import KINDS as TRAFFIC_KINDS
+from job_reconciler import wiring as job_wiring
+from job_reconciler.settings import Config as JobConfig
 from scenario.hostile import crd_schema
 from scenario.hostile.attacks import TENANT, Attack
 from service_reconciler import wiring as service_wiring
@@ -49,13 +53,15 @@ from traffic_manager import wiring as traffic_wiring
 from watcher.relay import Relay, RelaySource
 
 TICK: Final = 0.25
-FINALIZERS: Final = {labels.RAYSERVICE_FINALIZER, labels.GCS_FT_FINALIZER}
+FINALIZERS: Final = {labels.RAYSERVICE_FINALIZER, labels.RAYJOB_FINALIZER, labels.GCS_FT_FINALIZER}
 MAX_HOLD: Final = 610.0
-"""Seconds after the deletion within which each of them goes (docs/reference/annotations.md)."""
+"""Seconds after its deletion within which each object is gone (docs/reference/annotations.md)."""
 T = TypeVar("T")
 WATCHED: Final = (
     resources.RAY_SERVICE,
     resources.RAY_CLUSTER,
+    resources.RAY_JOB,
+    resources.RAY_CRON_JOB,
     resources.SERVICE,
     resources.POD,
     resources.ENDPOINT_SLICE,
@@ -66,7 +72,13 @@ WATCHED: Final = (
     resources.GRPC_ROUTE,
 )
 
-VIEWS: Final = {**cluster_wiring.KINDS, **service_wiring.KINDS, **TRAFFIC_KINDS}
+VIEWS: Final = {
+    **cluster_wiring.KINDS,
+    **service_wiring.KINDS,
+    **job_wiring.KINDS,
+    **TRAFFIC_KINDS,
+}
+RAY_KINDS: Final = frozenset({"RayCluster", "RayService", "RayJob", "RayCronJob"})
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +119,8 @@ class _Outlet:
 class Tenancy:
     """A namespace, and the services that reconcile it."""
 
+    namespace: Final = TENANT
+
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
         self.clock = VirtualClock()
@@ -123,7 +137,7 @@ class Tenancy:
         """Whether the tenant has changed the object."""
         self.restarts: list[str] = []
         """Why the watcher would begin anew, for all tenants."""
-        self.registries = [CollectorRegistry(), CollectorRegistry()]
+        self.registries = [CollectorRegistry() for _ in range(3)]
         self.stream = FakeStream()
         self._outlet = _Outlet(self.stream)
         self.relay = Relay(self._outlet, self.restarts.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
@@ -140,6 +154,9 @@ class Tenancy:
                 self.kube, dashboard, ServiceConfig(gates=BETA), clock=self.clock, instance="t", bus=FakeEvents(self.clock), registry=self.registries[1]
             ),
             traffic_wiring.assemble(self.kube, dashboard, clock=self.clock, instance="t"),
+            job_wiring.assemble(
+                self.kube, dashboard, JobConfig(gates=BETA | {FeatureGate.CRON_JOB}), clock=self.clock, instance="t", bus=FakeEvents(self.clock), registry=self.registries[2]
+            ),
         ]  # fmt: skip
 
     # --- the services ------------------------------------------------------------------------------------------------
@@ -193,7 +210,7 @@ class Tenancy:
 
     def apply(self, resource: Resource, body: Body) -> None:
         """Create or change an object; what the CRD does not know is pruned where it admits the rest."""
-        if resource.kind in {"RayCluster", "RayService"} and self.attack.is_admitted:
+        if resource.kind in RAY_KINDS and self.attack.is_admitted:
             body = {
                 **body,
                 "spec": crd_schema.pruned(body.get("spec"), crd_schema.of(resource.kind)),
@@ -332,10 +349,15 @@ class Tenancy:
             return httpx.Response(
                 307, headers={"Location": self.attack.location}, stream=httpx.ByteStream(b"")
             )
+        if request.url.path.startswith(JOBS):
+            return self._answer_job(request)
         if request.url.path == METRICS:
             return _answer(200, self.attack.metrics)
         if not request.url.path.startswith(APPLICATIONS):
             return _answer(200, b"success")
+        return self._answer_serve(request)
+
+    def _answer_serve(self, request: httpx.Request) -> httpx.Response:
         head = self.serve.head(request.headers["Host"].partition(".")[0])
         try:
             if request.method == "PUT":
@@ -347,6 +369,18 @@ class Tenancy:
             return _answer(
                 400 if request.method == "PUT" else 500, str(problem).encode(errors="replace")
             )
+
+    def _answer_job(self, request: httpx.Request) -> httpx.Response:
+        if self.attack.answer is not None and (self.is_changed or not self.attack.is_late):
+            return _answer(200, self.attack.answer)
+        jobs = self.serve.head(request.headers["Host"].partition(".")[0]).jobs
+        path = request.url.raw_path.decode()
+        body = msgspec.json.decode(request.content) if request.content else None
+        code, text = jobs.answer(request.method, path, body)
+        for job_id, job in jobs.jobs.items():
+            if job.status == "PENDING":
+                jobs.run(job_id)
+        return _answer(code, text.encode(errors="replace"))
 
 
 def _answer(status: int, body: bytes) -> httpx.Response:
@@ -367,7 +401,7 @@ class _Inline(ThreadPoolExecutor):
 
 
 class Watch(msgspec.Struct):
-    """How long the loop was busy at a stretch."""
+    """Longest time that the event loop was busy without a pause."""
 
     longest: float = 0.0
     """Seconds of processor time."""
@@ -402,12 +436,12 @@ def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
 
 def run_watched(scenario: Callable[[], Coroutine[Any, Any, T]], watch: Watch) -> T:
     """Run a scenario in virtual time, without threads, and measure the turns of its loop."""
-    thread, serve_api._thread = serve_api._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
-    try:
-        with asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner:
-            return runner.run(scenario())
-    finally:
-        serve_api._thread = thread  # pyright: ignore[reportPrivateUsage]
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner,
+    ):
+        patched.setattr(serve_config_cache, "ThreadPoolExecutor", _Inline)
+        return runner.run(scenario())
 
 
 async def _play(tenancy: Tenancy) -> None:

@@ -15,7 +15,7 @@ from scenario.hostile.tenancy import Tenancy, Watch, run_watched
 
 FOREIGN: Final = "example.com/kept"
 LIMITS: Final = {"RayService": 600.0, "RayCluster": 300.0}
-"""Seconds after the deletion."""
+"""Seconds after the deletion within which raybus removes its finalizer, by kind."""
 FINALIZERS: Final = {
     "RayService": labels.RAYSERVICE_FINALIZER,
     "RayCluster": labels.GCS_FT_FINALIZER,

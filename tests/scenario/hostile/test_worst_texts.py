@@ -25,19 +25,20 @@ from common.feature_gates import BETA
 from common.kube.resources import Resource
 from common.ray import deployed_config, serve_config, serve_status, spec_hash
 from common.upgrade import controls, policy
-from scenario.hostile import laws, worst_fields
+from scenario.hostile import worst_fields
 from scenario.hostile.attacks import TENANT, Attack
 from scenario.hostile.tenancy import VIEWS, WATCHED, Tenancy, Watch, run_watched
 from scenario.hostile.worst_fields import ROOTS, SIZE, Field
 from service_reconciler import validation
 from support import worst_texts
+from support.laws import tenancies
 from support.worst_texts import WorstText
 
 COUNT: Final = int(os.environ.get("HOSTILE", "100"))
 MAX_TURN: Final = 4.0
-"""Seconds of processor time in one turn of the loop; a quadratic reader takes minutes."""
+"""Maximum seconds of processor time in one turn of the loop; a quadratic reader takes minutes."""
 MAX_MEMORY: Final = 512 * 2**20
-"""Bytes beyond what the process has before; the containers have 1 GiB."""
+"""Maximum additional bytes of the process; the containers have 1 GiB."""
 ANSWER: Final[Json] = {
     "applications": {"app": {"status": "RUNNING", "deployments": {"d": {"status": "HEALTHY"}}}},
     "proxies": {"n": {"status": "HEALTHY", "node_ip": "10.0.0.1"}},
@@ -103,7 +104,7 @@ def test_a_megabyte_of_the_worst_text_costs_nobody_else_anything(field: Field) -
     tenancy = run_watched(lambda: _suffer(field, text, watch), watch)
     assert watch.longest < MAX_TURN, f"{field}, {worst}: {watch.longest:.1f} s"
     assert _peak_memory() - before < MAX_MEMORY, f"{field}, {worst}"
-    assert [each for each in laws.broken(tenancy) if "without a reason" not in each] == []
+    assert [each for each in tenancies.broken(tenancy) if "without a reason" not in each] == []
 
 
 @pytest.mark.parametrize("field", tuple(worst_fields.of_policies()), ids=str)
@@ -138,7 +139,7 @@ def _worst(field: Field) -> WorstText:
 
 def _read_cluster(body: Body) -> None:
     cluster = ray_cluster.decode(body)
-    refusals.find(cluster, Config(gates=BETA))
+    refusals.find_violation_plan(cluster, Config(gates=BETA))
     spec_hash.cluster_spec_hash(cluster.raw_spec)
 
 
@@ -146,7 +147,7 @@ def _read_service(body: Body) -> None:
     service = ray_service.decode(body)
     controls.read_controls(service)
     validation.violation(service, BETA)
-    serve_config.read(service.serve_config)
+    serve_config.parse(service.serve_config)
 
 
 def _read_view(view: type[Any], body: Body) -> None:
@@ -156,7 +157,7 @@ def _read_view(view: type[Any], body: Body) -> None:
 def _read_answer(answer: Json) -> None:
     details = serve_status.decode(msgspec.json.encode(answer))
     deployed_config.fingerprint(details)
-    deployed_config.differences("applications: []", details)
+    deployed_config.differences(serve_config.parse("applications: []"), details)
     serve_status.not_serving(details)
 
 

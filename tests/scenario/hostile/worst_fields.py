@@ -30,11 +30,11 @@ from scenario.hostile import attacks, crd_schema
 from scenario.hostile.attacks import CLUSTERS, SERVICES, Place, put
 
 SIZE: Final = 10**6
-"""Characters."""
+"""Characters of a long text."""
 ANNOTATION_SIZE: Final = 250_000
-"""Characters; the API server admits 256 KiB of annotations on one object."""
+"""Characters of a long annotation. The API server accepts 256 KiB of annotations on one object."""
 KEY: Final = "the-key"
-"""Stands for the name of a map's value, or for an application, in a place."""
+"""Placeholder in a place for the name of a map's value, or for an application."""
 MAX_DEPTH: Final = 14
 ANNOTATIONS: Final = (
     *(*attacks.DURATION_LIKE, *attacks.MOMENT_LIKE, *attacks.JSON_LIKE),
@@ -45,7 +45,7 @@ ROOTS: Final[dict[str, tuple[Resource, Body]]] = {
     "RayCluster": (RAY_CLUSTER, CLUSTERS[1]),
     "RayService": (RAY_SERVICE, SERVICES[2]),
 }
-"""The resource of a kind, and a sound object of it."""
+"""The resource of each kind, and a valid object of the kind."""
 
 
 class Field(NamedTuple):
@@ -62,11 +62,11 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return how many characters the text may have."""
+        """Return the maximum number of characters of the text."""
         return ANNOTATION_SIZE if "annotations" in self.place[:2] else SIZE
 
     def with_text(self, body: Body, text: str) -> Body:
-        """Return an object with a text there."""
+        """Return an object with this text in the field."""
         place = (*self.place[:-1], text) if self.is_key else self.place
         found = put(copy.deepcopy(body), place, "x" if self.is_key else text)
         if self.kind in ROOTS and self.place[0] in {"spec", "status"}:
@@ -104,7 +104,7 @@ def is_of_ray(field: Field) -> bool:
 
 
 def _complete(value: Any, schema: Json) -> None:
-    """Add the fields that a schema requires, so that the decoders take the object."""
+    """Add the fields that a schema requires, so that the decoders accept the object."""
     if isinstance(value, list):
         for each in cast("list[Any]", value):
             _complete(each, schema.get("items", {}))

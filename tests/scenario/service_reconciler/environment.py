@@ -25,13 +25,14 @@ from common.ray.dashboard import (
     Target,
 )
 from common.runtime.replica import ReconcilerParts
-from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
 from service_reconciler.settings import Config
 from support.builders.messages import a_state, a_tombstone
 from support.builders.ray_service import NAMESPACE, a_ray_service
+from support.fakes.clusters import FakeClusters
 from support.fakes.events import FakeEvents
 from support.fakes.gateway import FakeGatewayController
+from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe, answering, http_app
 from support.servers.loopback import ToLoopback, served
 from support.waiting import eventually
@@ -41,19 +42,22 @@ DEAD: Final = "dead"
 TICK: Final = 0.1
 
 
-class Environment(Surroundings):
+class Environment:
     """RayServices next to each other."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.start_seconds = 0.0
+        self._clock = clock
+        self.kube = FakeKube(now=clock.now)
+        self.serve = FakeServe(clock)
+        self.ray_clusters = FakeClusters(self.kube, self.serve, clock)
+        self.ray_clusters.start_seconds = 0.0
         self.gateway = FakeGatewayController(self.kube, clock, seconds=0.1)
         self.apps: list[ReconcilerParts] = []
         self._listeners: list[PartitionListener] = []
         self.kube.on_change.append(self._changed)
 
     def connect(self, dashboard: Dashboard) -> None:
-        """Put the controllers together; all dashboards are reached through this one."""
+        """Connect the controllers; they reach all dashboards through this dashboard."""
         self.apps = [
             wiring.assemble(
                 self.kube,
@@ -79,7 +83,7 @@ class Environment(Surroundings):
         return self.kube.objects[(RAY_SERVICE.kind, NAMESPACE, name)].get("status", {})
 
     def active(self, name: str) -> str:
-        """Return the cluster that serves, once nothing is on its way."""
+        """Return the cluster that serves, once no upgrade is in progress."""
         status = self.status(name)
         is_whole = status.get("serviceStatus") == "Running" and not status[
             "pendingServiceStatus"
@@ -87,7 +91,7 @@ class Environment(Surroundings):
         return status["activeServiceStatus"].get("rayClusterName", "") if is_whole else ""
 
     async def upgrade(self, name: str, **fields: Any) -> float:
-        """Change a RayService; return how many seconds it took until it serves from a new cluster."""
+        """Change a RayService; return the seconds until a new cluster serves."""
         before = self.active(name)
         began = self._clock.monotonic()
         self.apply(name, **fields)
@@ -98,19 +102,19 @@ class Environment(Surroundings):
 
     @property
     def waiting(self) -> int:
-        """How many callers dead heads let wait now."""
+        """Number of callers that wait for dead heads now."""
         return sum(head.waiting for head in self.serve.heads.values())
 
     @property
     def silenced(self) -> int:
-        """How many dead heads have let somebody wait."""
+        """Number of dead heads that have made a caller wait."""
         return sum(head.kept_waiting > 0 for head in self.serve.heads.values())
 
     async def live(self) -> None:
-        """Let everything move on, until cancelled."""
+        """Run everything until cancelled."""
         while True:
-            self.clusters_move_on()
-            self.endpoints_follow()
+            self.ray_clusters.move_on()
+            self.ray_clusters.endpoints_follow()
             self.gateway.move_on()
             await asyncio.sleep(TICK)
 
@@ -129,21 +133,13 @@ class HangingServe:
     def __init__(self, serve: FakeServe) -> None:
         self._serve = serve
 
-    async def request(
-        self,
-        target: Target,
-        path: str,
-        *,
-        most: int,
-        config: Json | None = None,
-        seconds: float | None = None,
-    ) -> bytes:
+    async def request(self, target: Target, path: str, **options: Any) -> bytes:
         service = f"{target.name}-svc" if target.ip else target.name
         if path != METRICS:
             await self._answering(service)
         if path == PROXY_HEALTH and self._serve.head(service).behaviour == "silent":
             raise errors.Unavailable(f"{target.name} does not answer within {DIRECT_SECONDS:g} s")
-        return await self._serve.request(target, path, most=most, config=config)
+        return await self._serve.request(target, path, **options)
 
     async def _answering(self, service: str) -> None:
         with suppress(TimeoutError):

@@ -7,9 +7,9 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.kube.resources import RAY_SERVICE
-from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import NAMESPACE
 from support.fakes.kube import LARGEST, Request
+from support.simulator.simulator import Simulator, a_running_simulator
 
 TRACEBACK = (
     "Traceback (most recent call last):\n"
@@ -18,13 +18,13 @@ TRACEBACK = (
 )
 
 
-def report(harness: Harness, count: int, message: str, *, deployments: int = 1) -> None:
-    """Let the active cluster's Serve have that many declared applications, which fail."""
+def report(sim: Simulator, count: int, message: str, *, deployments: int = 1) -> None:
+    """Let the active cluster's Serve report this number of declared applications, which fail."""
     names = [f"app-{number:05}" for number in range(count)]
     declared = [
         {"name": name, "import_path": "app:main", "route_prefix": f"/{name}"} for name in names
     ]
-    harness.apply(serve=msgspec.json.encode({"applications": declared}).decode())
+    sim.apply(serve=msgspec.json.encode({"applications": declared}).decode())
     failed: Json = {"status": "DEPLOY_FAILED", "message": message}
     app = {
         **failed,
@@ -33,64 +33,64 @@ def report(harness: Harness, count: int, message: str, *, deployments: int = 1) 
             for each in range(deployments)
         },
     }
-    head: Any = harness.serve.head(f"{harness.active}-head-svc")
+    head: Any = sim.serve.head(f"{sim.active}-head-svc")
     apps = {name: {**app, "deployed_app_config": {}} for name in names}
     head.details = lambda: {"applications": apps, "proxies": {}}
 
 
-def apps_of(harness: Harness) -> dict[str, Json]:
-    return harness.status["activeServiceStatus"]["applicationStatuses"]
+def apps_of(sim: Simulator) -> dict[str, Json]:
+    return sim.status["activeServiceStatus"]["applicationStatuses"]
 
 
 async def test_many_applications_leave_room_for_the_rest() -> None:
-    harness = await a_running_harness()
-    report(harness, 150, TRACEBACK)
-    await harness.run(10)
-    assert "app-00000" in apps_of(harness)
-    assert len(msgspec.json.encode(harness.service)) < LARGEST // 2
-    assert "application app-00000 is DEPLOY_FAILED" in harness.message("Ready")
+    sim = await a_running_simulator()
+    report(sim, 150, TRACEBACK)
+    await sim.run(10)
+    assert "app-00000" in apps_of(sim)
+    assert len(msgspec.json.encode(sim.service)) < LARGEST // 2
+    assert "application app-00000 is DEPLOY_FAILED" in sim.message("Ready")
     notes = [
-        (kind, note) for kind, reason, note in harness.kube.events() if reason == "StatusTruncated"
+        (kind, note) for kind, reason, note in sim.kube.events() if reason == "StatusTruncated"
     ]
     assert len(notes) == 1
     assert notes[0][0] == "Warning"
-    writes = len(harness.kube.writes())
-    await harness.run(20)
-    assert len(harness.kube.writes()) == writes
+    writes = len(sim.kube.writes())
+    await sim.run(20)
+    assert len(sim.kube.writes()) == writes
 
 
 async def test_the_end_of_a_traceback_stays() -> None:
-    harness = await a_running_harness()
-    report(harness, 150, TRACEBACK)
-    await harness.run(10)
-    message = apps_of(harness)["app-00000"]["message"]
+    sim = await a_running_simulator()
+    report(sim, 150, TRACEBACK)
+    await sim.run(10)
+    message = apps_of(sim)["app-00000"]["message"]
     assert message.startswith("Traceback")
     assert message.endswith("ValueError: no weights\n")
     assert "characters left out" in message
 
 
 async def test_a_few_tracebacks_stay_whole_without_a_log_line() -> None:
-    harness = await a_running_harness()
-    report(harness, 5, TRACEBACK)
-    await harness.run(10)
-    assert apps_of(harness)["app-00000"]["message"] == TRACEBACK
-    assert "StatusTruncated" not in harness.reasons()
+    sim = await a_running_simulator()
+    report(sim, 5, TRACEBACK)
+    await sim.run(10)
+    assert apps_of(sim)["app-00000"]["message"] == TRACEBACK
+    assert "StatusTruncated" not in sim.reasons()
 
 
 async def test_a_status_that_is_refused_all_the_same_is_reported() -> None:
-    harness = await a_running_harness()
+    sim = await a_running_simulator()
 
     def full(request: Request) -> errors.RaybusError | None:
         is_status = (request.kind, request.subresource) == (RAY_SERVICE.kind, "status")
         return errors.Rejected("etcdserver: request is too large") if is_status else None
 
-    harness.kube.faults.append(full)
-    report(harness, 1, "no weights")
-    await harness.run(10)
+    sim.kube.faults.append(full)
+    report(sim, 1, "no weights")
+    await sim.run(10)
     notes = [
         note
-        for kind, reason, note in harness.kube.events()
+        for kind, reason, note in sim.kube.events()
         if (kind, reason) == ("Warning", "StatusNotWritten")
     ]
     assert notes == ["The status is not written: etcdserver: request is too large"]
-    assert (RAY_SERVICE.kind, NAMESPACE, "demo") in harness.kube.objects
+    assert (RAY_SERVICE.kind, NAMESPACE, "demo") in sim.kube.objects

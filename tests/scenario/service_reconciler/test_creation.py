@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.kube.resources import RAY_SERVICE, SERVICE
 from common.runtime.key import Key
-from scenario.service_reconciler.harness import Harness
 from service_reconciler.settings import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.simulator.simulator import Simulator
+from support.tables import cases
 
 HEAD: Json = a_cluster_config()["headGroupSpec"]
 OPTIONS = {
@@ -42,59 +43,48 @@ def incremental(**options: Any) -> dict[str, Any]:
 async def test_01_the_first_reconcile_sets_the_finalizer_and_names_and_creates_the_cluster() -> (
     None
 ):
-    harness = Harness()
-    harness.apply()
-    await harness.reconcile()
-    assert harness.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
-    assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", harness.pending)
-    assert (
-        harness.condition("Ready")
-        == harness.condition("UpgradeInProgress")
-        == ("False", "Initializing")
-    )
-    assert (
-        harness.message("Ready")
-        == harness.message("UpgradeInProgress")
-        == "RayService is initializing"
-    )
-    assert harness.clusters == [harness.pending]
-    assert harness.service["metadata"]["generation"] == 1
+    sim = Simulator()
+    sim.apply()
+    await sim.reconcile()
+    assert sim.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
+    assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", sim.pending)
+    assert sim.condition("Ready") == sim.condition("UpgradeInProgress") == ("False", "Initializing")
+    assert sim.message("Ready") == sim.message("UpgradeInProgress") == "RayService is initializing"
+    assert sim.clusters == [sim.pending]
+    assert sim.service["metadata"]["generation"] == 1
 
 
 async def test_with_zero_values_the_finalizer_makes_a_second_generation_and_no_second_cluster() -> (
     None
 ):
-    harness = Harness(config=Config(writes_zero_values=True))
-    harness.apply()
-    await harness.until(harness.is_complete)
-    assert (harness.service["metadata"]["generation"], harness.status["observedGeneration"]) == (
-        2,
-        2,
-    )
-    (container,) = harness.service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"][
+    sim = Simulator(settings=Config(writes_zero_values=True))
+    sim.apply()
+    await sim.until(sim.is_complete)
+    assert (sim.service["metadata"]["generation"], sim.status["observedGeneration"]) == (2, 2)
+    (container,) = sim.service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"][
         "containers"
     ]
     assert container == {"name": "ray-head", "image": "rayproject/ray:2.52.0", "resources": {}}
-    await harness.run(30)
-    assert (harness.clusters, harness.service["metadata"]["generation"]) == ([harness.active], 2)
+    await sim.run(30)
+    assert (sim.clusters, sim.service["metadata"]["generation"]) == ([sim.active], 2)
 
 
 async def test_the_name_is_durable_before_its_cluster_exists() -> None:
-    harness = Harness()
-    harness.apply()
-    await harness.reconcile()
+    sim = Simulator()
+    sim.apply()
+    await sim.reconcile()
     kinds = [
         f"{each.verb} {each.kind}"
-        for each in harness.kube.requests
+        for each in sim.kube.requests
         if each.verb in {"update", "create"}
     ]
     assert kinds.index("update RayService") < kinds.index("create RayCluster")
 
 
 async def test_the_status_has_kuberays_shape() -> None:
-    harness = Harness()
-    harness.apply()
-    await harness.reconcile()
+    sim = Simulator()
+    sim.apply()
+    await sim.reconcile()
     empty: Json = {
         "desiredCPU": "0",
         "desiredGPU": "0",
@@ -102,36 +92,36 @@ async def test_the_status_has_kuberays_shape() -> None:
         "desiredTPU": "0",
         "head": {},
     }
-    assert harness.status["activeServiceStatus"] == {"rayClusterStatus": empty}
-    assert harness.status["pendingServiceStatus"] == {
-        "rayClusterName": harness.pending,
+    assert sim.status["activeServiceStatus"] == {"rayClusterStatus": empty}
+    assert sim.status["pendingServiceStatus"] == {
+        "rayClusterName": sim.pending,
         "rayClusterStatus": empty,
     }
-    assert "serviceStatus" not in harness.status
-    assert "numServeEndpoints" not in harness.status
+    assert "serviceStatus" not in sim.status
+    assert "numServeEndpoints" not in sim.status
 
 
 @pytest.mark.acceptance("rayservice", 2)
 async def test_02_names_derived_from_47_characters_fit() -> None:
-    harness = Harness()
+    sim = Simulator()
     name = "a" * 47
-    harness.kube.put(RAY_SERVICE, a_ray_service(name=name))
-    harness.key = Key("default", name)
-    await harness.until(lambda: len(harness.kube.all(SERVICE)) == 3)
-    (cluster,) = harness.clusters
-    services = {each["metadata"]["name"] for each in harness.kube.all(SERVICE)}
+    sim.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    sim.key = Key("default", name)
+    await sim.until(lambda: len(sim.kube.all(SERVICE)) == 3)
+    (cluster,) = sim.clusters
+    services = {each["metadata"]["name"] for each in sim.kube.all(SERVICE)}
     assert services == {f"{name}-head-svc", f"{name}-serve-svc", f"{cluster}-head-svc"}
     assert (len(cluster), max(map(len, services)) <= 63) == (53, True)
 
 
 @pytest.mark.acceptance("rayservice", 3)
 async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
-    harness = Harness()
+    sim = Simulator()
     name = "a" * 48
-    harness.kube.put(RAY_SERVICE, a_ray_service(name=name))
-    harness.key = Key("default", name)
-    await harness.run(5)
-    status = harness.kube.objects[("RayService", "default", name)]["status"]
+    sim.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    sim.key = Key("default", name)
+    await sim.run(5)
+    status = sim.kube.objects[("RayService", "default", name)]["status"]
     note = (
         "The RayService metadata is invalid: RayService name should be no more than 47 characters"
     )
@@ -143,186 +133,173 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
         note,
     ]
     assert "observedGeneration" not in status
-    assert harness.kube.events() == [
+    assert sim.kube.events() == [
         ("Warning", "InvalidRayServiceMetadata", f"default/{name}: {note}")
     ]
-    assert (harness.clusters, harness.kube.all(SERVICE)) == ([], [])
-    assert harness.kube.writes().count(f"update RayService/status {name}") == 1
-    assert await harness.app.reconciler(harness.key, harness.clock.now()) is None  # no requeue
+    assert (sim.clusters, sim.kube.all(SERVICE)) == ([], [])
+    assert sim.kube.writes().count(f"update RayService/status {name}") == 1
+    assert (
+        await sim.services["service"].parts.reconciler(sim.key, sim.clock.now()) is None
+    )  # no requeue
 
 
 @pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11)
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
-    [
-        pytest.param(
+    {
+        "6: no autoscaler": (
             {**incremental(), "config": a_cluster_config()},
             "Ray Autoscaler is required for NewClusterWithIncrementalUpgrade",
-            id="6: no autoscaler",
         ),
-        pytest.param(
+        "7: the step is greater than the surge": (
             incremental(stepSizePercent=50),
             "stepSizePercent must be less than or equal to maxSurgePercent",
-            id="7: the step is greater than the surge",
         ),
-        pytest.param(
+        "8: no interval": (
             incremental(intervalSeconds=0),
             "intervalSeconds must be greater than 0",
-            id="8: no interval",
         ),
-        pytest.param(
+        "9: surge 101": (
             incremental(maxSurgePercent=101),
             "maxSurgePercent must be between 0 and 100",
-            id="9: surge 101",
         ),
-        pytest.param(
+        "10: no such strategy": (
             {"upgradeStrategy": {"type": "Foo"}},
             "Spec.UpgradeStrategy.Type value Foo is invalid, "
             "valid options are NewClusterWithIncrementalUpgrade, NewCluster, or None",
-            id="10: no such strategy",
         ),
-        pytest.param(
+        "11: a name for the head Service": (
             {
                 "config": a_cluster_config(
                     headGroupSpec={**HEAD, "headService": {"metadata": {"name": "mine"}}}
                 )
             },
             "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set",
-            id="11: a name for the head Service",
         ),
-    ],
+    },
 )
 async def test_06_to_11_a_broken_rule_has_the_message_of_kuberay(
     fields: dict[str, Any], message: str
 ) -> None:
-    harness = Harness()
-    harness.apply(**fields)
-    await harness.run(1)
-    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    sim = Simulator()
+    sim.apply(**fields)
+    await sim.run(1)
+    assert sim.condition("Ready") == ("False", "ValidationFailed")
     note = f"The RayService spec is invalid: {message}"
-    assert harness.message("Ready") == note
-    assert harness.kube.events() == [("Warning", "InvalidRayServiceSpec", f"default/demo: {note}")]
-    assert harness.clusters == []
+    assert sim.message("Ready") == note
+    assert sim.kube.events() == [("Warning", "InvalidRayServiceSpec", f"default/demo: {note}")]
+    assert sim.clusters == []
 
 
 @pytest.mark.acceptance("rayservice", 9)
 async def test_09_no_surge_means_all() -> None:
-    harness = Harness()
-    harness.apply(**incremental(maxSurgePercent=None))
-    await harness.reconcile()
-    assert (harness.condition("Ready"), bool(harness.pending)) == (("False", "Initializing"), True)
+    sim = Simulator()
+    sim.apply(**incremental(maxSurgePercent=None))
+    await sim.reconcile()
+    assert (sim.condition("Ready"), bool(sim.pending)) == (("False", "Initializing"), True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
-    [
-        pytest.param(
+    {
+        "no container, reported before the name of the head Service": (
             {
                 "config": a_cluster_config(
                     headGroupSpec={"template": {}, "headService": {"metadata": {"name": "mine"}}}
                 )
             },
             "headGroupSpec should have at least one container",
-            id="no container, reported before the name of the head Service",
         ),
-        pytest.param(
+        "bounds, reported before the upgrade strategy": (
             {
                 "config": a_cluster_config(a_group(minReplicas=3, maxReplicas=2)),
                 "upgradeStrategy": {"type": "Foo"},
             },
             "worker group small has minReplicas 3 greater than maxReplicas 2",
-            id="bounds, reported before the upgrade strategy",
         ),
-        pytest.param(
+        "the second group": (
             {"config": a_cluster_config(a_group(), a_group("big", maxReplicas=None))},
             "worker group big must set both minReplicas and maxReplicas when autoscaling is disabled",
-            id="the second group",
         ),
-        pytest.param(
+        "an annotation of the RayService": (
             {
                 "config": a_cluster_config(gcsFaultToleranceOptions={"redisAddress": "redis:6379"}),
                 "annotations": {"ray.io/ft-enabled": "true"},
             },
             "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. "
             "Please use only GcsFaultToleranceOptions to configure GCS fault tolerance",
-            id="an annotation of the RayService",
         ),
-        pytest.param(
+        "a gate": (
             {"config": a_cluster_config(networkPolicy={"mode": "DenyAll"})},
             "spec.networkPolicy requires the RayClusterNetworkPolicy feature gate to be enabled",
-            id="a gate",
         ),
-        pytest.param(
+        "an upgrade strategy of the cluster's own": (
             {"config": a_cluster_config(upgradeStrategy={"type": "Recreate"})},
             "upgradeStrategy cannot be set when RayCluster is created by RayService",
-            id="an upgrade strategy of the cluster's own",
         ),
-        pytest.param(
+        "a text above its limit": (
             {"config": a_cluster_config(rayVersion="1" * 120_000 + "\n")},
             "Expected `str` of length <= 128 - at `$.rayClusterConfig.rayVersion`",
-            id="a text above its limit",
         ),
-    ],
+    },
 )
 async def test_the_rules_of_clusters_are_those_of_services(
     fields: dict[str, Any], message: str
 ) -> None:
-    harness = Harness()
-    harness.apply(**fields)
-    await harness.run(1)
-    assert harness.condition("Ready") == ("False", "ValidationFailed")
-    assert harness.message("Ready") == f"The RayService spec is invalid: {message}"
-    assert harness.reasons() == ["InvalidRayServiceSpec"]
-    assert harness.clusters == []
+    sim = Simulator()
+    sim.apply(**fields)
+    await sim.run(1)
+    assert sim.condition("Ready") == ("False", "ValidationFailed")
+    assert sim.message("Ready") == f"The RayService spec is invalid: {message}"
+    assert sim.reasons() == ["InvalidRayServiceSpec"]
+    assert sim.clusters == []
 
 
 @pytest.mark.parametrize(
     "options", [{"tlsOptions": {"enabled": True}}, {"historyServerOptions": COLLECTOR}]
 )
 async def test_alpha_features_of_clusters_need_their_gate_here_too(options: dict[str, Any]) -> None:
-    harness = Harness()
-    harness.apply(config=a_cluster_config(**options))
-    await harness.run(1)
-    assert harness.condition("Ready") == ("False", "ValidationFailed")
-    assert "feature gate" in harness.message("Ready")
-    harness = Harness(config=Config(gates=frozenset(Gate)))
-    harness.apply(config=a_cluster_config(**options))
-    await harness.run(1)
-    assert len(harness.clusters) == 1
+    sim = Simulator()
+    sim.apply(config=a_cluster_config(**options))
+    await sim.run(1)
+    assert sim.condition("Ready") == ("False", "ValidationFailed")
+    assert "feature gate" in sim.message("Ready")
+    sim = Simulator(settings=Config(gates=frozenset(FeatureGate)))
+    sim.apply(config=a_cluster_config(**options))
+    await sim.run(1)
+    assert len(sim.clusters) == 1
 
 
 @pytest.mark.acceptance("rayservice", 13)
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", ""])
 async def test_13_what_others_manage_is_not_touched(manager: str) -> None:
-    harness = Harness()
-    harness.apply(managedBy=manager)
-    await harness.run(600)
-    assert (harness.kube.writes(), harness.reasons(), harness.status) == ([], [], {})
+    sim = Simulator()
+    sim.apply(managedBy=manager)
+    await sim.run(600)
+    assert (sim.kube.writes(), sim.reasons(), sim.status) == ([], [], {})
 
 
 @pytest.mark.acceptance("rayservice", 14)
 async def test_14_an_invalid_edit_leaves_a_running_service_alone_and_a_fix_is_ready_at_once() -> (
     None
 ):
-    harness = Harness()
-    harness.apply()
-    await harness.until(harness.is_complete)
-    active, before, done = harness.active, harness.status, len(harness.kube.writes())
-    harness.apply(
+    sim = Simulator()
+    sim.apply()
+    await sim.until(sim.is_complete)
+    active, before, done = sim.active, sim.status, len(sim.kube.writes())
+    sim.apply(
         upgradeStrategy={"type": "Foo"}, config=a_cluster_config(image="rayproject/ray:2.53.0")
     )
-    await harness.run(300)
-    assert harness.condition("Ready") == ("False", "ValidationFailed")
-    assert harness.kube.writes()[done:] == ["update RayService/status demo"]
+    await sim.run(300)
+    assert sim.condition("Ready") == ("False", "ValidationFailed")
+    assert sim.kube.writes()[done:] == ["update RayService/status demo"]
     untouched = ("serviceStatus", "numServeEndpoints", "observedGeneration", "activeServiceStatus")
-    assert {key: harness.status[key] for key in untouched} == {
-        key: before[key] for key in untouched
-    }
-    assert (harness.active, harness.selected(), harness.clusters) == (active, active, [active])
-    harness.apply()
-    await harness.reconcile()
-    assert harness.condition("Ready") == ("True", "NonZeroServeEndpoints")
-    assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
+    assert {key: sim.status[key] for key in untouched} == {key: before[key] for key in untouched}
+    assert (sim.active, sim.selected(), sim.clusters) == (active, active, [active])
+    sim.apply()
+    await sim.reconcile()
+    assert sim.condition("Ready") == ("True", "NonZeroServeEndpoints")
+    assert sim.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
 
 
 @pytest.mark.acceptance("rayservice", 15)
@@ -330,24 +307,20 @@ async def test_14_an_invalid_edit_leaves_a_running_service_alone_and_a_fix_is_re
 async def test_15_created_invalid_then_fixed_it_starts_as_if_new_with_all_its_time(
     *, starts: bool
 ) -> None:
-    harness = Harness()
-    harness.holds_pods = not starts
+    sim = Simulator()
+    sim.ray_clusters.holds_pods = not starts
     limited = {"ray.io/initializing-timeout": "30s"}
-    harness.apply(upgradeStrategy={"type": "Foo"}, annotations=limited)
-    await harness.run(40)
-    harness.apply(annotations=limited)
-    await harness.reconcile()
-    assert (
-        harness.condition("Ready")
-        == harness.condition("UpgradeInProgress")
-        == ("False", "Initializing")
-    )
-    await harness.run(29)
-    assert harness.condition("Ready") == (
+    sim.apply(upgradeStrategy={"type": "Foo"}, annotations=limited)
+    await sim.run(40)
+    sim.apply(annotations=limited)
+    await sim.reconcile()
+    assert sim.condition("Ready") == sim.condition("UpgradeInProgress") == ("False", "Initializing")
+    await sim.run(29)
+    assert sim.condition("Ready") == (
         ("True", "NonZeroServeEndpoints") if starts else ("False", "Initializing")
     )
-    await harness.run(2)
-    assert harness.is_complete() is starts
-    assert harness.condition("Ready")[1] == (
+    await sim.run(2)
+    assert sim.is_complete() is starts
+    assert sim.condition("Ready")[1] == (
         "NonZeroServeEndpoints" if starts else "InitializingTimeout"
     )

@@ -1,23 +1,25 @@
-"""One RayService's trouble is its own; spec rayservice §17.13, §18 W20, acceptance 89."""
+"""A problem of one RayService does not affect others; spec rayservice §17.13, §18 W20, acceptance
+89.
+"""
 
 from typing import Final
 
 import pytest
 
 from common.api.opaque import Json
-from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS
+from common.ray.cluster_dashboards import MAX_CONCURRENT_SLOW_CALLS
 from scenario.service_reconciler.environment import DEAD, Environment, in_memory
-from scenario.upgrade.harness import a_config
 from support.builders.ray_service import a_strategy
 from support.fakes import virtual_time
 from support.fakes.virtual_time import VirtualClock
+from support.simulator.simulator import a_config
 from support.waiting import eventually
 
 AT_ONCE: Final[Json] = {"type": "NewCluster"}
 IN_STEPS: Final[Json] = a_strategy(surge=100, step=25, interval=1)
 GREEN, RED = a_config("rayproject/ray:2.53.0"), a_config("rayproject/ray:2.54.0")
 MOST: Final = 70
-"""Dead heads: more than twice as many as each controller has workers."""
+"""Number of dead heads: more than twice the workers of each controller."""
 
 
 async def disturbed(environment: Environment, strategy: Json, *, dead: int) -> tuple[float, float]:

@@ -1,10 +1,13 @@
-"""Killed before or after any write of an upgrade, the next process ends where an undisturbed one would (design rule 7)."""
+"""If a process is killed before or after any write of an upgrade, the result is the same.
+
+The next process reaches the end state of an undisturbed upgrade.
+"""
 
 import pytest
 
-from scenario.service_reconciler.harness import Harness
 from support.builders.ray_service import a_cluster_config, a_serve_config
 from support.sampling import one_of
+from support.simulator.simulator import Simulator
 
 UPGRADE = {
     "config": a_cluster_config(image="rayproject/ray:2.53.0"),
@@ -12,33 +15,31 @@ UPGRADE = {
     "rayClusterDeletionDelaySeconds": 3,
 }
 WRITES = 44
-"""More than an undisturbed life has: the test below asserts that."""
+"""Number of writes, larger than that of an undisturbed upgrade; a test below checks this."""
 
 
-async def live(harness: Harness) -> None:
+async def live(sim: Simulator) -> None:
     """Create a service, upgrade it, wait until the old cluster is gone."""
-    harness.apply(rayClusterDeletionDelaySeconds=3)
-    await harness.until(harness.is_complete)
-    blue = harness.active
-    harness.apply(**UPGRADE)
-    await harness.until(
-        lambda: harness.is_complete() and harness.active != blue and len(harness.clusters) == 1
-    )
+    sim.apply(rayClusterDeletionDelaySeconds=3)
+    await sim.until(sim.is_complete)
+    blue = sim.active
+    sim.apply(**UPGRADE)
+    await sim.until(lambda: sim.is_complete() and sim.active != blue and len(sim.clusters) == 1)
 
 
-def check_end(harness: Harness) -> None:
-    """Compare with the end of an undisturbed life."""
+def check_end(sim: Simulator) -> None:
+    """Compare with the end of an undisturbed upgrade."""
     created = [
         each.body["metadata"]["name"]
-        for each in harness.kube.requests
+        for each in sim.kube.requests
         if str(each).startswith("create RayCluster")
     ]
     blue, green = dict.fromkeys(created)
-    assert harness.clusters == [green] == [harness.active]
-    assert harness.selected() == harness.selected("demo-head-svc") == green
-    assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
+    assert sim.clusters == [green] == [sim.active]
+    assert sim.selected() == sim.selected("demo-head-svc") == green
+    assert sim.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
     sent = {
-        name: {_message(config) for config in harness.serve.head(f"{name}-head-svc").puts}
+        name: {_message(config) for config in sim.serve.head(f"{name}-head-svc").puts}
         for name in (blue, green)
     }
     assert sent == {blue: {"v1"}, green: {"v2"}}
@@ -49,23 +50,23 @@ def _message(config: dict[str, list[dict[str, dict[str, dict[str, str]]]]]) -> s
 
 
 async def test_an_undisturbed_life_has_no_more_writes_than_the_tests_below_disturb() -> None:
-    harness = Harness()
-    await live(harness)
-    check_end(harness)
-    assert WRITES - 6 <= harness.writes <= WRITES
+    sim = Simulator()
+    await live(sim)
+    check_end(sim)
+    assert WRITES - 6 <= sim.writes.count <= WRITES
 
 
 @pytest.mark.parametrize("write", one_of(3, range(1, WRITES + 1)))
 async def test_killed_before_a_write_it_ends_the_same(write: int) -> None:
-    harness = Harness()
-    harness.kill_before = write
-    await live(harness)
-    check_end(harness)
+    sim = Simulator()
+    sim.writes.kill_before = write
+    await live(sim)
+    check_end(sim)
 
 
 @pytest.mark.parametrize("write", one_of(3, range(1, WRITES + 1)))
 async def test_killed_after_a_write_it_ends_the_same(write: int) -> None:
-    harness = Harness()
-    harness.kill_after = write
-    await live(harness)
-    check_end(harness)
+    sim = Simulator()
+    sim.writes.kill_after = write
+    await live(sim)
+    check_end(sim)

@@ -2,8 +2,8 @@
 
 from common import errors
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from scenario.service_reconciler.harness import a_running_harness
 from support.fakes.kube import Request
+from support.simulator.simulator import a_running_simulator
 
 
 def terminating(request: Request) -> errors.RaybusError | None:
@@ -12,25 +12,25 @@ def terminating(request: Request) -> errors.RaybusError | None:
 
 
 async def test_no_upgrade_begins_there() -> None:
-    harness = await a_running_harness()
-    active, before = harness.active, len(harness.reasons())
-    harness.kube.faults.append(terminating)
-    await harness.kube.delete(RAY_CLUSTER, "default", active)
-    await harness.run(20)
-    assert (harness.active, harness.pending, harness.clusters) == (active, "", [])
-    assert (harness.reasons()[before:], harness.failed) == ([], [])
-    probes = [each for each in harness.kube.requests if each.is_dry_run]
+    sim = await a_running_simulator()
+    active, before = sim.active, len(sim.reasons())
+    sim.kube.faults.append(terminating)
+    await sim.kube.delete(RAY_CLUSTER, "default", active)
+    await sim.run(20)
+    assert (sim.active, sim.pending, sim.clusters) == (active, "", [])
+    assert (sim.reasons()[before:], sim.failed) == ([], [])
+    probes = [each for each in sim.kube.requests if each.is_dry_run]
     assert 1 <= len(probes) <= 25
-    await harness.kube.delete(RAY_SERVICE, "default", "demo")
-    await harness.run(2)
-    assert harness.kube.all(RAY_SERVICE) == []
+    await sim.kube.delete(RAY_SERVICE, "default", "demo")
+    await sim.run(2)
+    assert sim.kube.all(RAY_SERVICE) == []
 
 
 async def test_an_active_cluster_that_is_deleted_by_hand_is_replaced_as_before() -> None:
-    harness = await a_running_harness()
-    gone = harness.active
-    harness.kube.faults.append(terminating)
-    await harness.kube.delete(RAY_CLUSTER, "default", gone)
-    await harness.run(5)
-    harness.kube.faults.remove(terminating)
-    await harness.until(lambda: harness.is_complete() and harness.active != gone)
+    sim = await a_running_simulator()
+    gone = sim.active
+    sim.kube.faults.append(terminating)
+    await sim.kube.delete(RAY_CLUSTER, "default", gone)
+    await sim.run(5)
+    sim.kube.faults.remove(terminating)
+    await sim.until(lambda: sim.is_complete() and sim.active != gone)

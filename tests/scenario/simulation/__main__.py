@@ -1,7 +1,8 @@
-"""`python -m scenario.simulation`: simulate upgrades by their seeds, or one of them with its trace.
+"""`python -m scenario.simulation`: simulate upgrades and RayJobs by their seeds, or one upgrade.
 
---seed N [--shrink]     print the whole trace of one seed, with the smallest draw that still breaks the same law
+--seed N [--shrink]     print the whole trace of one upgrade, with the smallest draw that still breaks the same law
 --seeds A..B [--jobs N] simulate many; ends with a table of the broken laws, and fails for any
+--rayjobs N             simulate the RayJobs of one seed, and print their draw
 """
 
 import argparse
@@ -15,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import msgspec
 
-from scenario.simulation import draws, simulate
+from scenario.simulation import draws, job_draws, job_simulator, simulate
 from scenario.simulation.draws import Draw
 from scenario.simulation.simulate import Result
 
@@ -30,7 +31,7 @@ def collect_rarely() -> None:
 
 
 def one(seed: int) -> Result:
-    """Simulate one seed; a service that fails by itself is a broken law, too."""
+    """Simulate one seed. A service that fails by itself counts as a broken law, too."""
     return _of(simulate.of_seed(seed))
 
 
@@ -39,6 +40,17 @@ def _of(draw: Draw, *, is_traced: bool = False) -> Result:
         return asyncio.run(simulate.run(draw, is_traced=is_traced))
     except Exception as problem:  # noqa: BLE001  (any error is reported with its seed)
         return Result(draw=draw, found={CRASHED: f"{type(problem).__name__}: {problem}"})
+
+
+def jobs_of(seed: int) -> job_simulator.Result:
+    """Simulate the RayJobs of one seed."""
+    draw = job_draws.draw(seed)
+    try:
+        return asyncio.run(job_simulator.run(draw))
+    except Exception as problem:  # noqa: BLE001  (any error is reported with its seed)
+        return job_simulator.Result(
+            draw=draw, found={CRASHED: f"{type(problem).__name__}: {problem}"}
+        )
 
 
 def shrunk(draw: Draw, law: str) -> Draw:
@@ -80,7 +92,24 @@ def run(seeds: range, jobs: int) -> int:
                     flush=True,
                 )
     print(_table(results, time.monotonic() - began))
-    return 1 if any(each.found for each in results) else 0
+    is_broken = _run_jobs(seeds, jobs)
+    return 1 if is_broken or any(each.found for each in results) else 0
+
+
+def _run_jobs(seeds: range, jobs: int) -> bool:
+    """Simulate the RayJobs of all seeds; return whether a law was broken."""
+    began, broken, drivers, writes = time.monotonic(), 0, 0, 0
+    with ProcessPoolExecutor(jobs, initializer=collect_rarely) as pool:
+        for result in pool.map(jobs_of, seeds, chunksize=8):
+            drivers, writes = drivers + result.drivers, writes + result.writes
+            for law, text in result.found.items():
+                broken += 1
+                print(f"--rayjobs {result.draw.seed}: BROKEN {law}: {text[:200]}", flush=True)
+    print(
+        f"\n{len(seeds)} simulations of RayJobs, {drivers} drivers, {writes} requests, "
+        f"{time.monotonic() - began:.0f} s; broken: {broken}"
+    )
+    return bool(broken)
 
 
 def _table(results: list[Result], seconds: float) -> str:
@@ -113,7 +142,12 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--seeds", default="1..200")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--rayjobs", type=int)
     args = parser.parse_args()
+    if args.rayjobs is not None:
+        result = jobs_of(args.rayjobs)
+        print(f"{result.draw}\n{result.found}")
+        return 1 if result.found else 0
     if args.draw is not None:
         return show(msgspec.json.decode(args.draw, type=Draw), shrinks=args.shrink)
     if args.seed is not None:

@@ -1,22 +1,23 @@
-"""The calls of one process to the API server and to Ray, with a boundary before and after each write.
+"""The calls of one process to the API server and to Ray, with a boundary around each write.
 
-At a boundary the process may stop while all others continue, die, lose the answer, or have its Serve config applied by Ray
-long after the call timed out. Reads of a dashboard have one, too: what a pass decides from may be old when it writes.
+At a boundary the process may stop while all others continue, die, lose the answer, or have its
+Serve config applied by Ray long after the call timed out. Reads of a dashboard have a boundary too:
+their answers may be old when the process writes.
 """
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from common import errors
-from common.api.opaque import Body, Json
-from common.kube.client import Patch
+from common.api.opaque import Json
 from common.kube.resources import Resource
 from common.ray.dashboard import Target
 from support.fakes.clock import FakeClock
+from support.fakes.intercepted_kube import InterceptedKube, Send
 from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe
 
@@ -26,7 +27,7 @@ CALL_TIMEOUT: Final = 2.0
 
 
 class Fate(StrEnum):
-    """What becomes of one write."""
+    """The outcome of one write."""
 
     DIE_BEFORE = "dies before"
     DIE_AFTER = "dies after"
@@ -39,20 +40,20 @@ class Fate(StrEnum):
 
 
 class Strike(msgspec.Struct, frozen=True, kw_only=True):
-    """A fate of the n-th write of an upgrade, all processes counted together."""
+    """An outcome for the n-th write of an upgrade, counted over all processes."""
 
     write: int
     fate: Fate
     seconds: float = 0.0
     down: float = 0.0
-    """How long a process that dies stays away."""
+    """Seconds for which a process that dies stays away."""
 
     def __str__(self) -> str:
         return f"write {self.write} {self.fate} ({self.seconds:g} s, down {self.down:g} s)"
 
 
 class Caller(msgspec.Struct):
-    """One life of a process."""
+    """One life of a process, from its start to its death."""
 
     name: str
     is_dead: bool = False
@@ -62,15 +63,18 @@ class Schedule(Protocol):
     """Decides what happens at boundaries."""
 
     def fate(self, caller: Caller, what: str) -> Strike | None:
-        """Count a write; return what becomes of it."""
+        """Count a write, and return its outcome."""
         ...
 
     async def stop(self, caller: Caller, seconds: float, where: str) -> None:
-        """Let others continue for some seconds; with none only those that are due at this moment."""
+        """Let other processes continue for some seconds.
+
+        With 0 seconds, only the processes that are due now continue.
+        """
         ...
 
     async def pause(self, caller: Caller, where: str) -> None:
-        """Stop, if chance wants it."""
+        """Stop here with some probability."""
         ...
 
     async def die(self, caller: Caller, seconds: float) -> None:
@@ -82,11 +86,11 @@ class Schedule(Protocol):
         ...
 
     def acts(self, caller: Caller) -> None:
-        """Note the caller that acts from now on; raise for a life that is over."""
+        """Record which caller acts from now on; raise if its life is over."""
         ...
 
     def has_acted(self) -> None:
-        """Note that nobody acts any more."""
+        """Record that no caller acts any more."""
         ...
 
     def is_starved(self, caller: Caller) -> bool:
@@ -95,7 +99,7 @@ class Schedule(Protocol):
 
 
 class Boundaries:
-    """Carries out writes as fate wants it."""
+    """Carries out writes with the outcomes of the schedule."""
 
     def __init__(self, schedule: Schedule, caller: Caller) -> None:
         self._schedule = schedule
@@ -156,88 +160,18 @@ class Boundaries:
             self._schedule.has_acted()
 
 
-class GatedKube:
-    """The API server as one life of a process reaches it; implements `common.kube.client.Kube`."""
+class GatedKube(InterceptedKube):
+    """The API server as one life of a process reaches it."""
 
     def __init__(self, kube: FakeKube, boundaries: Boundaries) -> None:
-        self._kube = kube
+        super().__init__(kube)
         self._at = boundaries
 
-    async def request(self, method: str, path: str, /, **more: Any) -> bytes:
-        return await self._kube.request(method, path, **more)
-
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self._kube.get(resource, namespace, name)
-
-    async def get_metadata(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self._kube.get_metadata(resource, namespace, name)
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        limit: int | None = None,
-    ) -> bytes:
-        return await self._kube.list(
-            resource, namespace, label_selector=label_selector, limit=limit
-        )
-
-    async def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self._kube.dry_create(resource, namespace, body)
-
-    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self._at.write(
-            f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body)
-        )
-
-    async def replace(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
-        *,
-        subresource: str | None = None,
-    ) -> bytes:
-        return await self._at.write(
-            f"replace {resource.kind}",
-            lambda: self._kube.replace(resource, namespace, body, subresource=subresource),
-        )
-
-    async def patch(
-        self, resource: Resource, namespace: str | None, name: str, patch: Patch
-    ) -> bytes:
-        return await self._at.write(
-            f"patch {resource.kind}", lambda: self._kube.patch(resource, namespace, name, patch)
-        )
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str | None = None,
-        version: str | None = None,
-    ) -> bytes:
-        return await self._at.write(
-            f"delete {resource.kind}",
-            lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version),
-        )
-
-    async def delete_collection(
-        self, resource: Resource, namespace: str, *, label_selector: str
-    ) -> bytes:
-        return await self._at.write(
-            f"delete {resource.kind}",
-            lambda: self._kube.delete_collection(
-                resource, namespace, label_selector=label_selector
-            ),
-        )
-
-    async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
-        return await self._kube.request_token(namespace, account, seconds=seconds)
+    async def intercept(self, verb: str, resource: Resource, name: str, send: Send) -> bytes:
+        if verb in {"get", "list"}:
+            return await send()
+        what = "delete" if verb == "deletecollection" else verb
+        return await self._at.write(f"{what} {resource.kind}", send)
 
 
 class GatedServe:
@@ -254,10 +188,11 @@ class GatedServe:
         *,
         most: int,
         config: Json | None = None,
+        post: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
         async def call() -> bytes:
-            return await self._serve.request(target, path, most=most, config=config)
+            return await self._serve.request(target, path, most=most, config=config, post=post)
 
         if target.ip:
             if self._at.is_starved:
@@ -265,9 +200,10 @@ class GatedServe:
             return await call()
         if self._at.is_starved:
             await self._at.time_out(f"request {target.name}")
-        if config is None:
+        if config is None and post is None:
             return await self._at.read(f"read {target.name}", call)
-        return await self._at.write(f"PUT {target.name}", call, may_be_late=True)
+        method = "PUT" if post is None else "POST"
+        return await self._at.write(f"{method} {target.name}", call, may_be_late=True)
 
 
 class SkewedClock:

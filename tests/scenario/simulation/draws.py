@@ -1,6 +1,7 @@
-"""What one seed stands for: what the user asks for, what happens when, and what becomes of single writes.
+"""The draw of one seed: the user's requests, the events and their times, and outcomes of writes.
 
-Everything is drawn before anything runs, so a draw can be made smaller: `without` leaves a part out.
+Everything is drawn before anything runs, so a draw can be made smaller: `without` leaves a part
+out.
 """
 
 import random
@@ -53,9 +54,9 @@ POLICIES: Final[dict[str, tuple[Any, ...]]] = {
     ),
     "preview": ({"service": True, "header": {"name": "x-version", "value": "next"}},),
 }
-"""Fields of an UpgradePolicy, each drawn by itself."""
+"""Fields of an UpgradePolicy, each with the values to draw from."""
 POLICY_SECONDS: Final = 120.0
-"""More than the longest of these takes by itself."""
+"""Seconds, more than the longest of these policies takes by itself."""
 
 
 PARENTS: Final[tuple[tuple[str, ...], ...]] = (
@@ -65,7 +66,7 @@ PARENTS: Final[tuple[tuple[str, ...], ...]] = (
     ("elsewhere",),
     ("elsewhere", "before", "after"),
 )
-"""Which entries of other controllers a route's `status.parents` has."""
+"""The entries of other controllers that a route's `status.parents` may have."""
 FOREIGN: Final[dict[str, str]] = {
     "mirror-httproute": "HTTPRoute",
     "preview-httproute": "HTTPRoute",
@@ -74,19 +75,19 @@ FOREIGN: Final[dict[str, str]] = {
     "gateway": "Gateway",
     "httproute": "HTTPRoute",
 }
-"""Names after ours that belong to others, with their kinds."""
+"""Names with our prefix that belong to other owners, with their kinds."""
 UNUSED_IN_STEPS: Final = ("mirror-httproute", "preview-httproute", "preview-svc")
-"""Those that no upgrade in steps needs."""
+"""The foreign names that no upgrade in steps needs."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """What is around the RayService, and what it is made of, besides the upgrade itself."""
+    """The environment of the RayService, apart from the upgrade itself."""
 
     applications: int = 0
-    """Declared beside the first one."""
+    """Number of declared applications besides the first."""
     proxy_location: str = "EveryNode"
     port: int = 8000
-    """At which proxies listen; the pods declare it."""
+    """Port at which the proxies listen; the pods declare it."""
     has_grpc: bool = False
     has_sidecar: bool = False
     """Whether another container comes before Ray's in the pods as they run."""
@@ -94,7 +95,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     reports_generations: bool = True
     foreign: tuple[str, ...] = ()
     has_twins: bool = False
-    """Whether the user's route has backends of others with the name of ours."""
+    """Whether the user's route has foreign backends with the names of ours."""
     deletion_delay: int = 0
     counts_at: tuple[str, ...] = ("head",)
 
@@ -113,7 +114,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     point: str
     after: float = 0.0
     seconds: float | None = None
-    """How long it lasts; None for the duration of the fault itself."""
+    """Duration in seconds; None for the duration of the fault itself."""
 
     def __str__(self) -> str:
         lasts = "" if self.seconds is None else f" for {self.seconds:g} s"
@@ -129,29 +130,29 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     policy: Json | None = None
     """The spec of the UpgradePolicy that its upgrades follow."""
     edits: tuple[Edit, ...] = ()
-    """Of that policy, in order."""
+    """The edits of the policy, in order."""
     sources: dict[str, Turns] = {}
-    """What the sources of its gates answer; one that is absent has nothing against any cluster."""
+    """Answers of the sources of gates; a source that is absent accepts every cluster."""
     resumes: float | None = None
-    """Seconds after which the user ends a pause of the policy; None where they never do."""
+    """Seconds after which the user ends a pause of the policy; None if the user never does."""
     has_own_route: bool = False
     has_other_service: bool = False
     is_autoscaled: bool = False
     stops: float = 0.0
-    """How probable it is that a pass stops at a boundary."""
+    """Probability that a pass stops at a boundary."""
     longest_stop: float = 1.0
     edit_before: float | None = None
-    """Seconds before the upgrade at which the Serve config alone is changed."""
+    """Seconds before the upgrade at which only the Serve config is changed."""
     strikes: tuple[Strike, ...] = ()
     happenings: tuple[Happening, ...] = ()
     first_kind: str | None = None
-    """The strategy before the upgrade, if another one."""
+    """The strategy before the upgrade, if it differs."""
     starts: float = 1.0
     """Seconds until a new cluster has a ready head."""
     rests: float = 0.0
-    """Seconds that pass before the user brings it to its end."""
+    """Seconds that pass before the user ends the upgrade."""
     last: str = "green"
-    """What the user wants in the end."""
+    """The version that the user wants in the end."""
     world: World = World()
 
     def __str__(self) -> str:
@@ -185,7 +186,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _drawn(world: World) -> Iterator[tuple[str, Any]]:
-    """Yield what differs from the plain world."""
+    """Yield the differences from the plain world."""
     for field in world.__struct_fields__:
         value = getattr(world, field)
         if value != getattr(World(), field):

@@ -1,8 +1,10 @@
-"""What else can happen to an upgrade, besides `faults`: the user's annotations and edges, dying pods, refused writes, skewed clocks."""
+"""Further events of an upgrade besides `faults`.
 
-from collections.abc import Callable
+These are annotations and edits of the user, dying pods, refused writes and skewed clocks.
+"""
+
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from common import errors, labels
 from common.kube.resources import (
@@ -14,38 +16,30 @@ from common.kube.resources import (
     SERVICE,
 )
 from scenario.simulation.elastic import ElasticHead
-from scenario.simulation.faults import FAULTS, Fault
-from scenario.simulation.interleaved import OWN_ROUTE, Interleaved
-from scenario.simulation.sim import Sim
+from scenario.simulation.faults import FAULTS, Do, Fault
+from scenario.simulation.upgrade_simulator import OWN_ROUTE, AnyUpgrade
 from support.builders.ray_service import NAMESPACE, a_strategy
 from support.fakes.kube import Request
 
-Do = Callable[[Sim], None]
-Act = Callable[[Interleaved], None]
 LEFT_OUT: Final = {"service deleted", "the clock jumps back", "the clock jumps forward"}
 
 
-def do(act: Act) -> Do:
-    """Return what acts on the taken-apart services."""
-    return lambda sim: act(cast("Interleaved", sim))
-
-
-def victim(sim: Interleaved, role: str) -> str:
-    """Return the cluster that plays a role; the first one asked for stays it."""
+def victim(sim: AnyUpgrade, role: str) -> str:
+    """Return the cluster in a role; the cluster of the first call keeps the role."""
     return sim.victims.setdefault(role, sim.pending if role == "pending" else sim.active)
 
 
 def _pods(role: str, *, are_ready: bool) -> Do:
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         name = victim(sim, role)
         if name in sim.clusters:
             sim.set_pods(name, are_ready=are_ready)
 
-    return do(act)
+    return act
 
 
 def _model(role: str, **values: Any) -> Do:
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         name = victim(sim, role)
         if name not in sim.clusters:
             return
@@ -53,20 +47,20 @@ def _model(role: str, **values: Any) -> Do:
         for attribute, value in values.items():
             setattr(head, attribute, value)
 
-    return do(act)
+    return act
 
 
 def _annotate(**values: str | None) -> Do:
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         if values.get("promote"):
             sim.surge = 100
         sim.annotate(**values)
 
-    return do(act)
+    return act
 
 
 def _options(surge: int, step: int, interval: int) -> Do:
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         sim.surge, sim.may_hurry = max(sim.surge, surge), not (surge and step)
         spec = {
             **sim.service["spec"],
@@ -74,37 +68,37 @@ def _options(surge: int, step: int, interval: int) -> Do:
         }
         sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
-    return do(act)
+    return act
 
 
 def kind_of_strategy(kind: str) -> Do:
     """Return a change of the strategy alone."""
 
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         sim.surge = 100
         spec = {**sim.service["spec"], "upgradeStrategy": {"type": kind}}
         sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
-    return do(act)
+    return act
 
 
-def _as_set(sim: Interleaved) -> None:
+def _as_set(sim: AnyUpgrade) -> None:
     spec = {**sim.service["spec"], "upgradeStrategy": sim.setting.strategy}
     sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
 
-def _edit_serve(sim: Interleaved) -> None:
+def _edit_serve(sim: AnyUpgrade) -> None:
     sim.ask(sim.service["spec"]["rayClusterConfig"], message="edited later")
 
 
-def _edit_and_change(sim: Interleaved) -> None:
+def _edit_and_change(sim: AnyUpgrade) -> None:
     sim.surge = 100
     image = sim.service["spec"]["rayClusterConfig"]
     sim.ask(image, message="edited again", upgradeStrategy={"type": "NewCluster"})
 
 
 def refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> Do:
-    """Return what has the API server refuse writes of a kind."""
+    """Return a function that makes the API server refuse writes of a kind."""
 
     def refused(request: Request) -> errors.RaybusError | None:
         is_meant = request.kind == kind and (
@@ -112,29 +106,29 @@ def refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> D
         )
         return problem(f'admission webhook "deny.example" denied {request}') if is_meant else None
 
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         sim.refusal_of, sim.refused_kind = refused, kind
 
-    return do(act)
+    return act
 
 
-def accept(sim: Interleaved) -> None:
+def accept(sim: AnyUpgrade) -> None:
     """Let the API server accept all writes again."""
     sim.refusal_of = None
 
 
 def _gate(name: str, *, is_on: bool) -> Do:
-    return do(lambda sim: sim.set_gate(name, is_on=is_on))
+    return lambda sim: sim.set_gate(name, is_on=is_on)
 
 
 def _skew(name: str, seconds: float) -> Do:
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         sim.wall_clocks[name].ahead = timedelta(seconds=seconds)
 
-    return do(act)
+    return act
 
 
-def _wipe_rules(sim: Interleaved) -> None:
+def _wipe_rules(sim: AnyUpgrade) -> None:
     body = sim.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
     if (
         body is not None
@@ -213,50 +207,46 @@ def _wishes() -> list[Fault]:
             needs_steps=True,
         ),
         Fault(name="no route named any more", begin=_annotate(http_route=None), needs_steps=True),
-        Fault(name="strategy NewCluster and Serve config edited", begin=do(_edit_and_change)),
-        Fault(name="Serve config edited", begin=do(_edit_serve)),
+        Fault(name="strategy NewCluster and Serve config edited", begin=_edit_and_change),
+        Fault(name="Serve config edited", begin=_edit_serve),
         Fault(
-            name="no step",
-            begin=_options(50, 0, 1),
-            end=do(_as_set),
-            seconds=20.0,
-            needs_steps=True,
+            name="no step", begin=_options(50, 0, 1), end=_as_set, seconds=20.0, needs_steps=True
         ),
         Fault(name="all at once", begin=_options(100, 100, 1), needs_steps=True),
         Fault(
             name="an interval of 600 s",
             begin=_options(50, 25, 600),
-            end=do(_as_set),
+            end=_as_set,
             needs_steps=True,
             seconds=90.0,
         ),
         Fault(
             name="an invalid edit",
             begin=_options(50, 25, 0),
-            end=do(_as_set),
+            end=_as_set,
             needs_steps=True,
             seconds=90.0,
         ),
         Fault(
             name="a step of 101",
             begin=_options(100, 101, 1),
-            end=do(_as_set),
+            end=_as_set,
             needs_steps=True,
             seconds=30.0,
         ),
         Fault(
             name="strategy NewCluster for a while",
             begin=kind_of_strategy("NewCluster"),
-            end=do(_as_set),
+            end=_as_set,
             seconds=20.0,
         ),
         Fault(
             name="strategy None for a while",
             begin=kind_of_strategy("None"),
-            end=do(_as_set),
+            end=_as_set,
             seconds=20.0,
         ),
-        Fault(name="the user's tool empties the rules", begin=do(_wipe_rules), needs_steps=True),
+        Fault(name="the user's tool empties the rules", begin=_wipe_rules, needs_steps=True),
     ]
 
 
@@ -271,14 +261,12 @@ def _surroundings() -> list[Fault]:
     }
     for name, kind in kinds.items():
         begin = refuse(kind, errors.Rejected)
-        found.append(
-            Fault(name=f"writes of {name} refused", begin=begin, end=do(accept), seconds=30.0)
-        )
+        found.append(Fault(name=f"writes of {name} refused", begin=begin, end=accept, seconds=30.0))
     receipt = refuse(RAY_SERVICE.kind, errors.Rejected, part=labels.UPGRADE_RECEIPT)
     status = refuse(RAY_SERVICE.kind, errors.Forbidden, part="status")
     found += [
         Fault(name="the receipt refused", begin=receipt, seconds=1.0),
-        Fault(name="the status refused", begin=status, end=do(accept), seconds=15.0),
+        Fault(name="the status refused", begin=status, end=accept, seconds=15.0),
     ]
     for name in ("service", "traffic"):
         found += [
@@ -308,4 +296,4 @@ def _surroundings() -> list[Fault]:
 EDGES: Final = {each.name: each for each in (*_sicknesses(), *_wishes(), *_surroundings())}
 ALL: Final = {**{name: each for name, each in FAULTS.items() if name not in LEFT_OUT}, **EDGES}
 LASTS_FOR_EVER: Final = {"the receipt refused"}
-"""What is not over in the end: it is never worth a cluster."""
+"""Events that never end, because they never cost a cluster."""

@@ -21,7 +21,7 @@ LEAST: Final = 1
 MOST: Final = 40
 """`min_replicas` and `max_replicas` of an autoscaled deployment."""
 DOWN: Final = 30.0
-"""Seconds until Serve takes replicas away that are not needed."""
+"""Seconds until Serve removes replicas that are not needed."""
 AUTOSCALED: Final = (
     "  deployments:\n  - name: Model\n    autoscaling_config:\n"
     f"      min_replicas: {LEAST}\n      max_replicas: {MOST}\n"
@@ -29,9 +29,9 @@ AUTOSCALED: Final = (
 
 
 STRAY: Final = "stray"
-"""An application that came by no config."""
+"""Name of an application that no config contains."""
 GOES: Final = 4.0
-"""Seconds for which Serve still lists an application that left the config."""
+"""Seconds for which Serve still lists an application that was removed from the config."""
 
 
 def a_config(
@@ -58,29 +58,31 @@ class ElasticHead(ModelHead):
     """One cluster's Serve controller."""
 
     share = 0
-    """Percent of the traffic that it gets."""
+    """Percent of the traffic that the cluster gets."""
     flaps = 0.0
-    """Seconds for which its replicas run, and then do not, in turn; with 0 they stay."""
+    """Seconds for which its replicas run and then stop, in turn; 0 if they run permanently."""
     ongoing_until = 0.0
     answered_well = 0.0
-    """Requests that it answered while none failed."""
+    """Requests that the cluster answered while none failed."""
     shown = Count()
-    """What its nodes last showed of them."""
+    """Request counts that its nodes last exported."""
     lookback = 0.75
-    """Seconds for which an answer may still be acted on."""
+    """Seconds for which a process may still act on an answer."""
+    is_empty_when_unhealthy = False
+    """Whether an application with a stuck status has no replicas."""
     _surplus_since: float | None = None
 
     silent_until: float | None = None
-    """When a dashboard that hangs answers again."""
+    """Time at which a hanging dashboard answers again."""
 
     def __init__(self, clock: Clock, slowness: Slowness) -> None:
         super().__init__(clock, slowness)
         self._ran: list[tuple[float, int]] = []
-        """When it answered how many running replicas."""
+        """Times of the answers, with the running replicas in each."""
         self.stuck: dict[str, str] = {}
-        """Applications with a state that does not change, declared ones and others."""
+        """Applications with a status that does not change, declared or not."""
         self._going: dict[str, float] = {}
-        """Applications that left the config, with the moment when Serve has forgotten them."""
+        """Applications that left the config, with the time at which Serve no longer lists them."""
 
     @property
     def is_autoscaled(self) -> bool:
@@ -89,7 +91,7 @@ class ElasticHead(ModelHead):
 
     @property
     def has_forgotten(self) -> bool:
-        """Return whether it lost its applications with its head."""
+        """Return whether the cluster lost its applications together with its head."""
         return self._forgotten
 
     @property
@@ -105,18 +107,20 @@ class ElasticHead(ModelHead):
 
     @property
     def seen_ready(self) -> int:
-        """Return the highest ready capacity that it reported lately."""
+        """Return the highest ready capacity that the cluster reported lately."""
         return self._most_of(self.answers)
 
     @property
     def follows(self) -> int:
-        """Return the most traffic to which the replicas that it reported lately can follow: one more, or a quarter more of them."""
+        """Return the most traffic that the lately reported replicas can follow: one more, or a
+        quarter more.
+        """
         ran = self._most_of(self._ran)
         return min(100, int(max(ran + 1, ran * 5 / 4) * 100 / DEMAND))
 
     @property
     def target(self) -> int:
-        """Return the target capacity that it got last."""
+        """Return the last target capacity that the cluster was given."""
         capacity = self.puts[-1].get("target_capacity") if self.puts else None
         return 100 if capacity is None else int(capacity)
 
@@ -191,7 +195,7 @@ class ElasticHead(ModelHead):
                 deployment["deployment_config"] = {
                     "autoscaling_config": {"min_replicas": LEAST, "max_replicas": MOST}
                 }
-            if self.app_state is not None:
+            if self.app_state is not None and self.is_empty_when_unhealthy:
                 deployment["replicas"] = []
         return answer
 
@@ -204,7 +208,7 @@ class ElasticHead(ModelHead):
         return self.target * min(self._running(), wanted) // wanted if wanted else 0
 
     def _most_of(self, answers: list[tuple[float, int]]) -> int:
-        """Return the most of what was answered lately; forget the rest."""
+        """Return the largest of the recent answers, and forget the others."""
         while len(answers) > 1 and self.now - answers[0][0] > self.lookback:
             del answers[0]
         return max((value for at, value in answers if self.now - at <= self.lookback), default=0)
@@ -214,11 +218,12 @@ class ElasticServe(ModelServe):
     """The heads of all clusters."""
 
     lookback = 0.75
+    is_empty_when_unhealthy = False
 
     def __init__(self, clock: Clock, slowness: Slowness) -> None:
         super().__init__(clock, slowness)
         self.warmed = Counter[tuple[str, str]]()
-        """Requests of warm-ups that were answered, by cluster and the Serve config that it ran."""
+        """Answered warm-up requests, by cluster and its Serve config."""
         self.deployed: Callable[[str], str] = lambda _: ""
 
     def _of_application(self, pod: Target, path: str) -> bytes:
@@ -234,6 +239,7 @@ class ElasticServe(ModelServe):
         found = self.models[service]
         assert isinstance(found, ElasticHead)
         found.lookback = self.lookback
+        found.is_empty_when_unhealthy = self.is_empty_when_unhealthy
         return found
 
 

@@ -9,12 +9,12 @@ import msgspec
 from common import errors
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from scenario.simulation.ray import REPLICAS
-from scenario.simulation.sim import Sim
-from scenario.upgrade.harness import BLUE, GREEN, RED
+from scenario.simulation.upgrade_simulator import AnyUpgrade
 from support.builders.ray_service import NAME, a_strategy
 from support.fakes.kube import Request
+from support.simulator.simulator import BLUE, GREEN, RED
 
-Do = Callable[[Sim], None]
+Do = Callable[[AnyUpgrade], None]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,20 +24,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     begin: Do
     end: Do = lambda sim: None
     seconds: float = 6.0
-    """How long it lasts."""
+    """Duration of the fault in seconds."""
     needs_steps: bool = False
-    """Whether it means something only where traffic moves in steps."""
+    """Whether the fault has an effect only if traffic moves in steps."""
     stalls: str = ""
-    """What the status reports while it lasts for ever; empty for what cannot."""
+    """Blocking reason in the status if the fault lasts for ever; empty if the fault cannot last."""
 
 
 # --- Ray -------------------------------------------------------------------------------------------------------------------
 
 
 def _head(role: str, **values: object) -> Do:
-    """Return what sets attributes of a cluster's Serve."""
+    """Return a function that sets attributes of a cluster's Serve."""
 
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         name = _cluster(sim, role)
         for attribute, value in values.items():
             setattr(sim.model(name), attribute, value) if name else None
@@ -45,13 +45,13 @@ def _head(role: str, **values: object) -> Do:
     return do
 
 
-def _cluster(sim: Sim, role: str) -> str:
+def _cluster(sim: AnyUpgrade, role: str) -> str:
     """Return the cluster that plays a role; the cluster that fell ill is remembered under it."""
     return sim.victims.setdefault(role, sim.pending if role == "pending" else sim.active)
 
 
 def _replace_head(role: str) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         name = _cluster(sim, role)
         if name in sim.clusters:
             sim.model(name).restart()
@@ -61,7 +61,7 @@ def _replace_head(role: str) -> Do:
 
 
 def _head_is_back(role: str) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         name = _cluster(sim, role)
         if name in sim.clusters:
             sim.set_head(name, is_ready=True)
@@ -69,7 +69,7 @@ def _head_is_back(role: str) -> Do:
     return do
 
 
-def _lose_replicas(sim: Sim) -> None:
+def _lose_replicas(sim: AnyUpgrade) -> None:
     sim.model(_cluster(sim, "pending")).lose(REPLICAS // 2)
 
 
@@ -126,7 +126,7 @@ def _ray() -> list[Fault]:
 
 
 def _gateway(**values: object) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         for attribute, value in values.items():
             setattr(sim.gateway, attribute, value)
         sim.gateway.forget()
@@ -138,7 +138,7 @@ def _delete(kind: str) -> Do:
     resource = {"route": HTTP_ROUTE, "gateway": GATEWAY}[kind]
     name = {"route": f"{NAME}-httproute", "gateway": f"{NAME}-gateway"}[kind]
 
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         sim.remove(resource, name)
 
     return do
@@ -180,49 +180,48 @@ def _refuse(problem: type[errors.RaybusError]) -> Do:
     def refused(request: Request) -> errors.RaybusError | None:
         return problem(f"{request} fails")
 
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         sim.refusal = refused
 
     return do
 
 
-def _accept(sim: Sim) -> None:
+def _accept(sim: AnyUpgrade) -> None:
     sim.refusal = None
 
 
 def _answers(*, are_lost: bool) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         sim.loses_answers = are_lost
 
     return do
 
 
 def _lag(name: str, seconds: float) -> Do:
-    def do(sim: Sim) -> None:
-        sim.processes[name].lag = seconds
+    def do(sim: AnyUpgrade) -> None:
+        sim.services[name].lag = seconds
 
     return do
 
 
 def _down(name: str, *, is_down: bool) -> Do:
-    def do(sim: Sim) -> None:
-        process = sim.processes[name]
-        process.is_down = is_down
+    def do(sim: AnyUpgrade) -> None:
+        sim.services[name].is_down = is_down
         if not is_down:
-            sim.begin(process)
+            sim.restart(name)
 
     return do
 
 
 def _jump(hours: float) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         sim.clock.jump(timedelta(hours=hours))
 
     return do
 
 
 def _lose(role: str) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         name = _cluster(sim, role)
         if name in sim.clusters:
             sim.remove(RAY_CLUSTER, name)
@@ -262,7 +261,7 @@ def _machines() -> list[Fault]:
 
 
 def _change_options(surge: int, step: int) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         sim.surge, sim.may_hurry = max(sim.surge, surge), not (surge and step)
         sim.ask(GREEN, upgradeStrategy=a_strategy(surge=surge, step=step, interval=1))
 
@@ -270,7 +269,7 @@ def _change_options(surge: int, step: int) -> Do:
 
 
 def _change_strategy(kind: str) -> Do:
-    def do(sim: Sim) -> None:
+    def do(sim: AnyUpgrade) -> None:
         if not sim.puts(sim.pending):  # no record of the options yet: what holds now is all at once
             sim.surge = 100
         sim.ask(GREEN, upgradeStrategy={"type": kind})
@@ -279,15 +278,13 @@ def _change_strategy(kind: str) -> Do:
 
 
 def _suspend(*, is_on: bool) -> Do:
-    def do(sim: Sim) -> None:
-        sim.is_going = is_on
+    def do(sim: AnyUpgrade) -> None:
         sim.ask(GREEN, suspend=is_on)
 
     return do
 
 
-def _delete_service(sim: Sim) -> None:
-    sim.is_going = True
+def _delete_service(sim: AnyUpgrade) -> None:
     sim.remove(RAY_SERVICE, NAME)
 
 
@@ -333,7 +330,7 @@ def _users() -> list[Fault]:
 
 
 FAULTS: Final = {each.name: each for each in (*_ray(), *_networks(), *_machines(), *_users())}
-POINTS: Final[dict[str, Callable[[Sim], bool]]] = {
+POINTS: Final[dict[str, Callable[[AnyUpgrade], bool]]] = {
     "named": lambda sim: bool(sim.pending),
     "configured": lambda sim: bool(sim.pending and sim.puts(sim.pending)),
     "first capacity": lambda sim: sim.target_of(sim.pending) > 0,
@@ -342,6 +339,6 @@ POINTS: Final[dict[str, Callable[[Sim], bool]]] = {
     "all weight": lambda sim: sim.weights.get(sim.pending, 0) == 100,
     "promoted": lambda sim: sim.is_promoted,
 }
-"""When a fault strikes; each point is passed once in an upgrade in steps."""
+"""Points at which a fault begins; an upgrade in steps passes each point once."""
 IN_ONE_STEP: Final = ("named", "configured", "promoted")
 """The points that an upgrade without a route passes."""

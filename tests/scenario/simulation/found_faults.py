@@ -1,4 +1,4 @@
-"""Draws that were made for one fault each: what the simulator found once, it must go on finding should it come back."""
+"""Draws that the simulator once found, each for one fault; it must find the fault if it returns."""
 
 from typing import Final
 
@@ -16,12 +16,12 @@ UNAVAILABLE: Final = {"raybus.io/max-unavailable-percent": "20"}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault."""
+    """One fault, with the draw that shows it."""
 
     name: str
     draw: Draw
     law: str
-    """What it broke."""
+    """The law that the fault broke."""
 
 
 def _happens(
@@ -43,10 +43,7 @@ SLOW: Final = Setting(surge=50, step=25, interval=10)
 CASES: Final = (
     _case("F.1", "hot", _happens("writes of ControllerRevision refused", "named", seconds=30.0)),
     _case(
-        "F.2",
-        "frozen",
-        edit_before=1.0,
-        strikes=(Strike(write=3, fate=Fate.DIE_AFTER, down=3.0),),
+        "F.2", "frozen", edit_before=1.0, strikes=(Strike(write=3, fate=Fate.DIE_AFTER, down=3.0),)
     ),
     _case(
         "F.3",
@@ -432,5 +429,5 @@ CASES: Final = (
     ),
 )
 OPEN: Final = frozenset[str]()
-"""Those that break their law until they are fixed; a fix takes its line away."""
+"""Faults that are not fixed yet; a fix removes its entry."""
 __all__ = ["CASES", "OPEN", "STEPS"]

@@ -1,6 +1,7 @@
-"""What gates are decided by: servers and metrics that answer one thing after the other, and what they answered about which cluster.
+"""The sources of gates' decisions: servers and metrics with changing answers, all of them recorded.
 
-A process may receive an answer late, or lose it. What is recorded here are all answers, by which `laws` judge what a process made of them.
+A process may receive an answer late, or lose it. All answers are recorded here, and `laws` judge by
+them what a process did with them.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.upgrade import prometheus
-from common.upgrade.outbound import Request
+from common.upgrade.outbound import OutboundRequest
 from common.upgrade.webhook import Answer
 from support.fakes import prometheus as values
 from support.fakes.clock import FakeClock
@@ -21,7 +22,7 @@ WEBHOOK: Final = "https://checks.example.com/a"
 PROMETHEUS: Final = "http://prom.example.com:9090"
 LIMIT: Final = "0.5"
 MAX_PASS: Final = 30.0
-"""Seconds for which a pass may act on a value that it read: all stops that a draw has between two boundaries."""
+"""Seconds for which a pass may act on a value that it read: all stops between two boundaries."""
 GATES: Final[dict[str, Json]] = {
     "errors": {"metric": "errorRate", "max": "5%", "minRequests": 20},
     "more errors": {"metric": "errorRate", "maxIncrease": "50%", "minRequests": 20},
@@ -32,7 +33,7 @@ GATES: Final[dict[str, Json]] = {
     },
 }
 FAILING: Final = 0.5
-"""The part of the requests of a bad version that fail."""
+"""Fraction of the requests of a bad version that fail."""
 
 
 def _answer(answer: Answer) -> Callable[[], Answer]:
@@ -62,18 +63,18 @@ ANSWERS: Final[dict[str, dict[str, Callable[[], Answer]]]] = {
     },
     "metrics": {"good": _silent, "bad": _silent, "none": _silent},
 }
-"""What each source may answer; the nodes of Ray, which have the metrics, are asked elsewhere."""
+"""Possible answers of each source, except metrics of Ray's nodes, which are read elsewhere."""
 
 
 class Turns(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source answers, one thing after the other and then from the first again."""
+    """The answers of a source, one after another and repeatedly."""
 
     answers: tuple[str, ...] = ("good",)
     seconds: float = 10.0
-    """How long it answers each of them."""
+    """Seconds for which each answer is given."""
 
     def at(self, seconds: float) -> str:
-        """Return what it answers after some seconds."""
+        """Return the answer after some seconds."""
         return self.answers[int(seconds / self.seconds) % len(self.answers)]
 
 
@@ -83,9 +84,9 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     answer: str
     config: str = ""
-    """What the cluster ran."""
+    """Serve config that the cluster ran."""
     beyond: int = 0
-    """How many of Prometheus were bad, one after another up to this one."""
+    """Number of consecutive bad values of Prometheus, up to this answer."""
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,15 +103,15 @@ class Sources:
         self._turns = turns
         self.clock = FakeClock()
         self.turns_from: float | None = None
-        """Since when they answer in turn; None while everything is good."""
+        """Time since which the sources answer in turn; None while all answers are good."""
         self.at_weights: dict[tuple[str, int], _Asked] = {}
         """The last answer of the webhook, by cluster and weight."""
         self.values: dict[str, _Asked] = {}
         """The last answer of Prometheus, by cluster."""
         self.proven_bad: set[str] = set()
-        """Clusters that something was found against."""
+        """Clusters that a source found bad."""
         self.deployed: Callable[[str], str] = lambda _: ""
-        """Returns the Serve config that a cluster runs."""
+        """Function that returns the Serve config that a cluster runs."""
 
     def now(self, source: str) -> str:
         """Return what a source answers now."""
@@ -121,7 +122,7 @@ class Sources:
     def refusal(self, url: str, namespace: str) -> str | None:
         return None
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         source, at = "prometheus" if request.body is None else "webhook", self.clock.monotonic()
         answer = self.now(source)
         if request.body is None:

@@ -1,7 +1,8 @@
-"""Heads with replicas that follow `target_capacity` one by one, as nodes come: a model of Serve and of Ray's autoscaler.
+"""Heads with replicas that follow `target_capacity` one by one, as nodes become available.
 
-Replicas that run go on running through a change of capacity; new ones need a node first, and only so many nodes may come. What
-a head answered is remembered, so that a weight can be held against what somebody could have seen (design rule 8).
+This is a model of Serve and of Ray's autoscaler. Running replicas continue through a change of
+capacity; new replicas need a node first, and the number of nodes is limited. The answers of a head
+are remembered, so that a weight can be compared with what a service could have seen.
 """
 
 import math
@@ -13,13 +14,13 @@ from common.clock import Clock
 from support.fakes.serve import FakeHead, FakeServe
 
 REPLICAS = 20
-"""Of the one deployment, at a capacity of 100."""
+"""Replicas of the only deployment at a capacity of 100."""
 LOOKBACK = 0.75
-"""Seconds for which an answer may still be acted on."""
+"""Seconds for which a process may still act on an answer."""
 
 
 class Slowness:
-    """Draws how long others take; with no `most` everything is as quick as it can be."""
+    """Draws how long others take; without `most` everything is as fast as possible."""
 
     def __init__(self, seed: int, *, most: float) -> None:
         self.rng = random.Random(seed)
@@ -38,13 +39,13 @@ class ModelHead(FakeHead):
         self._clock_of_model = clock
         self._slowness = slowness
         self._runs_from: list[float] = []
-        """When each replica runs."""
+        """Start time of each replica."""
         self.most_replicas = REPLICAS
-        """How many the nodes have room for."""
+        """Number of replicas for which the nodes have room."""
         self.app_state: str | None = None
-        """A status of Serve that the application is stuck with."""
+        """Status of Serve in which the application is stuck."""
         self.answers: list[tuple[float, int]] = []
-        """When it answered which ready capacity."""
+        """Times of the answers, with the ready capacity in each."""
 
     @property
     def now(self) -> float:
@@ -52,7 +53,7 @@ class ModelHead(FakeHead):
 
     @property
     def is_sick(self) -> bool:
-        """Return whether somebody made it so that it cannot serve."""
+        """Return whether a fault keeps the cluster from serving."""
         return self.behaviour != "ok" or self.app_state is not None
 
     @property
@@ -142,7 +143,7 @@ class ModelServe(FakeServe):
         return self.models[service]
 
     def forget(self, service: str) -> None:
-        """Let a head go; one that comes under its name is another one."""
+        """Remove a head; a later head under its name is another one."""
         self.models.pop(service, None)
         self.heads.pop(service, None)
 

@@ -5,13 +5,15 @@ from enum import StrEnum
 import msgspec
 
 from common.kube.resources import RAY_SERVICE
-from scenario.service_reconciler.harness import TICK
 from scenario.simulation.faults import POINTS, Fault
+from scenario.simulation.rule_judge import RuleJudge
 from scenario.simulation.setting import Setting
-from scenario.simulation.sim import Sim
-from scenario.upgrade.harness import BLUE, GREEN
+from scenario.simulation.turns import turn_by_turn
+from scenario.simulation.upgrade_simulator import UpgradeSimulator
 from service_reconciler.status.conditions import BOTH
 from support.builders.ray_service import NAME, NAMESPACE
+from support.simulator.scripted import TICK
+from support.simulator.simulator import BLUE, GREEN
 
 QUIET = 20.0
 
@@ -31,27 +33,27 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
     ending: Ending
     named: str = ""
-    """What names a stall."""
+    """The reported reason of a stall."""
 
 
-async def begun(setting: Setting) -> Sim:
+async def begun(setting: Setting) -> UpgradeSimulator[RuleJudge]:
     """Return a service at rest on its first cluster, a moment before its spec changes."""
-    sim = Sim(setting)
+    sim = turn_by_turn(setting)
     sim.ask(BLUE)
     in_steps = "clusterUpgradeOptions" in setting.strategy
     await sim.until(lambda: sim.is_complete() and (bool(sim.weights) or not in_steps))
     await sim.run(2)
     sim.first = sim.active
-    sim.forget()
+    sim.trace.forget()
     return sim
 
 
 async def simulated(
     setting: Setting, fault: Fault | None = None, point: str = "named", *, for_ever: bool = False
-) -> Sim:
+) -> UpgradeSimulator[RuleJudge]:
     """Run an upgrade; at a point the fault begins, and ends in its time unless it lasts for ever."""
     sim = await begun(setting)
-    sim.log("user: the spec changes")
+    sim.trace.log("user: the spec changes")
     sim.ask(GREEN)
     if fault is None:
         return sim
@@ -60,19 +62,19 @@ async def simulated(
             break
         await sim.run(TICK)
     else:
-        sim.broken.append(f"the upgrade does not come to the point {point}")
-    sim.log(f"fault: {fault.name}")
+        sim.judge.broken.append(f"the upgrade does not come to the point {point}")
+    sim.trace.log(f"fault: {fault.name}")
     fault.begin(sim)
-    sim.check("the fault", by_hand=True)
+    sim.judge.check("the fault", by_hand=True)
     if not for_ever:
         await sim.run(fault.seconds)
-        sim.log(f"over: {fault.name}")
+        sim.trace.log(f"over: {fault.name}")
         fault.end(sim)
-        sim.check("the fault", by_hand=True)
+        sim.judge.check("the fault", by_hand=True)
     return sim
 
 
-async def end_of(sim: Sim, *, within: float | None = None) -> End:
+async def end_of(sim: UpgradeSimulator[RuleJudge], *, within: float | None = None) -> End:
     """Let time pass until the run has ended; then nothing is written any more."""
     for _ in range(round((within or sim.setting.lasts) / TICK)):
         await sim.run(TICK)
@@ -87,7 +89,7 @@ async def end_of(sim: Sim, *, within: float | None = None) -> End:
     return End(ending=Ending.NEVER)
 
 
-def stall(sim: Sim) -> str:
+def stall(sim: UpgradeSimulator[RuleJudge]) -> str:
     """Return the blocking reason in the status of a service; empty without one."""
     texts: list[str] = []
     if sim.condition("UpgradeStalled")[0] == "True":
@@ -104,7 +106,7 @@ def stall(sim: Sim) -> str:
     return "; ".join(texts)
 
 
-def _end(sim: Sim) -> End | None:
+def _end(sim: UpgradeSimulator[RuleJudge]) -> End | None:
     if (RAY_SERVICE.kind, NAMESPACE, NAME) not in sim.kube.objects:
         return End(ending=Ending.GONE) if not sim.clusters else None
     if not sim.is_complete() or sim.is_going:
@@ -121,24 +123,24 @@ def _end(sim: Sim) -> End | None:
     return End(ending=Ending.PROMOTED if sim.active != sim.first else Ending.ROLLED_BACK)
 
 
-async def _at_rest(sim: Sim) -> None:
+async def _at_rest(sim: UpgradeSimulator[RuleJudge]) -> None:
     """Wait until the last old cluster is gone, and see that all are silent then."""
     for _ in range(round(80 / TICK)):
         if len(sim.clusters) <= 1:
             break
         await sim.run(TICK)
     else:
-        sim.broken.append(f"clusters are left over: {sim.clusters}")
+        sim.judge.broken.append(f"clusters are left over: {sim.clusters}")
     await sim.run(10)
     await _silent(sim)
 
 
-async def _silent(sim: Sim) -> None:
+async def _silent(sim: UpgradeSimulator[RuleJudge]) -> None:
     before, puts = len(sim.kube.writes()), sim.serve.attempts
     await sim.run(QUIET)
     if sim.serve.attempts != puts or len(sim.kube.writes()) != before:
         late = [*sim.kube.writes()[before:], *(["PUT Serve config"] * (sim.serve.attempts - puts))]
-        sim.broken.append(f"something is written after the end: {late}")
+        sim.judge.broken.append(f"something is written after the end: {late}")
 
 
 def _image(config: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Services that do wrong on purpose: the rules and the laws of the simulation must name what they break."""
+"""Services with faults on purpose: the rules and laws of the simulation must report them."""
 
 from datetime import datetime
 from typing import Any
@@ -9,14 +9,15 @@ import pytest
 from common.ray import submit
 from common.ray.view import ServeView
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from traffic_manager import options
-from traffic_manager.migration.state import ClusterState, Direction
+from traffic_manager.migration.state import ClusterState
 from traffic_manager.observed import Observed
 from traffic_manager.status import health
 
 
 def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a weight move onto capacity that nobody has seen."""
+    """Let a weight move onto capacity that no service has observed."""
     honest = health.side
 
     def side(*args: Any, **kwargs: Any) -> ClusterState:

@@ -15,7 +15,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "NewClusterWithIncrementalUpgrade"
     seed: int = 0
     slow: float = 0.0
-    """Seconds that others may take at most; with 0 everybody acts at once, in a fixed order."""
+    """Maximum seconds that others take; with 0 all act at once, in a fixed order."""
     annotations: dict[str, str] = {}
 
     @property
@@ -27,7 +27,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lasts(self) -> float:
-        """Return in how many seconds an upgrade is over, with whatever happens to it."""
+        """Return the seconds within which an upgrade ends, whatever happens to it."""
         if self.kind != "NewClusterWithIncrementalUpgrade" or not (self.surge and self.step):
             return 150.0
         return 100.0 + (100 / self.step + 200 / self.surge) * (self.interval + 1 + 3 * self.slow)

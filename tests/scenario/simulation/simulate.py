@@ -8,28 +8,24 @@ import msgspec
 
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, SECRET, UPGRADE_POLICY
-from scenario.service_reconciler.harness import TICK
-from scenario.simulation import acts, draws, edges, laws
+from scenario.simulation import draws, edges
 from scenario.simulation.draws import POLICY, POLICY_SECONDS, STEPS, Draw, Happening
 from scenario.simulation.faults import POINTS
-from scenario.simulation.interleaved import Interleaved, NeverRests
-from scenario.simulation.sim import Sim
-from scenario.simulation.strangers import (
-    APPENDED,
-    FOR_EVER,
-    STRANGERS,
-    bring_foreign,
-    take_foreign,
-)
-from scenario.upgrade.harness import BLUE, GREEN, RED
+from scenario.simulation.interleaved import Interleaved, interleaved
+from scenario.simulation.law_judge import LawJudge, NeverRests
+from scenario.simulation.strangers import APPENDED, FOR_EVER, STRANGERS, bring_foreign, take_foreign
+from scenario.simulation.upgrade_simulator import AnyUpgrade, UpgradeSimulator
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
 from support.builders.upgrade_policy import a_policy, a_signing_key
+from support.laws import upgrade_requests, upgrade_states
+from support.simulator.scripted import TICK
+from support.simulator.simulator import BLUE, GREEN, RED
 
 CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED, "appended": APPENDED}
 LONGEST: Final = 1400.0
-"""Seconds until an upgrade is brought to its end, at most."""
+"""Maximum seconds until an upgrade is brought to its end."""
 ENDS: Final = 300.0
-"""Seconds in which it must end then."""
+"""Seconds within which the upgrade must then end."""
 SETTLES: Final = 10.0
 RESTS: Final = 15.0
 """Seconds until the last write of an upgrade that has ended.
@@ -37,8 +33,8 @@ RESTS: Final = 15.0
 A head pod loses its label after two failed checks of its proxy, which are 5 s apart at rest.
 """
 QUIET: Final = 20.0
-ALL_POINTS: Final[dict[str, Callable[[Sim], bool]]] = {"begin": lambda _: True, **POINTS}
-WAITS: Final[dict[str, Callable[[Sim], bool]]] = {
+ALL_POINTS: Final[dict[str, Callable[[AnyUpgrade], bool]]] = {"begin": lambda _: True, **POINTS}
+WAITS: Final[dict[str, Callable[[AnyUpgrade], bool]]] = {
     "waits": lambda sim: sim.condition("UpgradePaused")[0] == "True",
     "mirrored": lambda sim: (
         (HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-mirror-httproute") in sim.kube.objects
@@ -47,7 +43,7 @@ WAITS: Final[dict[str, Callable[[Sim], bool]]] = {
     "goes back": lambda sim: sim.is_rolling_back(),
     "failed": lambda sim: sim.condition("UpgradeAborted")[0] == "True",
 }
-"""Points at which an upgrade stands still, or goes back."""
+"""Points at which an upgrade stands still or goes back."""
 HAPPENS: Final = {**edges.ALL, **STRANGERS}
 LASTS_FOR_EVER: Final = edges.LASTS_FOR_EVER | FOR_EVER
 PLAN: Final = {name: each.needs_steps for name, each in edges.ALL.items()}
@@ -58,9 +54,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     draw: Draw
     found: dict[str, str] = {}
-    """What was broken, by law."""
+    """Broken laws with their descriptions."""
     seconds: float = 0.0
-    """Of simulated time."""
+    """Simulated seconds of the run."""
     writes: int = 0
     trace: str = ""
 
@@ -82,22 +78,22 @@ def of_seed(seed: int) -> Draw:
 
 async def run(draw: Draw, *, is_traced: bool = False) -> Result:
     """Run one draw."""
-    sim = Interleaved(draw, is_traced=is_traced)
+    sim = interleaved(draw, is_traced=is_traced)
     with suppress(NeverRests):
         await _settle(sim)
         await _upgrade(sim)
         await _finish(sim)
-    await sim.close()
+    await _driver(sim).close()
     return Result(
         draw=draw,
-        found={f"{law} ({subject})": text for (law, subject), text in sim.found.items()},
+        found={f"{law} ({subject})": text for (law, subject), text in sim.judge.found.items()},
         seconds=sim.clock.monotonic(),
         writes=len(sim.kube.requests),
-        trace=sim.rendered() if is_traced else "",
+        trace=sim.trace.rendered() if is_traced else "",
     )
 
 
-async def _settle(sim: Interleaved) -> None:
+async def _settle(sim: UpgradeSimulator[LawJudge]) -> None:
     kind = sim.draw.first_kind or sim.setting.kind
     if sim.draw.policy is not None:
         sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, sim.draw.policy, namespace=NAMESPACE))
@@ -115,17 +111,17 @@ async def _settle(sim: Interleaved) -> None:
     if sim.draw.first_kind is None:
         sim.ask(BLUE, upgradeStrategy=sim.setting.strategy)
         await sim.run(1)
-    sim.forget()
-    sim.start_seconds = sim.draw.starts
-    sim.counts_from = sim.writes
+    sim.trace.forget()
+    sim.ray_clusters.start_seconds = sim.draw.starts
+    sim.judge.counts_from = sim.writes.count
 
 
-async def _upgrade(sim: Interleaved) -> None:
+async def _upgrade(sim: UpgradeSimulator[LawJudge]) -> None:
     draw = sim.draw
     under = [_Under(what=each) for each in draw.happenings]
     began, has_begun = sim.clock.monotonic(), False
     if draw.edit_before is not None:
-        sim.log("user: the Serve config is edited")
+        sim.trace.log("user: the Serve config is edited")
         sim.ask(BLUE, message="edited")
     lasts = sim.setting.lasts + (POLICY_SECONDS if draw.policy is not None else 0.0)
     while sim.clock.monotonic() - began < min(LONGEST, lasts):
@@ -137,7 +133,7 @@ async def _upgrade(sim: Interleaved) -> None:
         if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):
             has_begun = True
             sim.sources.turns_from = sim.clock.monotonic()
-            sim.log("user: the spec changes")
+            sim.trace.log("user: the spec changes")
             kept = {} if draw.first_kind is None else {"upgradeStrategy": sim.setting.strategy}
             sim.ask(GREEN, **kept)
         waits = not has_begun or any(not each.is_over for each in under)
@@ -150,25 +146,25 @@ async def _upgrade(sim: Interleaved) -> None:
         _end(sim, each)
 
 
-async def _until_made_again(sim: Interleaved) -> None:
+async def _until_made_again(sim: UpgradeSimulator[LawJudge]) -> None:
     """Let a RayService that the user deleted go, and come again."""
-    for _ in range(round(laws.GOES)):
+    for _ in range(round(upgrade_states.GOES)):
         if sim.has_service:
             return
         sim.wants_again = True
         await sim.run(1.0)
 
 
-def _edit(sim: Interleaved, seconds: float) -> None:
+def _edit(sim: UpgradeSimulator[LawJudge], seconds: float) -> None:
     """Let the user edit the policy as often as is due."""
     due = [each for each in sim.draw.edits if each.after <= seconds]
     for each in due[sim.edits_made :]:
-        sim.log(f"user: the policy is edited: {each.spec}")
+        sim.trace.log(f"user: the policy is edited: {each.spec}")
         sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, each.spec, namespace=NAMESPACE))
     sim.edits_made = len(due)
 
 
-def _move(sim: Interleaved, each: _Under) -> None:
+def _move(sim: UpgradeSimulator[LawJudge], each: _Under) -> None:
     now = sim.clock.monotonic()
     fault = HAPPENS[each.what.fault]
     if not sim.has_service:  # the user makes it again
@@ -178,25 +174,25 @@ def _move(sim: Interleaved, each: _Under) -> None:
     if each.begins is not None and each.ends is None and now >= each.begins:
         lasts = fault.seconds if each.what.seconds is None else each.what.seconds
         each.ends = now + lasts
-        sim.log(f"begins: {fault.name}")
+        sim.trace.log(f"begins: {fault.name}")
         sim.by_hand(fault.begin)
     if each.ends is not None and now >= each.ends and not each.is_over:
         _end(sim, each)
 
 
-def _end(sim: Interleaved, each: _Under) -> None:
+def _end(sim: UpgradeSimulator[LawJudge], each: _Under) -> None:
     each.is_over = True
     if each.ends is None or each.what.fault in LASTS_FOR_EVER:
         return
-    sim.log(f"ends: {each.what.fault}")
+    sim.trace.log(f"ends: {each.what.fault}")
     sim.by_hand(HAPPENS[each.what.fault].end)
 
 
-async def _finish(sim: Interleaved) -> None:
-    sim.log("user: brings it to its end")
+async def _finish(sim: UpgradeSimulator[LawJudge]) -> None:
+    sim.trace.log("user: brings it to its end")
     sim.sources.turns_from = None
     sim.annotate(pause=None, abort=None, promote=None, progress_deadline=None, on_deadline=None)
-    sim.surge, sim.may_hurry, sim.is_going = 100, True, False
+    sim.surge, sim.may_hurry = 100, True
     for suffix in sim.draw.world.foreign:
         take_foreign(sim, suffix, draws.FOREIGN[suffix])
     await _until_made_again(sim)
@@ -209,18 +205,18 @@ async def _finish(sim: Interleaved) -> None:
     strategy = a_strategy(surge=50, step=50, interval=1) if in_steps else {"type": "NewCluster"}
     sim.ask(wanted, upgradeStrategy=strategy, message="last", suspend=False)
     if not await _converges(sim, wanted):
-        sim.break_law("converge", "the upgrade", f"the upgrade does not end: {_state(sim)}")
+        sim.judge.break_law("converge", "the upgrade", f"the upgrade does not end: {_state(sim)}")
         return
     for text in _left(sim, in_steps=in_steps):
-        sim.break_law("end", text.split()[0], text)
+        sim.judge.break_law("end", text.split()[0], text)
     before, puts = len(sim.kube.writes()), sim.serve.attempts
     await sim.run(QUIET)
     late = [*sim.kube.writes()[before:], *(["PUT"] * (sim.serve.attempts - puts))]
     if late:
-        sim.break_law("silent", "rest", f"{len(late)} writes at rest: {late[:4]}")
+        sim.judge.break_law("silent", "rest", f"{len(late)} writes at rest: {late[:4]}")
 
 
-async def _converges(sim: Interleaved, wanted: Json) -> bool:
+async def _converges(sim: UpgradeSimulator[LawJudge], wanted: Json) -> bool:
     """Let time pass until the service has what its user wants, and comes to rest."""
     for _ in range(round(ENDS + 2 * sim.draw.starts)):
         await sim.run(1.0)
@@ -231,24 +227,24 @@ async def _converges(sim: Interleaved, wanted: Json) -> bool:
     else:
         return False
     for _ in range(60):
-        if not sim.is_busy:
+        if not _driver(sim).is_busy:
             break
         await sim.run(1)
     await sim.run(RESTS)
     return True
 
 
-def _is_over(sim: Interleaved, wanted: Json) -> bool:
+def _is_over(sim: UpgradeSimulator[LawJudge], wanted: Json) -> bool:
     if not sim.is_complete() or sim.clusters != [sim.active]:
         return False
     body = sim.kube.objects[RAY_CLUSTER.kind, NAMESPACE, sim.active]
     if "last" not in str(sim.model(sim.active).puts[-1:]):
         return False
-    return acts.essence(body) == acts.essence({"spec": wanted})
+    return upgrade_requests.essence(body) == upgrade_requests.essence({"spec": wanted})
 
 
-def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
-    """Return what is not as it must be at the end."""
+def _left(sim: UpgradeSimulator[LawJudge], *, in_steps: bool) -> list[str]:
+    """Return what is wrong at the end."""
     name = sim.active
     head = sim.model(name)
     found: list[str] = []
@@ -261,10 +257,15 @@ def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
     return found
 
 
-def _state(sim: Interleaved) -> str:
+def _state(sim: UpgradeSimulator[LawJudge]) -> str:
     conditions = [
         f"{each['type']} {each['status']}: {each['message']}"
         for each in sim.status.get("conditions", [])
     ]
     targets = {name: sim.model(name).target for name in sim.clusters}
     return f"active {sim.active}, pending {sim.pending or '-'}, clusters {targets}, weights {sim.weights}; {'; '.join(conditions)}"
+
+
+def _driver(sim: UpgradeSimulator[LawJudge]) -> Interleaved:
+    assert isinstance(sim.driver, Interleaved)
+    return sim.driver

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from common import errors
 from common.api.opaque import Json
@@ -18,16 +18,15 @@ from common.kube.resources import (
     SERVICE,
     Resource,
 )
-from scenario.simulation.edges import Act, accept, do, kind_of_strategy, refuse, victim
+from scenario.simulation.edges import accept, kind_of_strategy, refuse, victim
 from scenario.simulation.elastic import STRAY
 from scenario.simulation.faults import FAULTS, Do, Fault
-from scenario.simulation.interleaved import Interleaved
-from scenario.simulation.sim import Sim
-from scenario.upgrade.harness import BLUE, GREEN
+from scenario.simulation.upgrade_simulator import AnyUpgrade
 from support.builders.ray_service import NAME, NAMESPACE, a_group, a_strategy
+from support.simulator.simulator import BLUE, GREEN
 
 STATES: Final = ("DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED", "DELETING", "NOT_STARTED")
-"""What an application is in that serves nothing."""
+"""States of an application that does not serve."""
 APART: Final = 3.0
 """Seconds between the first answers of two dashboards that hung together."""
 INVALID: Final = {"type": "Sideways"}
@@ -37,10 +36,10 @@ RESOURCES: Final[dict[str, Resource]] = {
 APPENDED: Final = {**BLUE, "workerGroupSpecs": [*BLUE["workerGroupSpecs"], a_group("appended")]}
 
 
-def _both(*acts: Act | Do) -> Do:
-    def act(sim: Sim) -> None:
+def _both(*acts: Do) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         for each in acts:
-            each(cast("Interleaved", sim))
+            each(sim)
 
     return act
 
@@ -48,38 +47,38 @@ def _both(*acts: Act | Do) -> Do:
 # --- applications ----------------------------------------------------------------------------------------------------------
 
 
-def _stuck(role: str, name: str, state: str) -> Act:
-    def act(sim: Interleaved) -> None:
+def _stuck(role: str, name: str, state: str) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         if (cluster := victim(sim, role)) in sim.clusters:
             sim.model(cluster).stuck[name] = state
 
     return act
 
 
-def _declare(number: int) -> Act:
+def _declare(number: int) -> Do:
     """Add applications to the Serve config of the spec, or remove some."""
 
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         sim.applications = max(0, sim.applications + number)
         sim.ask_again()
 
     return act
 
 
-def _add_stuck(role: str, state: str) -> Act:
+def _add_stuck(role: str, state: str) -> Do:
     """Declare an application that is new, so that no cluster serves it before."""
 
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         _stuck(role, f"more{sim.applications}", state)(sim)
         _declare(1)(sim)
 
     return act
 
 
-def _run_stuck(role: str) -> Act:
+def _run_stuck(role: str) -> Do:
     """Let all declared applications of a cluster run."""
 
-    def act(sim: Interleaved) -> None:
+    def act(sim: AnyUpgrade) -> None:
         cluster = victim(sim, role)
         stuck = sim.model(cluster).stuck if cluster in sim.clusters else dict[str, str]()
         for name in [each for each in stuck if each != STRAY]:
@@ -90,23 +89,21 @@ def _run_stuck(role: str) -> Act:
 
 def _applications() -> list[Fault]:
     found = [
-        Fault(
-            name="an application added", begin=do(_declare(1)), end=do(_declare(-1)), seconds=60.0
-        ),
-        Fault(name="an application removed", begin=do(_declare(-1))),
-        Fault(name="an application comes and goes", begin=do(_declare(1)), end=do(_declare(-1))),
+        Fault(name="an application added", begin=_declare(1), end=_declare(-1), seconds=60.0),
+        Fault(name="an application removed", begin=_declare(-1)),
+        Fault(name="an application comes and goes", begin=_declare(1), end=_declare(-1)),
     ]
     for role in ("active", "pending"):
         for state in STATES:
             found += [
                 Fault(
                     name=f"{role} has a stray application that is {state}",
-                    begin=do(_stuck(role, STRAY, state)),
+                    begin=_stuck(role, STRAY, state),
                 ),
                 Fault(
                     name=f"{role} has an added application that is {state}",
-                    begin=do(_add_stuck(role, state)),
-                    end=do(_run_stuck(role)),
+                    begin=_add_stuck(role, state),
+                    end=_run_stuck(role),
                     seconds=90.0,
                 ),
             ]
@@ -116,14 +113,14 @@ def _applications() -> list[Fault]:
 # --- silences --------------------------------------------------------------------------------------------------------------
 
 
-def _silence(sim: Interleaved) -> None:
+def _silence(sim: AnyUpgrade) -> None:
     for role in ("active", "pending"):
         if (cluster := victim(sim, role)) in sim.clusters:
             sim.model(cluster).behaviour = "silent"
 
 
-def _answer_again(first: str) -> Act:
-    def act(sim: Interleaved) -> None:
+def _answer_again(first: str) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         for role in ("active", "pending"):
             if (cluster := victim(sim, role)) in sim.clusters:
                 apart = 0.0 if role == first else APART
@@ -132,38 +129,38 @@ def _answer_again(first: str) -> Act:
     return act
 
 
-def _starve(name: str, *, is_on: bool) -> Act:
-    def act(sim: Interleaved) -> None:
+def _starve(name: str, *, is_on: bool) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         sim.starved ^= {name} if is_on is not (name in sim.starved) else set()
 
     return act
 
 
-def _bus(*, is_silent: bool) -> Act:
+def _bus(*, is_silent: bool) -> Do:
     return lambda sim: sim.silence_bus(is_silent=is_silent)
 
 
-def _down(*, are_down: bool) -> Act:
-    def act(sim: Interleaved) -> None:
-        for process in sim.processes.values():
-            process.is_down = are_down
+def _down(*, are_down: bool) -> Do:
+    def act(sim: AnyUpgrade) -> None:
+        for name, service in sim.services.items():
+            service.is_down = are_down
             if not are_down:
-                sim.begin(process)
+                sim.restart(name)
 
     return act
 
 
-def _fault(name: str) -> Act:
+def _fault(name: str) -> Do:
     return FAULTS[name].begin
 
 
 def _silences() -> list[Fault]:
-    hears = do(_bus(is_silent=False))
+    hears = _bus(is_silent=False)
     found = [
         Fault(
             name=f"both dashboards hang, {first} answers first",
-            begin=do(_silence),
-            end=do(_answer_again(first)),
+            begin=_silence,
+            end=_answer_again(first),
             seconds=12.0,
         )
         for first in ("active", "pending")
@@ -171,8 +168,8 @@ def _silences() -> list[Fault]:
     found += [
         Fault(
             name=f"{name} is too late for any dashboard",
-            begin=do(_starve(name, is_on=True)),
-            end=do(_starve(name, is_on=False)),
+            begin=_starve(name, is_on=True),
+            end=_starve(name, is_on=False),
             seconds=12.0,
         )
         for name in ("service", "traffic")
@@ -180,7 +177,7 @@ def _silences() -> list[Fault]:
     lost = (_bus(is_silent=True), _fault("active cluster deleted by hand"))
     return [
         *found,
-        Fault(name="the bus is silent", begin=do(_bus(is_silent=True)), end=hears, seconds=25.0),
+        Fault(name="the bus is silent", begin=_bus(is_silent=True), end=hears, seconds=25.0),
         Fault(
             name="the bus is silent and the active cluster is deleted",
             begin=_both(*lost),
@@ -190,19 +187,19 @@ def _silences() -> list[Fault]:
         Fault(
             name="the spec is invalid and the active cluster is deleted",
             begin=_both(_spoil, _fault("active cluster deleted by hand")),
-            end=do(_mend),
+            end=_mend,
             seconds=60.0,
         ),
         Fault(
             name="both services are down",
-            begin=do(_down(are_down=True)),
-            end=do(_down(are_down=False)),
+            begin=_down(are_down=True),
+            end=_down(are_down=False),
             seconds=45.0,
         ),
         Fault(
             name="both services are down and the spec is reverted",
             begin=_both(_down(are_down=True), _revert),
-            end=do(_down(are_down=False)),
+            end=_down(are_down=False),
             seconds=45.0,
         ),
     ]
@@ -211,39 +208,39 @@ def _silences() -> list[Fault]:
 # --- lives -----------------------------------------------------------------------------------------------------------------
 
 
-def _revert(sim: Interleaved) -> None:
+def _revert(sim: AnyUpgrade) -> None:
     sim.ask(BLUE)
 
 
-def _spoil(sim: Interleaved) -> None:
+def _spoil(sim: AnyUpgrade) -> None:
     sim.ask_again(upgradeStrategy=INVALID)
 
 
-def _mend(sim: Interleaved) -> None:
+def _mend(sim: AnyUpgrade) -> None:
     sim.ask_again(upgradeStrategy=sim.setting.strategy)
 
 
-def _suspend(*, is_on: bool, is_valid: bool = True) -> Act:
-    def act(sim: Interleaved) -> None:
+def _suspend(*, is_on: bool, is_valid: bool = True) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         strategy = sim.setting.strategy if is_valid else INVALID
         sim.ask_again(suspend=is_on, upgradeStrategy=strategy)
 
     return act
 
 
-def _delete(sim: Interleaved) -> None:
+def _delete(sim: AnyUpgrade) -> None:
     """Delete the RayService; its user makes it again once it is gone."""
     sim.wants_again = True
     sim.remove(RAY_SERVICE, NAME)
 
 
-def _delete_invalid(sim: Interleaved) -> None:
+def _delete_invalid(sim: AnyUpgrade) -> None:
     _spoil(sim)
     _delete(sim)
 
 
-def _class(name: str) -> Act:
-    def act(sim: Interleaved) -> None:
+def _class(name: str) -> Do:
+    def act(sim: AnyUpgrade) -> None:
         held = sim.service["spec"]["upgradeStrategy"]
         if "clusterUpgradeOptions" in held:
             options = {**held["clusterUpgradeOptions"], "gatewayClassName": name}
@@ -254,13 +251,13 @@ def _class(name: str) -> Act:
 
 
 def _lives() -> list[Fault]:
-    wakes = do(_suspend(is_on=False))
+    wakes = _suspend(is_on=False)
     refused = (refuse(RAY_CLUSTER.kind, errors.Forbidden), _append)
     return [
-        Fault(name="suspended", begin=do(_suspend(is_on=True)), end=wakes, seconds=40.0),
+        Fault(name="suspended", begin=_suspend(is_on=True), end=wakes, seconds=40.0),
         Fault(
             name="suspended with an invalid spec",
-            begin=do(_suspend(is_on=True, is_valid=False)),
+            begin=_suspend(is_on=True, is_valid=False),
             end=wakes,
             seconds=40.0,
         ),
@@ -270,43 +267,39 @@ def _lives() -> list[Fault]:
             end=wakes,
             seconds=40.0,
         ),
-        Fault(name="deleted and made again", begin=do(_delete)),
-        Fault(name="deleted with an invalid spec and made again", begin=do(_delete_invalid)),
-        Fault(name="the spec is the first one with a worker group appended", begin=do(_append)),
+        Fault(name="deleted and made again", begin=_delete),
+        Fault(name="deleted with an invalid spec and made again", begin=_delete_invalid),
+        Fault(name="the spec is the first one with a worker group appended", begin=_append),
         Fault(
             name="no cluster may be made, and the spec is the first one with a group appended",
             begin=_both(*refused),
-            end=do(accept),
+            end=accept,
             seconds=40.0,
         ),
         Fault(
             name="the strategy becomes None and the spec changes",
             begin=_both(kind_of_strategy("None"), _third),
-            end=do(_mend),
+            end=_mend,
             seconds=90.0,
         ),
-        Fault(
-            name="another Gateway class in place",
-            begin=do(_class("slow")),
-            needs_steps=True,
-        ),
+        Fault(name="another Gateway class in place", begin=_class("slow"), needs_steps=True),
     ]
 
 
-def _append(sim: Interleaved) -> None:
+def _append(sim: AnyUpgrade) -> None:
     sim.ask(APPENDED)
 
 
-def _third(sim: Interleaved) -> None:
+def _third(sim: AnyUpgrade) -> None:
     sim.ask(GREEN)
 
 
 # --- counters and nodes ----------------------------------------------------------------------------------------------------
 
 
-def _of_heads(act: Callable[[Interleaved, str], None]) -> Callable[[str], Act]:
-    def of(role: str) -> Act:
-        def begin(sim: Interleaved) -> None:
+def _of_heads(act: Callable[[AnyUpgrade, str], None]) -> Callable[[str], Do]:
+    def of(role: str) -> Do:
+        def begin(sim: AnyUpgrade) -> None:
             if (cluster := victim(sim, role)) in sim.clusters:
                 act(sim, cluster)
 
@@ -315,31 +308,31 @@ def _of_heads(act: Callable[[Interleaved, str], None]) -> Callable[[str], Act]:
     return of
 
 
-def _replace_proxies(sim: Interleaved, cluster: str) -> None:
+def _replace_proxies(sim: AnyUpgrade, cluster: str) -> None:
     for role in sim.model(cluster).counts_at:
         sim.model(cluster).replace_proxy(role)
 
 
-def _end_series(sim: Interleaved, cluster: str) -> None:
+def _end_series(sim: AnyUpgrade, cluster: str) -> None:
     for role in sim.model(cluster).counts_at:
         sim.model(cluster).end_series(role)
 
 
-def _incident(sim: Interleaved, cluster: str) -> None:
+def _incident(sim: AnyUpgrade, cluster: str) -> None:
     """Let a cluster have failed many requests, long ago."""
     sim.model(cluster).answered += 2000
     sim.model(cluster).failed += 1000
 
 
-def _leave(sim: Interleaved, cluster: str) -> None:
+def _leave(sim: AnyUpgrade, cluster: str) -> None:
     _set_ready(sim, cluster, "False")
 
 
-def _come_back(sim: Interleaved, cluster: str) -> None:
+def _come_back(sim: AnyUpgrade, cluster: str) -> None:
     _set_ready(sim, cluster, "True")
 
 
-def _set_ready(sim: Interleaved, cluster: str, status: str) -> None:
+def _set_ready(sim: AnyUpgrade, cluster: str, status: str) -> None:
     place = (POD.kind, NAMESPACE, f"{cluster}-worker")
     body = sim.kube.objects.get(place)
     if body is not None and body.get("status", {}).get("phase") == "Running":
@@ -355,14 +348,14 @@ def _counters() -> list[Fault]:
         found += [
             Fault(
                 name=f"{role} proxies begin anew",
-                begin=do(replaced(role)),
-                end=do(gone(role)),
+                begin=replaced(role),
+                end=gone(role),
                 seconds=20.0,
             ),
             Fault(
                 name=f"{role} worker is not ready for a moment",
-                begin=do(left(role)),
-                end=do(back(role)),
+                begin=left(role),
+                end=back(role),
                 seconds=8.0,
             ),
         ]
@@ -371,7 +364,7 @@ def _counters() -> list[Fault]:
         Fault(
             name="active proxies begin anew after an incident",
             begin=_both(failed("active"), replaced("active")),
-            end=do(gone("active")),
+            end=gone("active"),
             seconds=20.0,
         ),
     ]
@@ -380,7 +373,7 @@ def _counters() -> list[Fault]:
 # --- others' objects -------------------------------------------------------------------------------------------------------
 
 
-def bring_foreign(sim: Interleaved, suffix: str, kind: str) -> None:
+def bring_foreign(sim: AnyUpgrade, suffix: str, kind: str) -> None:
     """Let an object of another RayService have a name after ours."""
     owner = {
         "apiVersion": "ray.io/v1",
@@ -399,7 +392,7 @@ def bring_foreign(sim: Interleaved, suffix: str, kind: str) -> None:
     sim.kube.put(RESOURCES[kind], {"metadata": meta, "spec": specs.get(kind, routed)})
 
 
-def take_foreign(sim: Interleaved, suffix: str, kind: str) -> None:
+def take_foreign(sim: AnyUpgrade, suffix: str, kind: str) -> None:
     """Let its user delete such an object."""
     place = (kind, NAMESPACE, f"{NAME}-{suffix}")
     if place in sim.kube.objects:
@@ -410,5 +403,5 @@ STRANGERS: Final = {
     each.name: each for each in (*_applications(), *_silences(), *_lives(), *_counters())
 }
 FOR_EVER: Final = frozenset(name for name in STRANGERS if " stray " in name)
-"""What no user ends."""
+"""Faults that no user ends."""
 __all__ = ["APPENDED", "FOR_EVER", "STRANGERS", "a_strategy", "bring_foreign", "take_foreign"]

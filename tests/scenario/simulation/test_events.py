@@ -4,24 +4,24 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
+from common.runtime.actions import Publish
 from common.upgrade.events import Paused
-from scenario.service_reconciler.harness import Killed
-from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS
 from scenario.simulation.rollouts import begun, end_of, simulated
 from scenario.simulation.setting import Setting
-from scenario.upgrade.harness import GREEN
 from service_reconciler import upgrade_events
-from service_reconciler.actions import Publish
+from support.laws import published_events
+from support.simulator.simulator import GREEN
+from support.simulator.writes import Killed
 
 pytestmark = pytest.mark.long
 
 KINDS = ["NewClusterWithIncrementalUpgrade", "NewCluster"]
 PUBLISHED = {"NewClusterWithIncrementalUpgrade": 13, "NewCluster": 5}
-"""As many events as an upgrade has."""
+"""Number of events of an upgrade, by strategy."""
 
 
 def deaths(kind: str, *, every: int) -> list[tuple[str, str, int]]:
@@ -40,10 +40,14 @@ def deaths(kind: str, *, every: int) -> list[tuple[str, str, int]]:
 )
 async def test_a_death_around_an_event_loses_none(kind: str, side: str, number: int) -> None:
     sim = await begun(Setting(kind=kind))
-    sim.kill_at_publish = (side, number)
+    sim.writes.kill_at_publish = (side, number)
     sim.ask(GREEN)
     await end_of(sim)
-    assert (sim.kill_at_publish, sim.broken, event_invariants.broken(sim)) == (None, [], [])
+    assert (sim.writes.kill_at_publish, sim.judge.broken, published_events.broken(sim)) == (
+        None,
+        [],
+        [],
+    )
     assert len(sim.events.unique()) == PUBLISHED[kind]
 
 
@@ -61,11 +65,11 @@ async def test_many_deaths_at_random_lose_none(seed: int) -> None:
     sim.kube.faults.append(lambda request: die() if request.verb not in {"get", "list"} else None)
     sim.ask(GREEN)
     await end_of(sim, within=400)
-    assert (sim.broken, event_invariants.broken(sim)) == ([], [])
+    assert (sim.judge.broken, published_events.broken(sim)) == ([], [])
 
 
 def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every second step of traffic-manager pass untold."""
+    """Leave every second step of traffic-manager unpublished."""
     honest, seen = upgrade_events.steps, set[str]()
 
     def steps(*args: Any, **kwargs: Any) -> Any:
@@ -95,10 +99,8 @@ def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in honest(*args, **kwargs):
             count.append(1)
             if isinstance(each.data, Paused):
-                data = msgspec.structs.replace(
-                    each.data, message=f"{each.data.message}-{len(count)}"
-                )
-                yield msgspec.structs.replace(each, data=data)
+                data = replace(each.data, message=f"{each.data.message}-{len(count)}")
+                yield replace(each, data=data)
             else:
                 yield each
 
@@ -115,7 +117,7 @@ async def test_a_service_that_leaves_something_out_is_caught(
     sabotage(monkeypatch)
     sim = await simulated(Setting())
     await end_of(sim)
-    assert any(expected in each for each in event_invariants.broken(sim))
+    assert any(expected in each for each in published_events.broken(sim))
 
 
 async def test_a_repetition_with_other_content_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +125,4 @@ async def test_a_repetition_with_other_content_is_caught(monkeypatch: pytest.Mon
     paused = Setting(annotations={"raybus.io/pause": "true"})
     sim = await simulated(paused, FAULTS["service is down"], "configured")
     await sim.run(5)
-    assert any("and then" in each for each in event_invariants.repetitions(sim))
+    assert any("and then" in each for each in published_events.repetitions(sim))

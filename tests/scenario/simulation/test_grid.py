@@ -10,20 +10,20 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS, IN_ONE_STEP, POINTS, Fault
 from scenario.simulation.rollouts import End, Ending, begun, end_of, simulated
 from scenario.simulation.setting import Setting
-from scenario.simulation.sim import Sim
-from scenario.upgrade.harness import GREEN
+from scenario.simulation.upgrade_simulator import AnyUpgrade
+from support.laws import published_events
+from support.simulator.simulator import GREEN
 
 pytestmark = pytest.mark.long
 
 SETTINGS = [(50, 25), (100, 100), (30, 7), (20, 5), (60, 60)]
 WRITES = {"NewClusterWithIncrementalUpgrade": 40, "NewCluster": 14}
-"""About as many as an upgrade takes."""
+"""Approximate number of writes of an upgrade, by strategy."""
 SPARSE = 19
-"""Every how many-th case runs without `--sim-seeds`."""
+"""One in this many cases runs without `--sim-seeds`."""
 ENDED = {Ending.PROMOTED, Ending.ROLLED_BACK}
 
 
@@ -114,11 +114,11 @@ async def test_it_ends_whatever_happens(struck: Case) -> None:
 @pytest.mark.acceptance("rayservice", 53)
 async def test_a_death_around_a_write_only_delays(death: Case) -> None:
     sim = await begun(death.setting)
-    number = sim.writes + death.write
+    number = sim.writes.count + death.write
     if death.side == "before":
-        sim.kill_before = number
+        sim.writes.kill_before = number
     else:
-        sim.kill_after = number
+        sim.writes.kill_after = number
     sim.ask(GREEN)
     end = await end_of(sim)
     check(sim, end, {Ending.PROMOTED}, str(death))
@@ -136,7 +136,7 @@ async def test_what_lasts_for_ever_has_a_name(fault: Fault, point: str) -> None:
     expected = {Ending.PROMOTED} if fault.name.startswith("active") else {Ending.STALLED}
     check(sim, end, expected, f"{fault.name} at {point}")
     assert end.ending is Ending.PROMOTED or fault.stalls in end.named, (
-        f"{end.named}\n{sim.rendered()}"
+        f"{end.named}\n{sim.trace.rendered()}"
     )
 
 
@@ -148,9 +148,9 @@ async def test_without_an_upgrade_strategy_the_first_cluster_stays() -> None:
     assert sim.clusters == [sim.first]
 
 
-def check(sim: Sim, end: End, expected: set[Ending], case: str) -> None:
+def check(sim: AnyUpgrade, end: End, expected: set[Ending], case: str) -> None:
     """Fail with the whole trace unless all rules held, all events were published, and the end is as it must be."""
-    assert not sim.broken, f"{case}: {sim.broken}\n{sim.rendered()}"
-    unexplained = [] if end.ending is Ending.STALLED else event_invariants.broken(sim)
-    assert not unexplained, f"{case}: {unexplained}\n{sim.rendered()}"
-    assert end.ending in expected, f"{case}: {end.ending} {end.named}\n{sim.rendered()}"
+    assert not sim.judge.broken, f"{case}: {sim.judge.broken}\n{sim.trace.rendered()}"
+    unexplained = [] if end.ending is Ending.STALLED else published_events.broken(sim)
+    assert not unexplained, f"{case}: {unexplained}\n{sim.trace.rendered()}"
+    assert end.ending in expected, f"{case}: {end.ending} {end.named}\n{sim.trace.rendered()}"

@@ -11,7 +11,9 @@ from scenario.simulation.simulate import ALL_POINTS, PLAN, Result
 
 SEEDS = (5, 8, 9, 12, 13, 15, 125, 386)
 PLAIN = (431, 787, 966)
-"""They broke laws: capacity for what a gate sends back went beyond the surge, and a late PUT of Serve was undone in a bake."""
+"""Seeds that once broke laws.
+
+Capacity for a rollback went beyond the surge, and a late PUT of Serve was undone in a bake."""
 
 
 def report(result: Result) -> str:

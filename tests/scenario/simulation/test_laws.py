@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import labels
 from common.api.meta import ObjectMeta
@@ -18,23 +18,26 @@ from common.runtime.actions import Action, Delete, Patch, Plan
 from common.upgrade import gates, prometheus, webhook
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.events import Direction
+from common.upgrade.gates import GateOutcome, GateResult
 from common.upgrade.policy import UpgradePolicy
-from scenario.simulation import acts, draws, laws, sabotage, simulate
+from scenario.simulation import draws, sabotage, simulate
 from scenario.simulation.draws import STEPS, Draw, Edit, Happening
 from scenario.simulation.found_faults import CASES
 from scenario.simulation.gate_sources import GATES, Turns
-from scenario.simulation.laws import State, Timers
-from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
-from scenario.upgrade.harness import BLUE
 from service_reconciler import draining
 from service_reconciler.promotion import control
 from support.fakes.kube import Request
+from support.laws import upgrade_requests, upgrade_states
+from support.laws.upgrade_moments import Moment
+from support.laws.upgrade_states import State, Timers
 from support.plans import contradictions
 from support.sampling import one_of
+from support.simulator.simulator import BLUE
+from support.tables import cases
 from traffic_manager.migration import capacity, progression, weights
-from traffic_manager.migration.state import ClusterState, Direction, Migration, Split
+from traffic_manager.migration.state import ClusterState, Migration, Split
 
 WELL = State(
     at=0.0,
@@ -60,68 +63,57 @@ MOMENT = Moment(
 def lasting(seconds: float, **values: Any) -> set[str]:
     """Return the laws that a state breaks when it lasts."""
     timers, found = Timers(), set[str]()
-    state = msgspec.structs.replace(WELL, **values)
+    state = replace(WELL, **values)
     for _ in range(round(seconds)):
-        found |= {law for law, _, _ in laws.of_time(timers, state, 1.0, is_excused=False)}
-        found |= {law for law, _, _ in laws.of_serving(timers, state, 1.0, is_excused=False)}
-        found |= {law for law, _, _ in laws.of_side_routes(timers, state, 1.0, is_excused=False)}
+        found |= {law for law, _, _ in upgrade_states.of_time(timers, state, 1.0, is_excused=False)}
+        found |= {
+            law for law, _, _ in upgrade_states.of_serving(timers, state, 1.0, is_excused=False)
+        }
+        found |= {
+            law for law, _, _ in upgrade_states.of_side_routes(timers, state, 1.0, is_excused=False)
+        }
     return found
 
 
 def changing(before: dict[str, Any], after: dict[str, Any], **moment: Any) -> set[str]:
     """Return the laws that a change breaks."""
-    old = msgspec.structs.replace(WELL, **before)
-    new = msgspec.structs.replace(old, **after)
-    later = msgspec.structs.replace(MOMENT, **moment)
-    return {law for law, _ in laws.of_a_change(MOMENT, later, old, new)}
+    old = replace(WELL, **before)
+    new = replace(old, **after)
+    later = replace(MOMENT, **moment)
+    return {law for law, _ in upgrade_states.of_a_change(MOMENT, later, old, new)}
 
 
 def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
     assert (lasting(900), changing({}, {})) == (set(), set())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "values", "law"),
-    [
-        pytest.param(
+    {
+        "a dead cluster": (
             6,
             {"carries": {"blue": 100}, "missing": frozenset({"green"})},
             "overload",
-            id="a dead cluster",
         ),
-        pytest.param(12, {"carries": {"blue": 100}}, "overload", id="no replica runs"),
-        pytest.param(
+        "no replica runs": (12, {"carries": {"blue": 100}}, "overload"),
+        "the other one could grow": (
             22,
             {"carries": {"blue": 50}, "targets": {"blue": 50, "green": 50}},
             "overload",
-            id="the other one could grow",
         ),
-        pytest.param(
-            200, {"carries": {"blue": 100}}, "endless", id="for long, and no stall is reported"
-        ),
-        pytest.param(
-            12, {"targets": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"
-        ),
-        pytest.param(
-            21, {"is_alone": True, "targets": {"blue": 80}}, "alone", id="alone with less than all"
-        ),
-        pytest.param(
-            9, {"targets": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"
-        ),
-        pytest.param(
-            21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"
-        ),
-        pytest.param(
-            1, {"is_awaited": ("demo-small", 1)}, "foreign", id="another service's backend"
-        ),
-        pytest.param(1, {"twins_left": 1}, "foreign", id="a backend with the name of ours"),
-        pytest.param(
+        "for long, and no stall is reported": (200, {"carries": {"blue": 100}}, "endless"),
+        "less capacity than its share": (12, {"targets": {"blue": 40, "green": 50}}, "starved"),
+        "alone with less than all": (21, {"is_alone": True, "targets": {"blue": 80}}, "alone"),
+        "clients of the plain Service": (9, {"targets": {"blue": 50, "green": 50}}, "plain"),
+        "a head without applications": (21, {"unserved": frozenset({"blue"})}, "unserved"),
+        "another service's backend": (1, {"is_awaited": ("demo-small", 1)}, "foreign"),
+        "a backend with the name of ours": (1, {"twins_left": 1}, "foreign"),
+        "a side route to a cluster without replicas": (
             22,
             {"beside": (("mirror", "green"),), "carries": {"blue": 100}},
             "beside",
-            id="a side route to a cluster without replicas",
         ),
-    ],
+    },
 )
 def test_what_must_not_last_is_named_once_it_does(
     seconds: int, values: dict[str, Any], law: str
@@ -130,17 +122,15 @@ def test_what_must_not_last_is_named_once_it_does(
     assert seconds == 1 or law not in lasting(seconds * 0.6, **values)
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        pytest.param({"carries": {"blue": 0, "green": 0}}, id="nobody can carry"),
-        pytest.param(
-            {"carries": {"blue": 100}, "silent": frozenset({"green"})}, id="nobody can see it"
-        ),
-        pytest.param({"carries": {"blue": 100, "green": 46}}, id="one replica less"),
-        pytest.param({"targets": {"blue": 80, "green": 50}, "is_alone": False}, id="an upgrade"),
-        pytest.param({"carries": {"blue": 100}, "is_going": True}, id="the RayService goes"),
-    ],
+    {
+        "nobody can carry": {"carries": {"blue": 0, "green": 0}},
+        "nobody can see it": {"carries": {"blue": 100}, "silent": frozenset({"green"})},
+        "one replica less": {"carries": {"blue": 100, "green": 46}},
+        "an upgrade": {"targets": {"blue": 80, "green": 50}, "is_alone": False},
+        "the RayService goes": {"carries": {"blue": 100}, "is_going": True},
+    },
 )
 def test_what_may_last_breaks_nothing(values: dict[str, Any]) -> None:
     assert lasting(10 if "targets" not in values else 7, **values) == set()
@@ -154,39 +144,33 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
     assert timers.lasts(("law", "x"), 3.0, holds=True) == 3.0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("after", "moment", "law"),
-    [
-        pytest.param(
+    {
+        "shrinks": (
             {"targets": {"blue": 40, "green": 50}},
             {"capacities": {"blue": 40, "green": 50}},
             "starved",
-            id="shrinks",
         ),
-        pytest.param(
+        "weight beyond capacity": (
             {"route": {"blue": 40, "green": 60}},
             {"weights": {"blue": 40, "green": 60}},
             "starved",
-            id="weight beyond capacity",
         ),
-        pytest.param(
+        "weight beyond ready capacity": (
             {"route": {"blue": 40, "green": 60}},
             {"weights": {"blue": 40, "green": 60}},
             "growth",
-            id="weight beyond ready capacity",
         ),
-        pytest.param(
+        "weight beyond what its replicas can follow to": (
             {"follows": {"green": 50}},
             {"weights": {"blue": 40, "green": 60}},
             "parity",
-            id="weight beyond what its replicas can follow to",
         ),
-        pytest.param({}, {"weights": {"blue": 40, "green": 50}}, "sum", id="a share is lost"),
-        pytest.param({}, {"clusters": frozenset({"blue"})}, "deleted", id="deleted with traffic"),
-        pytest.param(
-            {}, {"clusters": MOMENT.clusters | {"red"}}, "created", id="a cluster that nobody named"
-        ),
-    ],
+        "a share is lost": ({}, {"weights": {"blue": 40, "green": 50}}, "sum"),
+        "deleted with traffic": ({}, {"clusters": frozenset({"blue"})}, "deleted"),
+        "a cluster that nobody named": ({}, {"clusters": MOMENT.clusters | {"red"}}, "created"),
+    },
 )
 def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law: str) -> None:
     assert law in changing({}, after, **moment)
@@ -209,17 +193,15 @@ def test_traffic_that_leaves_a_cluster_which_carries_it_is_named(
     assert "leap" in changing({**WHOLE, **before}, {}, weights=weights)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "moment"),
-    [
-        pytest.param({}, {"weights": {"blue": 40, "green": 60}}, id="a step"),
-        pytest.param({"promotes": True}, {"weights": {"blue": 0, "green": 100}}, id="promoted"),
-        pytest.param(
-            {"unharmed": frozenset[str]()}, {"weights": {"blue": 0, "green": 100}}, id="lost"
-        ),
-        pytest.param({}, {"weights": {"blue": 100, "green": 0}, "is_back": True}, id="reverted"),
-        pytest.param({}, {"weights": {"blue": 0, "green": 100}, "steps": (50, 100)}, id="a policy"),
-    ],
+    {
+        "a step": ({}, {"weights": {"blue": 40, "green": 60}}),
+        "promoted": ({"promotes": True}, {"weights": {"blue": 0, "green": 100}}),
+        "lost": ({"unharmed": frozenset[str]()}, {"weights": {"blue": 0, "green": 100}}),
+        "reverted": ({}, {"weights": {"blue": 100, "green": 0}, "is_back": True}),
+        "a policy": ({}, {"weights": {"blue": 0, "green": 100}, "steps": (50, 100)}),
+    },
 )
 def test_traffic_may_leave_a_cluster_for_a_reason(
     before: dict[str, Any], moment: dict[str, Any]
@@ -260,7 +242,7 @@ def test_a_write_touches_only_what_is_ours(
     verb: str, kind: str, name: str, *, expected: bool
 ) -> None:
     request = Request(verb=verb, kind=kind, namespace="default", name=name)
-    assert acts.is_allowed(request, OBJECTS, "demo") is expected
+    assert upgrade_requests.is_allowed(request, OBJECTS, "demo") is expected
 
 
 @pytest.mark.parametrize(
@@ -273,7 +255,7 @@ def test_a_cluster_is_made_only_where_no_whole_one_is_left(
     request = Request(
         verb="create", kind="RayCluster", namespace="default", name="green", body=body
     )
-    assert acts.twin(request, OBJECTS, lambda _: is_whole) == expected
+    assert upgrade_requests.twin(request, OBJECTS, lambda _: is_whole) == expected
 
 
 def test_a_plan_does_nothing_twice_and_needs_nothing_that_it_ends() -> None:
@@ -291,7 +273,7 @@ def test_a_plan_does_nothing_twice_and_needs_nothing_that_it_ends() -> None:
 
     assert [count(marked), count(gone), count(other)] == [1, 0, 0]
     assert [count(gone, other), count(gone, gone), count(other, other)] == [1, 1, 1]
-    assert count(other, msgspec.structs.replace(marked, name="green")) == 0
+    assert count(other, replace(marked, name="green")) == 0
 
 
 def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
@@ -357,17 +339,17 @@ def test_traffic_may_grow_on_capacity_that_ray_took_away_a_moment_ago() -> None:
 
 def test_what_ray_applied_late_may_be_undone_but_no_more_taken_away() -> None:
     full, given = {"blue": 0, "green": 100}, {"blue": 80, "green": 100}
-    before = msgspec.structs.replace(MOMENT, weights=full, capacities=given)
+    before = replace(MOMENT, weights=full, capacities=given)
 
     def shrinking(to: int, **targets_before: int) -> set[str]:
-        old = msgspec.structs.replace(
+        old = replace(
             WELL,
             in_steps=True,
             unmet=("an approval at 100 percent",),
             targets_before=targets_before,
         )
-        after = msgspec.structs.replace(before, capacities={**given, "blue": to})
-        return {law for law, _ in laws.of_a_change(before, after, old, old)}
+        after = replace(before, capacities={**given, "blue": to})
+        return {law for law, _ in upgrade_states.of_a_change(before, after, old, old)}
 
     assert "gated" not in shrinking(20, blue=20)
     assert "gated" in shrinking(10, blue=20)
@@ -486,7 +468,7 @@ def _without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def always(cluster: RayCluster) -> UpgradePolicy | None:
         found = honest(cluster)
-        return None if found is None else msgspec.structs.replace(found, applies_edits_at_once=True)
+        return None if found is None else replace(found, applies_edits_at_once=True)
 
     monkeypatch.setattr(upgrade_policy, "of_cluster", always)
 
@@ -507,7 +489,7 @@ def _back_to_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
             each.weight != pending.weight for each in found.steps
         )
         progress = honest(observed, found, policy, pending, *args, **kwargs)
-        return msgspec.structs.replace(progress, leaves=True) if is_removed else progress
+        return replace(progress, leaves=True) if is_removed else progress
 
     monkeypatch.setattr(progression, "decide_progression", of)
 
@@ -582,15 +564,13 @@ def _turns(*answers: str) -> Turns:
     return Turns(answers=(*answers, *["good"] * 30), seconds=25.0)
 
 
-def _with_outcome(monkeypatch: pytest.MonkeyPatch, was: Outcome, becomes: Outcome) -> None:
+def _with_outcome(monkeypatch: pytest.MonkeyPatch, was: GateOutcome, becomes: GateOutcome) -> None:
     """Let each gate with one outcome have another one."""
 
     def changed(honest: Any) -> Any:
-        def result(*args: Any, **kwargs: Any) -> Result:
-            found: Result = honest(*args, **kwargs)
-            return (
-                msgspec.structs.replace(found, outcome=becomes) if found.outcome is was else found
-            )
+        def result(*args: Any, **kwargs: Any) -> GateResult:
+            found: GateResult = honest(*args, **kwargs)
+            return replace(found, outcome=becomes) if found.outcome is was else found
 
         return result
 
@@ -608,15 +588,15 @@ def _nothing(*_: Any) -> None:
 
 
 def _silence_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    _with_outcome(monkeypatch, Outcome.INCONCLUSIVE, Outcome.PASS)
+    _with_outcome(monkeypatch, GateOutcome.INCONCLUSIVE, GateOutcome.PASS)
 
 
 def _silence_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    _with_outcome(monkeypatch, Outcome.INCONCLUSIVE, Outcome.FAIL)
+    _with_outcome(monkeypatch, GateOutcome.INCONCLUSIVE, GateOutcome.FAIL)
 
 
 def _without_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    _with_outcome(monkeypatch, Outcome.FAIL, Outcome.PASS)
+    _with_outcome(monkeypatch, GateOutcome.FAIL, GateOutcome.PASS)
 
 
 def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -624,7 +604,7 @@ def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = progression.decide_progression
 
     def of(*args: Any, **kwargs: Any) -> Any:
-        return msgspec.structs.replace(honest(*args, **kwargs), leaves=False)
+        return replace(honest(*args, **kwargs), leaves=False)
 
     monkeypatch.setattr(progression, "decide_progression", of)
     monkeypatch.setattr(control, "_by_gate", _nothing)
@@ -638,7 +618,7 @@ def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
         upgrade = observed.upgrade
         found = honest(observed, *args, **kwargs)
         is_known = upgrade is not None and bool(upgrade.failed)
-        free = msgspec.structs.replace(found, leaves=False, hold=None)
+        free = replace(found, leaves=False, hold=None)
         return free if is_known else found
 
     monkeypatch.setattr(progression, "decide_progression", of)
@@ -652,7 +632,7 @@ def _shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         found = honest(m, policy, now=now)
         is_back = m.direction is Direction.BACK
-        return msgspec.structs.replace(found, active=min(found.active, 90)) if is_back else found
+        return replace(found, active=min(found.active, 90)) if is_back else found
 
     monkeypatch.setattr(capacity, "decide", decide)
 
@@ -718,9 +698,7 @@ async def test_the_law_of_pauses_names_what_moves_without_an_approval(
 ) -> None:
     paused = _a_gated_upgrade(kind=kind, resumes=30.0)
     _without_pauses(monkeypatch)
-    result = await simulate.run(
-        msgspec.structs.replace(paused, policy={"steps": PAUSED, "autoPromote": False})
-    )
+    result = await simulate.run(replace(paused, policy={"steps": PAUSED, "autoPromote": False}))
     assert {each.partition(" ")[0] for each in result.found} == {"gated"}, result.found
 
 

@@ -66,5 +66,5 @@ async def test_the_trace(case: Case, golden: Golden) -> None:
     fault = FAULTS[case.fault] if case.fault is not None else None
     sim = await simulated(case.setting, fault, case.point, for_ever=case.for_ever)
     end = await end_of(sim, within=60 if case.for_ever else None)
-    assert (end.ending, sim.broken) == (case.ending, [])
-    golden.check(f"simulation/{case.name}.txt", f"{case.setting}\n{sim.rendered()}")
+    assert (end.ending, sim.judge.broken) == (case.ending, [])
+    golden.check(f"simulation/{case.name}.txt", f"{case.setting}\n{sim.trace.rendered()}")

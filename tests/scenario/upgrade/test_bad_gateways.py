@@ -4,18 +4,19 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
-from scenario.upgrade.harness import GATEWAY_API, GREEN, Pair, a_running_pair
 from support.builders.ray_service import NAME, NAMESPACE, a_strategy
+from support.simulator.services import GATEWAY_API
+from support.simulator.simulator import GREEN, Simulator, a_pair, a_running_pair
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 SLOW = a_strategy(surge=50, step=25, interval=20)
 
 
-async def at_weight(weight: int, strategy: Json = FAST) -> Pair:
-    harness = await a_running_pair(upgradeStrategy=strategy)
-    harness.apply(config=GREEN, upgradeStrategy=strategy)
-    await harness.until(lambda: harness.view.weights[1] == weight, seconds=60)
-    return harness
+async def at_weight(weight: int, strategy: Json = FAST) -> Simulator:
+    sim = await a_running_pair(upgradeStrategy=strategy)
+    sim.apply(config=GREEN, upgradeStrategy=strategy)
+    await sim.until(lambda: sim.view.weights[1] == weight, seconds=60)
+    return sim
 
 
 def of_class(name: str) -> Json:
@@ -25,46 +26,46 @@ def of_class(name: str) -> Json:
     }
 
 
-async def until_green(harness: Pair) -> None:
-    green = harness.pending
-    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
+async def until_green(sim: Simulator) -> None:
+    green = sim.pending
+    await sim.until(lambda: sim.is_complete() and sim.active == green, seconds=100)
 
 
 async def test_a_class_that_nobody_serves_is_named() -> None:
-    harness = Pair()
-    harness.apply(upgradeStrategy=of_class("nope"))
-    await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
-    await harness.run(10)
+    sim = a_pair()
+    sim.apply(upgradeStrategy=of_class("nope"))
+    await sim.until(lambda: sim.is_complete() and bool(sim.weights), seconds=20)
+    await sim.run(10)
     text = "Gateway default/demo-gateway is not Accepted yet (gatewayClassName nope: does a controller serve it?)"
-    assert text in harness.message("Ready")
-    before = len(harness.kube.writes())
-    await harness.run(60)
-    assert len(harness.kube.writes()) == before
-    assert harness.reasons().count("GatewayNotReady") == 1
-    harness.apply(config=GREEN, upgradeStrategy=of_class("nope"))
-    await harness.run(20)
-    assert harness.view.weights == (100, 0)
-    assert text in harness.message("UpgradeInProgress")
-    harness.apply(config=GREEN, upgradeStrategy=FAST)
-    await until_green(harness)
-    assert harness.gateways[0]["spec"]["gatewayClassName"] == "fast"
+    assert text in sim.message("Ready")
+    before = len(sim.kube.writes())
+    await sim.run(60)
+    assert len(sim.kube.writes()) == before
+    assert sim.reasons().count("GatewayNotReady") == 1
+    sim.apply(config=GREEN, upgradeStrategy=of_class("nope"))
+    await sim.run(20)
+    assert sim.view.weights == (100, 0)
+    assert text in sim.message("UpgradeInProgress")
+    sim.apply(config=GREEN, upgradeStrategy=FAST)
+    await until_green(sim)
+    assert sim.gateways[0]["spec"]["gatewayClassName"] == "fast"
 
 
 async def test_a_deleted_service_gets_no_route_before_the_watch_reports_its_deletion() -> None:
-    harness = await a_running_pair()
-    harness.is_service_down = True
-    harness.kube.requests.clear()
-    del harness.kube.objects[RAY_SERVICE.kind, NAMESPACE, NAME]
+    sim = await a_running_pair()
+    sim.services["service"].is_down = True
+    sim.kube.requests.clear()
+    del sim.kube.objects[RAY_SERVICE.kind, NAMESPACE, NAME]
     for _ in range(3):  # the garbage collector takes what stands below it
-        if harness.route is not None:
-            await harness.kube.delete(HTTP_ROUTE, NAMESPACE, f"{NAME}-httproute")
-        await harness.reconcile()
-    assert harness.route is None
+        if sim.route is not None:
+            await sim.kube.delete(HTTP_ROUTE, NAMESPACE, f"{NAME}-httproute")
+        await sim.reconcile()
+    assert sim.route is None
     assert (
         len(
             [
                 each
-                for each in harness.kube.requests
+                for each in sim.kube.requests
                 if (each.verb, each.kind) == ("create", "HTTPRoute")
             ]
         )
@@ -74,64 +75,64 @@ async def test_a_deleted_service_gets_no_route_before_the_watch_reports_its_dele
 
 @pytest.mark.parametrize("trouble", ["is_programmed", "accepts_routes"])
 async def test_trouble_in_mid_upgrade_holds_it_and_is_reported_once(trouble: str) -> None:
-    harness = await at_weight(25)
-    setattr(harness.gateway, trouble, False)
-    harness.gateway.forget()
-    await harness.run(20)
-    held = harness.view
+    sim = await at_weight(25)
+    setattr(sim.gateway, trouble, False)
+    sim.gateway.forget()
+    await sim.run(20)
+    held = sim.view
     assert held.weights in {(75, 25), (50, 50)}
-    before = len(harness.kube.writes())
-    await harness.run(60)
-    assert (harness.view, len(harness.kube.writes())) == (held, before)
-    assert "waiting: " in harness.message("UpgradeInProgress")
+    before = len(sim.kube.writes())
+    await sim.run(60)
+    assert (sim.view, len(sim.kube.writes())) == (held, before)
+    assert "waiting: " in sim.message("UpgradeInProgress")
     reason = "GatewayNotReady" if trouble == "is_programmed" else "HTTPRouteNotReady"
-    assert harness.reasons().count(reason) == 1
-    setattr(harness.gateway, trouble, True)
-    harness.gateway.forget()
-    await until_green(harness)
+    assert sim.reasons().count(reason) == 1
+    setattr(sim.gateway, trouble, True)
+    sim.gateway.forget()
+    await until_green(sim)
 
 
 @pytest.mark.parametrize("states_generations", [True, False])
 async def test_the_report_of_a_controller_that_left_the_gateway_holds_no_upgrade(
     *, states_generations: bool
 ) -> None:
-    harness = await at_weight(25)
-    harness.gateway.name = "new.example/gw"
-    harness.gateway.states_generations = states_generations
-    harness.gateway.forget()
-    await until_green(harness)
-    names = [each["controllerName"] for each in route_reports(harness)]
+    sim = await at_weight(25)
+    sim.gateway.name = "new.example/gw"
+    sim.gateway.states_generations = states_generations
+    sim.gateway.forget()
+    await until_green(sim)
+    names = [each["controllerName"] for each in route_reports(sim)]
     assert names == ["example.org/gw", "new.example/gw"]
-    await harness.until(lambda: harness.clusters == [harness.active], seconds=90)
+    await sim.until(lambda: sim.clusters == [sim.active], seconds=90)
 
 
 async def test_a_controller_that_states_no_generation_holds_no_upgrade() -> None:
-    harness = Pair()
-    harness.gateway.states_generations = False
-    harness.apply(upgradeStrategy=FAST)
-    await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
-    harness.apply(config=GREEN, upgradeStrategy=FAST)
-    await harness.until(lambda: bool(harness.pending), seconds=20)
-    await until_green(harness)
-    await harness.until(lambda: harness.clusters == [harness.active], seconds=90)
+    sim = a_pair()
+    sim.gateway.states_generations = False
+    sim.apply(upgradeStrategy=FAST)
+    await sim.until(lambda: sim.is_complete() and bool(sim.weights), seconds=20)
+    sim.apply(config=GREEN, upgradeStrategy=FAST)
+    await sim.until(lambda: bool(sim.pending), seconds=20)
+    await until_green(sim)
+    await sim.until(lambda: sim.clusters == [sim.active], seconds=90)
 
 
 async def test_a_first_route_is_late_only_after_its_controller_had_time() -> None:
-    harness = Pair()
-    harness.gateway.states_generations = False
-    harness.apply(upgradeStrategy=FAST)
-    await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
-    await harness.run(2)
-    before = len(harness.kube.writes())
-    await harness.run(30)
-    assert harness.kube.writes()[before:] == []
+    sim = a_pair()
+    sim.gateway.states_generations = False
+    sim.apply(upgradeStrategy=FAST)
+    await sim.until(lambda: sim.is_complete() and bool(sim.weights), seconds=20)
+    await sim.run(2)
+    before = len(sim.kube.writes())
+    await sim.run(30)
+    assert sim.kube.writes()[before:] == []
 
 
 async def test_a_controller_that_does_not_take_the_route_in_is_named_within_a_minute() -> None:
-    harness = await at_weight(25)
-    harness.gateway.is_asleep = True
-    await harness.run(60)
-    generation = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"]["metadata"][
+    sim = await at_weight(25)
+    sim.gateway.is_asleep = True
+    await sim.run(60)
+    generation = sim.kube.objects[HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"]["metadata"][
         "generation"
     ]
     text = (
@@ -139,75 +140,71 @@ async def test_a_controller_that_does_not_take_the_route_in_is_named_within_a_mi
         f"example.org/gw reports generation {generation - 1} of {generation} "
         f"for Gateway {NAMESPACE}/{NAME}-gateway"
     )
-    assert text in harness.message("UpgradeInProgress")
-    assert harness.reasons().count("HTTPRouteNotReady") == 1
-    harness.gateway.is_asleep = False
-    await until_green(harness)
+    assert text in sim.message("UpgradeInProgress")
+    assert sim.reasons().count("HTTPRouteNotReady") == 1
+    sim.gateway.is_asleep = False
+    await until_green(sim)
 
 
-def route_reports(harness: Pair) -> list[Json]:
-    route = harness.route
+def route_reports(sim: Simulator) -> list[Json]:
+    route = sim.route
     return [] if route is None else route["status"]["parents"]
 
 
 async def test_definitions_that_go_in_mid_upgrade_and_come_back() -> None:
-    harness = await at_weight(50)
-    blue, green = harness.active, harness.pending
-    capacities = (harness.capacities(blue), harness.capacities(green))
-    await harness.kube.delete(HTTP_ROUTE, "default", "demo-httproute")
-    await harness.kube.delete(GATEWAY, "default", "demo-gateway")
-    harness.unknown_kinds |= GATEWAY_API
+    sim = await at_weight(50)
+    blue, green = sim.active, sim.pending
+    capacities = (sim.capacities(blue), sim.capacities(green))
+    await sim.kube.delete(HTTP_ROUTE, "default", "demo-httproute")
+    await sim.kube.delete(GATEWAY, "default", "demo-gateway")
+    sim.unknown_kinds |= GATEWAY_API
     for kind in (HTTP_ROUTE, GATEWAY):
-        for each in harness.kube.all(kind):
-            harness.kube.finish_deletion(kind, "default", each["metadata"]["name"])
-    requests = len(harness.kube.requests)
-    await harness.run(60)
-    assert len(harness.kube.requests) - requests < 20
-    assert (harness.capacities(blue), harness.capacities(green)) == capacities
-    assert harness.reasons().count("GatewayAPIMissing") == 1
-    assert "does not exist (is the Gateway API installed?)" in harness.message("UpgradeInProgress")
-    harness.unknown_kinds.clear()
-    await harness.until(lambda: bool(harness.weights), seconds=40)
-    assert harness.weights == {blue: 50, green: 50}
-    await until_green(harness)
+        for each in sim.kube.all(kind):
+            sim.kube.finish_deletion(kind, "default", each["metadata"]["name"])
+    requests = len(sim.kube.requests)
+    await sim.run(60)
+    assert len(sim.kube.requests) - requests < 20
+    assert (sim.capacities(blue), sim.capacities(green)) == capacities
+    assert sim.reasons().count("GatewayAPIMissing") == 1
+    assert "does not exist (is the Gateway API installed?)" in sim.message("UpgradeInProgress")
+    sim.unknown_kinds.clear()
+    await sim.until(lambda: bool(sim.weights), seconds=40)
+    assert sim.weights == {blue: 50, green: 50}
+    await until_green(sim)
 
 
 async def test_a_rollback_while_the_definitions_are_gone_waits_and_ends_when_they_are_back() -> (
     None
 ):
-    harness = await at_weight(50)
-    blue = harness.active
-    await harness.kube.delete(HTTP_ROUTE, "default", "demo-httproute")
-    await harness.kube.delete(GATEWAY, "default", "demo-gateway")
-    harness.unknown_kinds |= GATEWAY_API
+    sim = await at_weight(50)
+    blue = sim.active
+    await sim.kube.delete(HTTP_ROUTE, "default", "demo-httproute")
+    await sim.kube.delete(GATEWAY, "default", "demo-gateway")
+    sim.unknown_kinds |= GATEWAY_API
     for kind in (HTTP_ROUTE, GATEWAY):
-        for each in harness.kube.all(kind):
-            harness.kube.finish_deletion(kind, "default", each["metadata"]["name"])
-    harness.apply(upgradeStrategy=FAST)
-    await harness.run(20)
-    assert harness.active == blue
-    harness.unknown_kinds.clear()
-    await harness.until(
-        lambda: harness.is_complete() and harness.weights == {blue: 100}, seconds=100
-    )
+        for each in sim.kube.all(kind):
+            sim.kube.finish_deletion(kind, "default", each["metadata"]["name"])
+    sim.apply(upgradeStrategy=FAST)
+    await sim.run(20)
+    assert sim.active == blue
+    sim.unknown_kinds.clear()
+    await sim.until(lambda: sim.is_complete() and sim.weights == {blue: 100}, seconds=100)
 
 
 async def test_options_that_change_in_mid_upgrade_hold_from_the_next_step() -> None:
-    harness = await at_weight(25, SLOW)
-    harness.apply(config=GREEN, upgradeStrategy=a_strategy(surge=50, step=50, interval=1))
-    await until_green(harness)
+    sim = await at_weight(25, SLOW)
+    sim.apply(config=GREEN, upgradeStrategy=a_strategy(surge=50, step=50, interval=1))
+    await until_green(sim)
 
 
 async def test_options_that_become_invalid_in_mid_upgrade_hold_it() -> None:
-    harness = await at_weight(25)
-    harness.apply(config=GREEN, upgradeStrategy=a_strategy(surge=5, step=25))
-    await harness.run(20)
-    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message(
-        "Ready"
-    )
-    held = harness.weights
-    before = len(harness.kube.writes())
-    await harness.run(30)
-    assert (harness.weights, len(harness.kube.writes())) == (held, before)
-    harness.apply(config=GREEN, upgradeStrategy=FAST)
-    await until_green(harness)
+    sim = await at_weight(25)
+    sim.apply(config=GREEN, upgradeStrategy=a_strategy(surge=5, step=25))
+    await sim.run(20)
+    assert "stepSizePercent must be less than or equal to maxSurgePercent" in sim.message("Ready")
+    held = sim.weights
+    before = len(sim.kube.writes())
+    await sim.run(30)
+    assert (sim.weights, len(sim.kube.writes())) == (held, before)
+    sim.apply(config=GREEN, upgradeStrategy=FAST)
+    await until_green(sim)

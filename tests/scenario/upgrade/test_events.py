@@ -16,8 +16,8 @@ from common.upgrade.events import (
     Started,
     TrafficShifted,
 )
-from scenario.upgrade.harness import BLUE, GREEN, RED, Pair
 from support.builders.ray_service import NAMESPACE, a_group, a_serve_config, a_strategy
+from support.simulator.simulator import BLUE, GREEN, RED, Simulator, a_pair
 from support.upgrade_events import TRACE
 
 pytestmark = pytest.mark.long
@@ -30,20 +30,18 @@ END = ["promoted", "drain-started", "completed"]
 MOVES = {"capacity-changed": "+", "traffic-shifted": ">"}
 
 
-async def a_service(strategy: Json, **fields: Any) -> Pair:
+async def a_service(strategy: Json, **fields: Any) -> Simulator:
     """Return a service that serves; its keywords hold for what `ask` asks for too."""
-    harness = Pair()
+    sim = a_pair()
     fields.setdefault("rayClusterDeletionDelaySeconds", 0)
-    harness.apply(config=BLUE, upgradeStrategy=strategy, **fields)
-    await harness.until(
-        lambda: harness.is_complete() and (bool(harness.weights) or strategy is not STEPS)
-    )
-    await harness.run(2)
-    return harness
+    sim.apply(config=BLUE, upgradeStrategy=strategy, **fields)
+    await sim.until(lambda: sim.is_complete() and (bool(sim.weights) or strategy is not STEPS))
+    await sim.run(2)
+    return sim
 
 
 def ask(
-    harness: Pair,
+    sim: Simulator,
     config: Json,
     strategy: Json = STEPS,
     *,
@@ -53,22 +51,20 @@ def ask(
     """Change the spec; annotations of ours are given without their prefix."""
     fields.setdefault("rayClusterDeletionDelaySeconds", 0)
     annotations = {f"raybus.io/{name}": value for name, value in (annotations or {}).items()}
-    harness.apply(config=config, upgradeStrategy=strategy, annotations=annotations, **fields)
+    sim.apply(config=config, upgradeStrategy=strategy, annotations=annotations, **fields)
 
 
-async def until_over(harness: Pair, *, seconds: float = 150) -> None:
+async def until_over(sim: Simulator, *, seconds: float = 150) -> None:
     """Let time pass until nothing is left of what was begun just now."""
-    await harness.run(0.5)
-    await harness.until(
-        lambda: harness.is_complete() and len(harness.clusters) == 1, seconds=seconds
-    )
-    await harness.run(2)
+    await sim.run(0.5)
+    await sim.until(lambda: sim.is_complete() and len(sim.clusters) == 1, seconds=seconds)
+    await sim.run(2)
 
 
-def kinds(harness: Pair) -> list[str]:
+def kinds(sim: Simulator) -> list[str]:
     """Return the kinds of events, with a run of steps as one string: `+` for a capacity, `>` for a weight."""
     found: list[str] = []
-    for kind in harness.events.kinds():
+    for kind in sim.events.kinds():
         mark = MOVES.get(kind)
         if mark and found and set(found[-1]) <= set(MOVES.values()):
             found[-1] += mark
@@ -77,37 +73,37 @@ def kinds(harness: Pair) -> list[str]:
     return found
 
 
-def the(harness: Pair, kind: str) -> Any:
+def the(sim: Simulator, kind: str) -> Any:
     """Return the data of the one event of a kind."""
-    (found,) = [each.event.data for each in harness.events.unique() if each.kind == kind]
+    (found,) = [each.event.data for each in sim.events.unique() if each.kind == kind]
     return found
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_an_upgrade_from_its_beginning_to_its_end(strategy: Json) -> None:
-    harness = await a_service(strategy)
-    assert harness.events.attempts == 0, "the first cluster is no upgrade"
-    ask(harness, GREEN, strategy)
-    await until_over(harness)
-    assert kinds(harness) == [*BEGIN, *(["+>++>+"] if strategy is STEPS else []), *END]
-    started = the(harness, "started")
+    sim = await a_service(strategy)
+    assert sim.events.attempts == 0, "the first cluster is no upgrade"
+    ask(sim, GREEN, strategy)
+    await until_over(sim)
+    assert kinds(sim) == [*BEGIN, *(["+>++>+"] if strategy is STEPS else []), *END]
+    started = the(sim, "started")
     assert isinstance(started, Started)
     assert (started.reason, started.strategy, started.generation) == (
         "SpecChanged",
         strategy["type"],
         2,
     )
-    assert the(harness, "cluster-created").cluster == harness.active == started.upgrade.new
-    assert the(harness, "completed").receipt.seconds.draining >= 2
-    body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.active)]
+    assert the(sim, "cluster-created").cluster == sim.active == started.upgrade.new
+    assert the(sim, "completed").receipt.seconds.draining >= 2
+    body = sim.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, sim.active)]
     assert labels.UPGRADE_FROM not in body["metadata"]["annotations"]
 
 
 async def test_each_step_reports_the_value_before_and_after() -> None:
-    harness = await a_service(STEPS)
-    ask(harness, GREEN)
-    await until_over(harness)
-    steps = [each.event.data for each in harness.events.unique() if each.kind in MOVES]
+    sim = await a_service(STEPS)
+    ask(sim, GREEN)
+    await until_over(sim)
+    steps = [each.event.data for each in sim.events.unique() if each.kind in MOVES]
     parts = [
         (
             each.after.old.capacity_percent,
@@ -128,16 +124,16 @@ async def test_each_step_reports_the_value_before_and_after() -> None:
 
 
 async def test_what_changes_in_place_is_no_upgrade() -> None:
-    harness = await a_service(BLUE_GREEN)
-    ask(harness, BLUE, BLUE_GREEN, serve=V2)
-    await harness.run(10)
+    sim = await a_service(BLUE_GREEN)
+    ask(sim, BLUE, BLUE_GREEN, serve=V2)
+    await sim.run(10)
     more = a_group("more", replicas=1, minReplicas=0)
     config = {**BLUE, "workerGroupSpecs": [*BLUE["workerGroupSpecs"], more]}
-    ask(harness, config, BLUE_GREEN, serve=V2)
-    await harness.run(10)
-    ask(harness, GREEN, {"type": "None"}, serve=V2)
-    await harness.run(10)
-    assert (harness.events.attempts, len(harness.clusters)) == (0, 1)
+    ask(sim, config, BLUE_GREEN, serve=V2)
+    await sim.run(10)
+    ask(sim, GREEN, {"type": "None"}, serve=V2)
+    await sim.run(10)
+    assert (sim.events.attempts, len(sim.clusters)) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -148,171 +144,169 @@ async def test_what_changes_in_place_is_no_upgrade() -> None:
     ],
 )
 async def test_a_spec_that_is_reverted(weight: int, outcome: str) -> None:
-    harness = await a_service(STEPS)
-    ask(harness, GREEN)
-    await harness.until(
-        lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60
-    )
-    blue = harness.active
-    ask(harness, BLUE)
-    await until_over(harness)
-    assert (harness.active, kinds(harness)[-1]) == (blue, "rolled-back")
-    event = the(harness, "rolled-back")
+    sim = await a_service(STEPS)
+    ask(sim, GREEN)
+    await sim.until(lambda: bool(sim.pending) and sim.view.weights[1] == weight, seconds=60)
+    blue = sim.active
+    ask(sim, BLUE)
+    await until_over(sim)
+    assert (sim.active, kinds(sim)[-1]) == (blue, "rolled-back")
+    event = the(sim, "rolled-back")
     assert isinstance(event, RolledBack)
     assert event.outcome == outcome
-    directions = [getattr(each.event.data, "direction", None) for each in harness.events.unique()]
+    directions = [getattr(each.event.data, "direction", None) for each in sim.events.unique()]
     assert ("back" in directions) is (weight > 0)
 
 
 async def test_a_spec_that_is_reverted_before_the_switch() -> None:
-    harness = await a_service(BLUE_GREEN)
-    ask(harness, GREEN, BLUE_GREEN)
-    await harness.run(1)
-    ask(harness, BLUE, BLUE_GREEN)
-    await until_over(harness)
-    assert kinds(harness) == [*BEGIN, "rolled-back"]
-    assert the(harness, "rolled-back").outcome == "Cancelled"
+    sim = await a_service(BLUE_GREEN)
+    ask(sim, GREEN, BLUE_GREEN)
+    await sim.run(1)
+    ask(sim, BLUE, BLUE_GREEN)
+    await until_over(sim)
+    assert kinds(sim) == [*BEGIN, "rolled-back"]
+    assert the(sim, "rolled-back").outcome == "Cancelled"
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_a_third_spec_ends_one_upgrade_and_begins_another(strategy: Json) -> None:
-    harness = await a_service(strategy)
-    ask(harness, GREEN, strategy)
-    await harness.until(
-        lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50)
+    sim = await a_service(strategy)
+    ask(sim, GREEN, strategy)
+    await sim.until(
+        lambda: bool(sim.pending) and (strategy is BLUE_GREEN or sim.view.weights[1] == 50)
     )
-    ask(harness, RED, strategy)
-    await until_over(harness)
-    found = kinds(harness)
+    ask(sim, RED, strategy)
+    await until_over(sim)
+    found = kinds(sim)
     over = found.index("rolled-back")
     assert found[over + 1 : over + 3] == BEGIN
     assert found[-3:] == END
-    assert len({each.event.data.upgrade.id for each in harness.events.unique()}) == 2
+    assert len({each.event.data.upgrade.id for each in sim.events.unique()}) == 2
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_an_abort(strategy: Json) -> None:
-    harness = await a_service(strategy)
-    ask(harness, GREEN, strategy)
-    await harness.until(
-        lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50)
+    sim = await a_service(strategy)
+    ask(sim, GREEN, strategy)
+    await sim.until(
+        lambda: bool(sim.pending) and (strategy is BLUE_GREEN or sim.view.weights[1] == 50)
     )
-    ask(harness, GREEN, strategy, annotations={"abort": "true"})
-    await until_over(harness)
-    event = the(harness, "aborted")
+    ask(sim, GREEN, strategy, annotations={"abort": "true"})
+    await until_over(sim)
+    event = the(sim, "aborted")
     assert isinstance(event, Aborted)
-    assert (event.reason, event.over, the(harness, "rolled-back").outcome) == (
+    assert (event.reason, event.over, the(sim, "rolled-back").outcome) == (
         "AbortRequested",
         False,
         "Aborted",
     )
-    assert kinds(harness)[-1] == "rolled-back"
+    assert kinds(sim)[-1] == "rolled-back"
 
 
 async def test_each_pause_and_its_end() -> None:
-    harness = await a_service(STEPS)
-    ask(harness, GREEN)
-    await harness.until(lambda: harness.view.weights[1] == 50, seconds=60)
+    sim = await a_service(STEPS)
+    ask(sim, GREEN)
+    await sim.until(lambda: sim.view.weights[1] == 50, seconds=60)
     for _ in range(3):
-        ask(harness, GREEN, annotations={"pause": "true"})
-        await harness.run(0.25)
-        ask(harness, GREEN)
-        await harness.run(0.25)
-    await until_over(harness)
-    assert [each for each in harness.events.kinds() if each in {"paused", "resumed"}] == [
+        ask(sim, GREEN, annotations={"pause": "true"})
+        await sim.run(0.25)
+        ask(sim, GREEN)
+        await sim.run(0.25)
+    await until_over(sim)
+    assert [each for each in sim.events.kinds() if each in {"paused", "resumed"}] == [
         "paused",
         "resumed",
     ] * 3
-    assert kinds(harness)[-3:] == END
+    assert kinds(sim)[-3:] == END
 
 
 async def test_a_stall_and_the_pause_at_the_deadline() -> None:
-    harness = await a_service(BLUE_GREEN)
+    sim = await a_service(BLUE_GREEN)
     missing = a_serve_config(import_path="missing:app", message="v2")
     deadline = {"progress-deadline": "20", "on-deadline": "Pause"}
-    ask(harness, GREEN, BLUE_GREEN, serve=missing, annotations=deadline)
-    await harness.run(40)
-    assert kinds(harness) == [*BEGIN, "stalled", "paused"]
-    assert (the(harness, "stalled").reason, the(harness, "paused").reason) == (
+    ask(sim, GREEN, BLUE_GREEN, serve=missing, annotations=deadline)
+    await sim.run(40)
+    assert kinds(sim) == [*BEGIN, "stalled", "paused"]
+    assert (the(sim, "stalled").reason, the(sim, "paused").reason) == (
         "ApplicationNotReady",
         "ProgressDeadlineExceeded",
     )
-    ask(harness, GREEN, BLUE_GREEN, serve=V2, annotations=deadline | {"on-deadline": "Wait"})
-    await until_over(harness)
-    assert kinds(harness)[-3:] == END
+    ask(sim, GREEN, BLUE_GREEN, serve=V2, annotations=deadline | {"on-deadline": "Wait"})
+    await until_over(sim)
+    assert kinds(sim)[-3:] == END
 
 
 async def test_a_first_cluster_that_does_not_become_ready_in_time() -> None:
-    harness = Pair()
-    harness.holds_pods = True
-    harness.apply(
+    sim = a_pair()
+    sim.ray_clusters.holds_pods = True
+    sim.apply(
         config=BLUE, upgradeStrategy=BLUE_GREEN, annotations={"ray.io/initializing-timeout": "5s"}
     )
-    await harness.run(8)
-    assert kinds(harness) == ["failed"]
-    event = the(harness, "failed")
+    await sim.run(8)
+    assert kinds(sim) == ["failed"]
+    event = the(sim, "failed")
     assert isinstance(event, Failed)
     assert (event.upgrade.old, event.reason) == ("", "InitializingTimeout")
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_a_suspend_ends_an_upgrade_and_its_end_begins_none(strategy: Json) -> None:
-    harness = await a_service(strategy)
-    ask(harness, GREEN, strategy)
-    await harness.run(1)
-    ask(harness, GREEN, strategy, suspend=True)
-    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
-    event = the(harness, "aborted")
-    assert (event.reason, event.over, kinds(harness)[-1]) == ("ServiceSuspended", True, "aborted")
-    before = len(harness.events.unique())
-    ask(harness, GREEN, strategy)
-    await until_over(harness)
-    assert len(harness.events.unique()) == before
+    sim = await a_service(strategy)
+    ask(sim, GREEN, strategy)
+    await sim.run(1)
+    ask(sim, GREEN, strategy, suspend=True)
+    await sim.until(lambda: sim.condition("Suspended")[0] == "True")
+    event = the(sim, "aborted")
+    assert (event.reason, event.over, kinds(sim)[-1]) == ("ServiceSuspended", True, "aborted")
+    before = len(sim.events.unique())
+    ask(sim, GREEN, strategy)
+    await until_over(sim)
+    assert len(sim.events.unique()) == before
 
 
 async def test_a_suspend_while_the_old_cluster_drains() -> None:
-    harness = await a_service(BLUE_GREEN)
-    ask(harness, GREEN, BLUE_GREEN, rayClusterDeletionDelaySeconds=60)
-    await harness.until(lambda: "drain-started" in harness.events.kinds())
-    ask(harness, GREEN, BLUE_GREEN, suspend=True, rayClusterDeletionDelaySeconds=60)
-    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
-    assert kinds(harness) == [*BEGIN, *END]
+    sim = await a_service(BLUE_GREEN)
+    ask(sim, GREEN, BLUE_GREEN, rayClusterDeletionDelaySeconds=60)
+    await sim.until(lambda: "drain-started" in sim.events.kinds())
+    ask(sim, GREEN, BLUE_GREEN, suspend=True, rayClusterDeletionDelaySeconds=60)
+    await sim.until(lambda: sim.condition("Suspended")[0] == "True")
+    assert kinds(sim) == [*BEGIN, *END]
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_at_rest_nothing_is_reported_not_even_by_a_new_process(strategy: Json) -> None:
-    harness = await a_service(strategy)
-    ask(harness, GREEN, strategy)
-    await until_over(harness)
-    attempts, writes = harness.events.attempts, len(harness.kube.writes())
-    await harness.run(60)
-    harness.restart()
-    await harness.run(60)
-    assert (harness.events.attempts, len(harness.kube.writes())) == (attempts, writes)
+    sim = await a_service(strategy)
+    ask(sim, GREEN, strategy)
+    await until_over(sim)
+    attempts, writes = sim.events.attempts, len(sim.kube.writes())
+    await sim.run(60)
+    sim.restart()
+    await sim.run(60)
+    assert (sim.events.attempts, len(sim.kube.writes())) == (attempts, writes)
 
 
 async def test_an_event_carries_the_trace_of_the_reconcile() -> None:
-    harness = await a_service(BLUE_GREEN)
-    ask(harness, GREEN, BLUE_GREEN)
+    sim = await a_service(BLUE_GREEN)
+    ask(sim, GREEN, BLUE_GREEN)
     token = tracing.CURRENT.set(TRACE)
-    await harness.run(1)
+    await sim.run(1)
     tracing.CURRENT.reset(token)
-    (first, *_) = harness.events.stored
+    (first, *_) = sim.events.stored
     assert (first.event.traceparent, first.headers["traceparent"]) == (TRACE, TRACE)
 
 
 async def test_refusals_lose_events_and_stop_no_upgrade() -> None:
-    harness = await a_service(BLUE_GREEN)
+    sim = await a_service(BLUE_GREEN)
 
     def refuse(side: str) -> None:
         raise errors.Rejected(f"maximum message size exceeded {side}")
 
-    harness.events.on_publish.append(refuse)
-    ask(harness, GREEN, BLUE_GREEN)
-    await until_over(harness)
+    sim.events.on_publish.append(refuse)
+    ask(sim, GREEN, BLUE_GREEN)
+    await until_over(sim)
     lost = [
         note
-        for kind, reason, note in harness.kube.events()
+        for kind, reason, note in sim.kube.events()
         if (kind, reason) == ("Warning", "UpgradeEventLost")
     ]
     assert len(lost) == len([*BEGIN, *END])
@@ -320,34 +314,34 @@ async def test_refusals_lose_events_and_stop_no_upgrade() -> None:
 
 
 async def test_a_stream_that_is_gone_holds_an_upgrade_for_a_while() -> None:
-    harness = await a_service(BLUE_GREEN)
+    sim = await a_service(BLUE_GREEN)
 
     def nobody(side: str) -> None:
         raise errors.Unavailable(f"nobody answers {side}: the stream is missing")
 
-    harness.events.on_publish.append(nobody)
-    ask(harness, GREEN, BLUE_GREEN)
-    await harness.run(25)
-    assert len(harness.clusters) == 1
-    await until_over(harness)
-    assert harness.reasons().count("UpgradeEventLost") == len([*BEGIN, *END])
+    sim.events.on_publish.append(nobody)
+    ask(sim, GREEN, BLUE_GREEN)
+    await sim.run(25)
+    assert len(sim.clusters) == 1
+    await until_over(sim)
+    assert sim.reasons().count("UpgradeEventLost") == len([*BEGIN, *END])
 
 
 @pytest.mark.parametrize("strategy", [STEPS, BLUE_GREEN], ids=["in steps", "at once"])
 async def test_without_nats_an_upgrade_waits_and_loses_nothing(strategy: Json) -> None:
-    harness = await a_service(strategy)
+    sim = await a_service(strategy)
 
     def away(side: str) -> None:
-        if harness.events.problem is not None:
-            raise errors.Unavailable(f"{harness.events.problem} {side}")
+        if sim.events.problem is not None:
+            raise errors.Unavailable(f"{sim.events.problem} {side}")
 
-    harness.events.on_publish.insert(0, away)
-    ask(harness, GREEN, strategy)
+    sim.events.on_publish.insert(0, away)
+    ask(sim, GREEN, strategy)
     for _ in range(6):
-        harness.events.problem = "NATS is not reachable"
-        await harness.run(40)
-        harness.events.problem = None
-        await harness.run(1)
-    await until_over(harness)
-    assert kinds(harness) == [*BEGIN, *(["+>++>+"] if strategy is STEPS else []), *END]
-    assert "UpgradeEventLost" not in harness.reasons()
+        sim.events.problem = "NATS is not reachable"
+        await sim.run(40)
+        sim.events.problem = None
+        await sim.run(1)
+    await until_over(sim)
+    assert kinds(sim) == [*BEGIN, *(["+>++>+"] if strategy is STEPS else []), *END]
+    assert "UpgradeEventLost" not in sim.reasons()

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from common.feature_gates import BETA, Gate, Gates
+from common.feature_gates import BETA, FeatureGate, Gates
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from scenario.upgrade.harness import GREEN, Pair
 from service_reconciler.settings import Config
 from support.builders.ray_service import a_serve_config, a_strategy
+from support.simulator.simulator import GREEN, Simulator, a_pair
 
-ON, OFF = BETA, BETA - {Gate.INCREMENTAL_UPGRADE}
+ON, OFF = BETA, BETA - {FeatureGate.INCREMENTAL_UPGRADE}
 FAST = a_strategy(surge=100, step=50, interval=1)
 FLIPS = pytest.mark.parametrize(
     ("first", "then"),
@@ -22,81 +22,79 @@ FLIPS = pytest.mark.parametrize(
 )
 
 
-def switch(harness: Pair, gates: Gates) -> None:
+def switch(sim: Simulator, gates: Gates) -> None:
     """Begin a new service-reconciler with other gates; traffic-manager goes on."""
-    harness.config = Config(gates=gates)
-    harness.restart_service()
+    sim.settings = Config(gates=gates)
+    sim.restart("service")
 
 
-async def a_pair(gates: Gates) -> Pair:
-    harness = Pair(gates=gates)
-    harness.apply(upgradeStrategy=FAST)
-    await harness.until(lambda: harness.is_complete() and bool(harness.puts(harness.active)))
-    await harness.run(5)
-    return harness
+async def serving_pair(gates: Gates) -> Simulator:
+    sim = a_pair(gates=gates)
+    sim.apply(upgradeStrategy=FAST)
+    await sim.until(lambda: sim.is_complete() and bool(sim.puts(sim.active)))
+    await sim.run(5)
+    return sim
 
 
-async def takes_a_changed_config(harness: Pair, message: str, **fields: Any) -> None:
+async def takes_a_changed_config(sim: Simulator, message: str, **fields: Any) -> None:
     """A changed Serve config is sent once, by one service, and the cluster has all of its capacity."""
-    sent = len(harness.puts(harness.active))
-    harness.apply(serve=a_serve_config(message=message), upgradeStrategy=FAST, **fields)
-    await harness.until(lambda: len(harness.puts(harness.active)) > sent, seconds=5)
-    await harness.run(20)
-    held = harness.puts(harness.active)
+    sent = len(sim.puts(sim.active))
+    sim.apply(serve=a_serve_config(message=message), upgradeStrategy=FAST, **fields)
+    await sim.until(lambda: len(sim.puts(sim.active)) > sent, seconds=5)
+    await sim.run(20)
+    held = sim.puts(sim.active)
     assert held[-1]["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] == message
     assert len(held) == sent + 1
     assert held[-1].get("target_capacity", 100) == 100
 
 
-def moves_in_steps(harness: Pair) -> bool:
-    return "targetCapacity" in harness.status["activeServiceStatus"]
+def moves_in_steps(sim: Simulator) -> bool:
+    return "targetCapacity" in sim.status["activeServiceStatus"]
 
 
 @FLIPS
 async def test_with_one_cluster_a_changed_config_is_sent_whatever_the_gates(
     first: Gates, then: Gates
 ) -> None:
-    harness = await a_pair(first)
-    assert moves_in_steps(harness) == (first is ON)
-    assert bool(harness.kube.all(HTTP_ROUTE)) == bool(harness.kube.all(GATEWAY)) == (first is ON)
-    switch(harness, then)
-    await takes_a_changed_config(harness, "v2")
-    assert moves_in_steps(harness) == (then is ON)
+    sim = await serving_pair(first)
+    assert moves_in_steps(sim) == (first is ON)
+    assert bool(sim.kube.all(HTTP_ROUTE)) == bool(sim.kube.all(GATEWAY)) == (first is ON)
+    switch(sim, then)
+    await takes_a_changed_config(sim, "v2")
+    assert moves_in_steps(sim) == (then is ON)
 
 
 @FLIPS
 async def test_an_upgrade_ends_as_it_began_and_the_next_config_is_sent(
     first: Gates, then: Gates
 ) -> None:
-    harness = await a_pair(first)
-    blue = harness.active
-    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    sim = await serving_pair(first)
+    blue = sim.active
+    sim.apply(config=GREEN, upgradeStrategy=FAST)
     if first is ON:
-        await harness.until(lambda: (harness.view.weights[1] or 0) == 50, seconds=30)
+        await sim.until(lambda: (sim.view.weights[1] or 0) == 50, seconds=30)
     else:
-        await harness.until(
-            lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=30
-        )
-    green = harness.pending
-    switch(harness, then)
-    await harness.run(0.25)
-    assert ("targetCapacity" in harness.status["pendingServiceStatus"]) == (first is ON)
-    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
-    await harness.run(10)
-    assert harness.puts(blue)[-1].get("target_capacity", 100) == (0 if first is ON else 100)
-    await takes_a_changed_config(harness, "v2", config=GREEN)
+        await sim.until(lambda: bool(sim.pending) and sim.pending in sim.clusters, seconds=30)
+    green = sim.pending
+    switch(sim, then)
+    await sim.run(0.25)
+    assert ("targetCapacity" in sim.status["pendingServiceStatus"]) == (first is ON)
+    await sim.until(lambda: sim.is_complete() and sim.active == green, seconds=100)
+    await sim.run(10)
+    assert sim.puts(blue)[-1].get("target_capacity", 100) == (0 if first is ON else 100)
+    await takes_a_changed_config(sim, "v2", config=GREEN)
 
 
 @FLIPS
 async def test_an_upgrade_after_the_change_follows_the_gate_of_service_reconciler(
     first: Gates, then: Gates
 ) -> None:
-    harness = await a_pair(first)
-    switch(harness, then)
-    await harness.run(5)
-    harness.apply(config=GREEN, upgradeStrategy=FAST)
-    await harness.until(lambda: bool(harness.pending), seconds=30)
-    green = harness.pending
-    assert ("targetCapacity" in harness.status["pendingServiceStatus"]) == (then is ON)
-    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
-    await takes_a_changed_config(harness, "v2", config=GREEN)
+    sim = await serving_pair(first)
+    switch(sim, then)
+    await sim.run(5)
+    sim.apply(config=GREEN, upgradeStrategy=FAST)
+    await sim.until(lambda: bool(sim.pending), seconds=30)
+    green = sim.pending
+    assert ("targetCapacity" in sim.status["pendingServiceStatus"]) == (then is ON)
+    await sim.until(lambda: sim.is_complete() and sim.active == green, seconds=100)
+    await takes_a_changed_config(sim, "v2", config=GREEN)

@@ -6,9 +6,6 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import POD
-from scenario.service_reconciler.harness import Harness
-from scenario.service_reconciler.surroundings import READY
-from scenario.upgrade.harness import GREEN, Pair, a_running_pair
 from support.builders.ray_service import (
     NAMESPACE,
     a_cluster_config,
@@ -16,6 +13,9 @@ from support.builders.ray_service import (
     a_serve_config,
     a_strategy,
 )
+from support.fakes.clusters import READY
+from support.simulator.simulator import GREEN, Simulator, a_pair, a_running_pair
+from support.tables import cases
 
 STEPS = a_strategy(surge=100, step=50, interval=10)
 
@@ -41,8 +41,8 @@ def serve(options: str, message: str = "v1") -> str:
     return options + a_serve_config(message=message)
 
 
-def is_ready(harness: Harness | Pair, cluster: str, role: str) -> bool:
-    pod = harness.kube.objects[(POD.kind, NAMESPACE, f"{cluster}-{role}")]
+def is_ready(sim: Simulator | Simulator, cluster: str, role: str) -> bool:
+    pod = sim.kube.objects[(POD.kind, NAMESPACE, f"{cluster}-{role}")]
     return pod["status"]["conditions"] == READY
 
 
@@ -56,15 +56,15 @@ def is_ready(harness: Harness | Pair, cluster: str, role: str) -> bool:
     ],
 )
 async def test_blue_green_ends(options: str, ports: dict[str, int]) -> None:
-    harness = Harness()
-    harness.apply(config=a_config(ports), serve=serve(options))
-    await harness.until(lambda: harness.active and not harness.pending)
-    await harness.run(5)
-    blue = harness.active
-    harness.apply(config=a_config(ports, image="ray:2.53.0"), serve=serve(options))
-    await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
+    sim = Simulator()
+    sim.apply(config=a_config(ports), serve=serve(options))
+    await sim.until(lambda: sim.active and not sim.pending)
+    await sim.run(5)
+    blue = sim.active
+    sim.apply(config=a_config(ports, image="ray:2.53.0"), serve=serve(options))
+    await sim.until(lambda: sim.active not in {"", blue} and not sim.pending)
     is_offered = ports.get("worker") == 9000
-    assert is_ready(harness, harness.active, "worker") == is_offered
+    assert is_ready(sim, sim.active, "worker") == is_offered
 
 
 @pytest.mark.parametrize(
@@ -78,80 +78,75 @@ async def test_blue_green_ends(options: str, ports: dict[str, int]) -> None:
 async def test_an_upgrade_in_steps_ends_and_goes_by_its_steps(
     options: str, ports: dict[str, int]
 ) -> None:
-    harness = await a_running_pair(
-        config=a_config(ports), serve=serve(options), upgradeStrategy=STEPS
-    )
-    blue = harness.active
-    harness.apply(
+    sim = await a_running_pair(config=a_config(ports), serve=serve(options), upgradeStrategy=STEPS)
+    blue = sim.active
+    sim.apply(
         config=a_config(ports, image="ray:2.53.0"), serve=serve(options), upgradeStrategy=STEPS
     )
-    await harness.until(lambda: harness.view.weights == (50, 50))
-    await harness.run(5)
-    assert harness.view.weights == (50, 50)
-    await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
+    await sim.until(lambda: sim.view.weights == (50, 50))
+    await sim.run(5)
+    assert sim.view.weights == (50, 50)
+    await sim.until(lambda: sim.active not in {"", blue} and not sim.pending)
 
 
 async def test_an_upgrade_in_steps_ends_without_a_proxy_and_says_that_no_request_arrives() -> None:
-    harness = Pair()
-    harness.apply(config=a_config({}), serve=serve(DISABLED), upgradeStrategy=STEPS)
-    await harness.until(lambda: bool(harness.weights))
-    blue = harness.active
+    sim = a_pair()
+    sim.apply(config=a_config({}), serve=serve(DISABLED), upgradeStrategy=STEPS)
+    await sim.until(lambda: bool(sim.weights))
+    blue = sim.active
     green = a_config({}, image="ray:2.53.0")
-    harness.apply(config=green, serve=serve(DISABLED), upgradeStrategy=STEPS)
-    await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
-    await harness.run(10)
-    assert harness.condition("Ready")[0] == "False"
-    assert "proxy_location: Disabled" in harness.message("Ready")
+    sim.apply(config=green, serve=serve(DISABLED), upgradeStrategy=STEPS)
+    await sim.until(lambda: sim.active not in {"", blue} and not sim.pending)
+    await sim.run(10)
+    assert sim.condition("Ready")[0] == "False"
+    assert "proxy_location: Disabled" in sim.message("Ready")
 
 
 async def test_the_plain_service_offers_the_heads_of_both_clusters() -> None:
-    harness = Pair()
-    harness.apply(serve=serve(HEAD_ONLY), upgradeStrategy={"type": "NewCluster"})
-    await harness.until(harness.is_complete)
-    harness.apply(serve=serve(HEAD_ONLY), upgradeStrategy=STEPS)
-    await harness.until(lambda: harness.is_complete() and bool(harness.weights))
-    harness.apply(config=GREEN, serve=serve(HEAD_ONLY), upgradeStrategy=STEPS)
-    await harness.until(lambda: harness.view.weights == (50, 50))
-    await harness.run(5)
-    for cluster in (harness.active, harness.pending):
-        head = harness.kube.objects[(POD.kind, NAMESPACE, f"{cluster}-head")]
+    sim = a_pair()
+    sim.apply(serve=serve(HEAD_ONLY), upgradeStrategy={"type": "NewCluster"})
+    await sim.until(sim.is_complete)
+    sim.apply(serve=serve(HEAD_ONLY), upgradeStrategy=STEPS)
+    await sim.until(lambda: sim.is_complete() and bool(sim.weights))
+    sim.apply(config=GREEN, serve=serve(HEAD_ONLY), upgradeStrategy=STEPS)
+    await sim.until(lambda: sim.view.weights == (50, 50))
+    await sim.run(5)
+    for cluster in (sim.active, sim.pending):
+        head = sim.kube.objects[(POD.kind, NAMESPACE, f"{cluster}-head")]
         assert "raybus.io/serves" in head["metadata"]["labels"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "options", "spec", "expected"),
-    [
-        pytest.param(
+    {
+        "no pod declares the port": (
             a_config({}),
             AT_9000,
             {},
             "the head: Serve listens on port 9000 (http_options.port), and these pods are asked at "
             "port 8000: the Ray container needs a port named serve",
-            id="no pod declares the port",
         ),
-        pytest.param(
+        "the head alone has a proxy and is excluded": (
             a_config({}),
             HEAD_ONLY,
             {"excludeHeadPodFromServeSvc": True},
             "the only proxy is on the head (proxy_location: HeadOnly), and "
             "spec.excludeHeadPodFromServeSvc keeps requests from it",
-            id="the head alone has a proxy and is excluded",
         ),
-        pytest.param(
+        "there is no proxy": (
             a_config({}),
             DISABLED,
             {},
             "Serve has no proxy (proxy_location: Disabled), so no request reaches its applications "
             "by a Service or a route; set proxy_location to EveryNode or HeadOnly",
-            id="there is no proxy",
         ),
-    ],
+    },
 )
 async def test_what_keeps_all_requests_away_is_reported(
     config: Json, options: str, spec: Json, expected: str
 ) -> None:
-    harness = Harness()
-    harness.apply(config=config, serve=serve(options), **spec)
-    await harness.run(20)
-    notes = [note for _, reason, note in harness.kube.events() if reason == "NoServePort"]
-    assert any(expected in note for note in notes), harness.reasons()
+    sim = Simulator()
+    sim.apply(config=config, serve=serve(options), **spec)
+    await sim.run(20)
+    notes = [note for _, reason, note in sim.kube.events() if reason == "NoServePort"]
+    assert any(expected in note for note in notes), sim.reasons()

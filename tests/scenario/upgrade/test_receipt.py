@@ -8,8 +8,8 @@ import pytest
 from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
-from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import a_strategy
+from support.simulator.simulator import BLUE, GREEN, RED, Simulator, a_pair, a_running_pair
 
 pytestmark = pytest.mark.long
 
@@ -18,31 +18,31 @@ BLUE_GREEN: Json = {"type": "NewCluster"}
 FIELDS: dict[str, Any] = {"rayClusterDeletionDelaySeconds": 20}
 
 
-def receipt(harness: Pair) -> Json:
-    return json.loads(harness.service["metadata"]["annotations"].get(labels.UPGRADE_RECEIPT, "{}"))
+def receipt(sim: Simulator) -> Json:
+    return json.loads(sim.service["metadata"]["annotations"].get(labels.UPGRADE_RECEIPT, "{}"))
 
 
-def notes(harness: Pair) -> list[str]:
-    return [note for _, reason, note in harness.kube.events() if reason == "UpgradeReceipt"]
+def notes(sim: Simulator) -> list[str]:
+    return [note for _, reason, note in sim.kube.events() if reason == "UpgradeReceipt"]
 
 
-async def upgraded(strategy: Json, *, ongoing: int = 0) -> tuple[Pair, str, str]:
+async def upgraded(strategy: Json, *, ongoing: int = 0) -> tuple[Simulator, str, str]:
     """Return services after an upgrade and its clean-up, and both clusters."""
-    harness = Pair()
-    harness.apply(upgradeStrategy=strategy, **FIELDS)
-    await harness.until(harness.is_complete)
-    await harness.run(2)
-    blue = harness.active
-    harness.serve.head(f"{blue}-head-svc").ongoing = ongoing
-    harness.apply(config=GREEN, upgradeStrategy=strategy, **FIELDS)
-    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
-    await harness.until(lambda: harness.clusters == [harness.active], seconds=120)
-    return harness, blue, harness.active
+    sim = a_pair()
+    sim.apply(upgradeStrategy=strategy, **FIELDS)
+    await sim.until(sim.is_complete)
+    await sim.run(2)
+    blue = sim.active
+    sim.serve.head(f"{blue}-head-svc").ongoing = ongoing
+    sim.apply(config=GREEN, upgradeStrategy=strategy, **FIELDS)
+    await sim.until(lambda: sim.is_complete() and sim.active != blue, seconds=100)
+    await sim.until(lambda: sim.clusters == [sim.active], seconds=120)
+    return sim, blue, sim.active
 
 
 async def test_an_upgrade_in_steps() -> None:
-    harness, blue, green = await upgraded(FAST)
-    found = receipt(harness)
+    sim, blue, green = await upgraded(FAST)
+    found = receipt(sim)
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, "Promoted")
     assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (
         50,
@@ -51,31 +51,29 @@ async def test_an_upgrade_in_steps() -> None:
     )
     assert found["seconds"]["shifting"] >= 6
     assert found["seconds"]["draining"] in {22, 23}
-    (note,) = notes(harness)
+    (note,) = notes(sim)
     assert note.startswith(f"Upgrade from {blue} to {green}: Promoted after ")
 
 
 async def test_requests_that_the_drain_cut_are_counted() -> None:
-    harness, _, _ = await upgraded(FAST, ongoing=3)
-    assert receipt(harness)["requestsCut"] == 6
+    sim, _, _ = await upgraded(FAST, ongoing=3)
+    assert receipt(sim)["requestsCut"] == 6
 
 
 async def test_missing_capacity_is_reported() -> None:
     allowed = {labels.MAX_UNAVAILABLE: "20"}
     strategy = a_strategy(surge=0, step=20, interval=1)
-    harness = await a_running_pair(annotations=allowed, upgradeStrategy=strategy, **FIELDS)
-    blue = harness.active
-    harness.apply(config=GREEN, annotations=allowed, upgradeStrategy=strategy, **FIELDS)
-    await harness.until(
-        lambda: harness.active != blue and harness.clusters == [harness.active], seconds=200
-    )
-    found = receipt(harness)
+    sim = await a_running_pair(annotations=allowed, upgradeStrategy=strategy, **FIELDS)
+    blue = sim.active
+    sim.apply(config=GREEN, annotations=allowed, upgradeStrategy=strategy, **FIELDS)
+    await sim.until(lambda: sim.active != blue and sim.clusters == [sim.active], seconds=200)
+    found = receipt(sim)
     assert (found["peakSurgePercent"], found["lowestCapacityPercent"]) == (0, 80)
 
 
 async def test_blue_green() -> None:
-    harness, blue, green = await upgraded(BLUE_GREEN)
-    found = receipt(harness)
+    sim, blue, green = await upgraded(BLUE_GREEN)
+    found = receipt(sim)
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, "Promoted")
     assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (
         100,
@@ -87,62 +85,57 @@ async def test_blue_green() -> None:
 
 @pytest.mark.parametrize(("weight", "outcome"), [(50, "RolledBack"), (0, "Cancelled")])
 async def test_an_upgrade_that_times_out_has_one_too(weight: int, outcome: str) -> None:
-    harness = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
-    blue = harness.active
-    harness.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(
-        lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60
-    )
-    await harness.run(0.5)
-    green = harness.pending
-    harness.apply(config=BLUE, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(lambda: harness.is_complete() and harness.clusters == [blue], seconds=200)
-    found = receipt(harness)
+    sim = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
+    blue = sim.active
+    sim.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
+    await sim.until(lambda: bool(sim.pending) and sim.view.weights[1] == weight, seconds=60)
+    await sim.run(0.5)
+    green = sim.pending
+    sim.apply(config=BLUE, upgradeStrategy=FAST, **FIELDS)
+    await sim.until(lambda: sim.is_complete() and sim.clusters == [blue], seconds=200)
+    found = receipt(sim)
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, outcome)
 
 
 async def test_an_upgrade_that_its_user_aborts_reports_it() -> None:
-    harness = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
-    blue = harness.active
-    harness.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(lambda: bool(harness.pending) and harness.view.weights[1] == 25, seconds=60)
-    harness.apply(config=GREEN, upgradeStrategy=FAST, annotations={labels.ABORT: "true"}, **FIELDS)
-    await harness.until(lambda: harness.is_complete() and harness.clusters == [blue], seconds=200)
-    assert receipt(harness)["outcome"] == "Aborted"
+    sim = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
+    blue = sim.active
+    sim.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
+    await sim.until(lambda: bool(sim.pending) and sim.view.weights[1] == 25, seconds=60)
+    sim.apply(config=GREEN, upgradeStrategy=FAST, annotations={labels.ABORT: "true"}, **FIELDS)
+    await sim.until(lambda: sim.is_complete() and sim.clusters == [blue], seconds=200)
+    assert receipt(sim)["outcome"] == "Aborted"
 
 
 async def test_a_death_between_receipt_and_deletion_writes_it_once() -> None:
-    harness = Pair()
-    harness.apply(upgradeStrategy=FAST, **FIELDS)
-    await harness.until(harness.is_complete)
-    await harness.run(2)
-    blue = harness.active
-    harness.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
-    await harness.run(5)
-    harness.kill_after = harness.writes + 1
-    await harness.until(lambda: harness.clusters == [harness.active], seconds=60)
-    patches = [each for each in harness.kube.writes() if each == "patch RayService demo"]
+    sim = a_pair()
+    sim.apply(upgradeStrategy=FAST, **FIELDS)
+    await sim.until(sim.is_complete)
+    await sim.run(2)
+    blue = sim.active
+    sim.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
+    await sim.until(lambda: sim.is_complete() and sim.active != blue, seconds=100)
+    await sim.run(5)
+    sim.writes.kill_after = sim.writes.count + 1
+    await sim.until(lambda: sim.clusters == [sim.active], seconds=60)
+    patches = [each for each in sim.kube.writes() if each == "patch RayService demo"]
     assert len(patches) == 2  # the finalizer, and this
-    assert receipt(harness)["outcome"] == "Promoted"
+    assert receipt(sim)["outcome"] == "Promoted"
 
 
 async def test_the_next_cluster_does_not_inherit_it() -> None:
-    harness, _, green = await upgraded(FAST)
-    held = harness.service["metadata"]["annotations"]
-    harness.apply(config=RED, annotations=held, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(
-        lambda: harness.active != green and bool(harness.active) and harness.is_complete(),
-        seconds=100,
+    sim, _, green = await upgraded(FAST)
+    held = sim.service["metadata"]["annotations"]
+    sim.apply(config=RED, annotations=held, upgradeStrategy=FAST, **FIELDS)
+    await sim.until(
+        lambda: sim.active != green and bool(sim.active) and sim.is_complete(), seconds=100
     )
-    made = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.active)]["metadata"][
-        "annotations"
-    ]
+    made = sim.kube.objects[(RAY_CLUSTER.kind, "default", sim.active)]["metadata"]["annotations"]
     assert labels.UPGRADE_RECEIPT not in made
 
 
 async def test_at_rest_nothing_is_written() -> None:
-    harness, _, _ = await upgraded(FAST)
-    before = len(harness.kube.writes())
-    await harness.run(60)
-    assert len(harness.kube.writes()) == before
+    sim, _, _ = await upgraded(FAST)
+    before = len(sim.kube.writes())
+    await sim.run(60)
+    assert len(sim.kube.writes()) == before

@@ -4,8 +4,10 @@ from datetime import timedelta
 
 import msgspec
 
+from common.bus import cloud_events
+from common.bus.cloud_events import Event
 from common.upgrade import events as ue
-from common.upgrade.events import Data, Event
+from common.upgrade.events import UpgradeEventData
 from support.upgrade_events import EXAMPLES, START, UPGRADE, a_split
 
 COMPLETED = next(
@@ -29,7 +31,7 @@ def a_retreat(name: str = "greeter", *, namespace: str = "default") -> list[Even
 
 
 def _published(
-    namespace: str, name: str, new: str, reported: list[tuple[float, Data]]
+    namespace: str, name: str, new: str, reported: list[tuple[float, UpgradeEventData]]
 ) -> list[Event]:
     """Return examples for another RayService."""
     upgrade = ue.upgrade(f"uid of {namespace}/{name}", UPGRADE.old, new)
@@ -37,7 +39,7 @@ def _published(
         Event(
             namespace=namespace,
             name=name,
-            id=ue.identity(data, number),
+            id=cloud_events.identity(data, number),
             time=START + timedelta(seconds=seconds),
             data=data,
         )

@@ -1,12 +1,27 @@
 """Build RayJobs for tests: valid by default, each field can be replaced."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from common.api import ray_job
 from common.api.opaque import Json
 from common.api.ray_job import RayJob
 from support.builders.ray_cluster import a_group, a_head
+
+SUBMITTING_MODES: Final = ("K8sJobMode", "HTTPMode", "SidecarMode")
+"""Submission modes in which the job is submitted for the user."""
+FAILED_JOB: Final = {
+    "jobDeploymentStatus": "Failed",
+    "jobStatus": "FAILED",
+    "jobId": "score-x7k2p",
+    "rayClusterName": "score-x7k2p",
+    "reason": "AppFailed",
+    "message": "Job entrypoint command failed with exit code 1",
+    "failed": 3,
+    "startTime": "2026-01-01T10:00:00Z",
+    "endTime": "2026-01-01T10:04:10Z",
+}
+"""The status of a job whose third attempt failed."""
 
 
 def a_cluster_spec(**fields: Any) -> Json:

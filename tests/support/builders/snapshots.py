@@ -17,9 +17,9 @@ from common.ray.revision import RecordedConfig, Revision
 from common.ray.serve_status import ServeDetails
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
-from common.upgrade.gate_record import Current, State, Step
-from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
-from raybus_cli.reading.snapshot import Event, Quota, Snapshot
+from common.upgrade.gate_record import Current, GateState, StepVerdicts
+from common.upgrade.traffic_record import ClusterTraffic, Record, RecordedUpgrade
+from raybus_cli.reading.snapshot import KubernetesEvent, Quota, Snapshot
 from service_reconciler.resources import ray_cluster as clusters
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
@@ -264,7 +264,7 @@ def a_snapshot(
         service=ray_service.decode(service or a_ready_service()),
         clusters=tuple(ray_cluster.decode(each) for each in clusters or []),
         pods=_read(pods, Pod),
-        events=_read(events, Event),
+        events=_read(events, KubernetesEvent),
         revisions=_read(revisions, Revision),
         goals=_read(goals, GoalRevision),
         services=_read(services, Service),
@@ -347,11 +347,11 @@ def in_steps(
 
 def a_state(
     outcome: str = "Pass", text: str = "", *, waits: bool = False, requests: int = 412
-) -> State:
+) -> GateState:
     """Return a gate at the present weight."""
     moved = NOW - timedelta(seconds=12)
     title = text.partition(":")[0] or "errorRate"
-    found = State(
+    found = GateState(
         gate=title, outcome=outcome, at=moved, waits=waits, requests=requests, limit=0.01, text=text
     )
     return msgspec.structs.replace(found, value=0.002 if requests else None)
@@ -364,7 +364,7 @@ LACKING: Final = a_state(
 
 
 def gated(
-    *states: State, steps: tuple[Step, ...] = (), weight: int = 10, **fields: Any
+    *states: GateState, steps: tuple[StepVerdicts, ...] = (), weight: int = 10, **fields: Any
 ) -> Snapshot:
     """Return a snapshot of an upgrade in steps with an UpgradePolicy: 10, 50, 100 %, each with these gates."""
     serve = {BLUE: serving(target=2, running=2), GREEN: serving(target=2, running=2)}
@@ -376,7 +376,7 @@ def gated(
         written_at=NOW - timedelta(seconds=4),
         gates=states or (PASSED, LACKING),
     )
-    upgrade = Upgrade(
+    upgrade = RecordedUpgrade(
         old=BLUE,
         new=GREEN,
         began_at=NOW - timedelta(seconds=200),

@@ -13,7 +13,7 @@ from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
 from common.upgrade import traffic_record
-from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, RecordedUpgrade
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters
 from service_reconciler.settings import Config
@@ -32,7 +32,7 @@ def at(seconds: float) -> datetime:
 def a_condition(
     kind: str, *, seconds: float = 0, status: str = "True", reason: str = "Any", message: str = ""
 ) -> Json:
-    """Return a condition as the status has it."""
+    """Return a condition as a status contains it; it changed `seconds` after the start of the test."""
     return {
         "type": kind,
         "status": status,
@@ -54,7 +54,9 @@ def a_pod(*conditions: Json, restarts: int = 0, **status: Any) -> Pod:
 def a_view(
     name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Json | None = None
 ) -> ClusterView:
-    """Return a cluster of the goal, or of another spec if it is blue; with details its head is ready."""
+    """Return a cluster with the spec of the goal, or with another spec if its name is blue; with
+    details its head is ready.
+    """
     image = "rayproject/ray:2.52.0" if name == "blue" else "rayproject/ray:2.53.0"
     goal = ray_service.decode(a_ray_service(config=a_cluster_config(image=image)))
     conditions_now = [*conditions, *([a_condition("HeadPodReady")] if details is not None else [])]
@@ -75,7 +77,7 @@ def an_upgrade(
     interval: int = 10,
     moved: float = 0,
     changed: float = 0,
-    upgrade: Upgrade | UnsetType = UNSET,
+    upgrade: RecordedUpgrade | UnsetType = UNSET,
     **fields: Any,
 ) -> Observed:
     """Return an observation; `moved` and `changed` are the times of the last change of the traffic record, in seconds."""
@@ -120,7 +122,7 @@ def an_upgrade(
 
 
 def _owned(name: str) -> Json:
-    """Return the metadata of an object that belongs to the RayService."""
+    """Return the metadata of an object whose owner is the RayService."""
     reference = {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",

@@ -1,6 +1,8 @@
-"""UpgradePolicies for tests: a full one, and what no policy may state, each with the field at fault.
+"""UpgradePolicies for tests: one that states every field, and specs that are refused, each with the
+field at fault.
 
-The reader (`common.upgrade.policy`) and the CRD are tested with the same table, so neither admits what the other refuses.
+The reader (`common.upgrade.policy`) and the CRD are tested with the same table, so neither accepts
+what the other refuses.
 """
 
 import base64
@@ -345,7 +347,7 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
         "spec.preview.header.value",
     ),
 }
-"""Specs, and the field that a message names."""
+"""Refused specs by a description, each with the field that the error message names."""
 
 
 def a_policy(name: str = "careful", spec: Json | None = None, **fields: Any) -> Json:

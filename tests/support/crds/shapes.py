@@ -1,8 +1,9 @@
-"""The shape of a definition: which fields there are, of which types; as digests, so that KubeRay's fit into a small golden file.
+"""The shape of a CRD, that is its fields with their types, as digests, so that the shapes of
+KubeRay's CRDs fit into a small golden file.
 
-    PYTHONPATH=tests python -m support.crds.shapes FOLDER > tests/golden/kuberay/crd_shapes.json
+PYTHONPATH=tests python -m support.crds.shapes FOLDER > tests/golden/kuberay/crd_shapes.json
 
-with the folder of KubeRay's definitions, `helm-chart/kuberay-operator/crds`.
+with the folder of KubeRay's CRDs, `helm-chart/kuberay-operator/crds`.
 """
 
 import sys
@@ -16,13 +17,16 @@ import yaml
 
 FILES = tuple(f"ray.io_ray{kind}.yaml" for kind in ("clusters", "services", "jobs", "cronjobs"))
 NAMED_DEPTH = 3
-"""Fields down to here have a digest of their own, so that a difference has a name."""
+"""Maximum depth of fields with their own digest, so that the test can name the field that
+differs."""
 
 Shapes = dict[str, str]
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every field below a schema with its type; `open` where the API server checks nothing."""
+    """Yield every field below a schema with its type; `open` for fields whose content the API
+    server does not check.
+    """
     kind = "intOrString" if schema.get("x-kubernetes-int-or-string") else schema.get("type", "open")
     is_open = (
         schema.get("x-kubernetes-preserve-unknown-fields")
@@ -37,7 +41,7 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def of(definition: dict[str, Any]) -> dict[str, Shapes]:
-    """Return the digests of each version."""
+    """Return the digests of a CRD's fields for each version."""
     return {
         version["name"]: _digests(sorted(fields(version["schema"]["openAPIV3Schema"])))
         for version in definition["spec"]["versions"]

@@ -1,4 +1,4 @@
-"""Generates the pages in docs/reference. Names come from the code, meanings from this package.
+"""Generates the pages in docs/reference. Names come from the code, descriptions from this package.
 
 `make golden` writes the pages.
 """

@@ -1,6 +1,6 @@
-"""Extracts the commands that a page asks its reader to type.
+"""Extracts the commands that a page tells its reader to run.
 
-They are the lines after `$ ` in a console block, and each line of a shell block.
+The commands are the lines after `$ ` in a console block, and each line of a shell block.
 """
 
 import re
@@ -14,14 +14,14 @@ _BLOCK: Final = re.compile(r"^```(console|sh|bash|shell)\n(.*?)^```", re.MULTILI
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command without its comment."""
+    """A command of a page, without its comment."""
 
     page: str
     text: str
 
 
 def of(page: Path) -> list[Command]:
-    """Return the commands of a page in order."""
+    """Return the commands of a page in the order in which they appear."""
     return [Command(page=page.name, text=text) for text in _texts(page.read_text())]
 
 

@@ -1,6 +1,6 @@
 """Commands of the README and the tutorial that other tests run, each with its test.
 
-`tests/e2e/test_tutorial.py` types all other commands in order.
+`tests/e2e/test_tutorial.py` runs all other commands in order.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from support.manifests import ROOT
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
 """Pages in the order in which a new user reads them. Tutorial pages begin with a number."""
 PROVEN: Final = {
-    "make setup": ".ci/run: make check",
+    "make setup": ".ci/run: make setup",
     "make demo": (
         "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request"
     ),
@@ -23,11 +23,11 @@ PROVEN: Final = {
     ): "tests/integration/deploy/test_install.py: production",
     (
         "kubectl apply -f my-rayservice.yaml"
-    ): "tools/localcluster/src/localcluster/demo/scenario.py: str(self._version(1))",
+    ): "tools/localcluster/src/localcluster/demo/scenario.py: str(self._find_manifest(1))",
 }
-"""The file that runs each command, and a text in that file."""
+"""By command: the file that runs the command, and a text in that file."""
 
 
 def typed() -> list[Command]:
-    """Return the commands that the test of the tutorial must type."""
+    """Return the commands that the test of the tutorial must run."""
     return [each for page in PAGES for each in commands.of(page) if each.text not in PROVEN]

@@ -1,1 +1,1 @@
-"""Fakes for tests."""
+"""In-memory replacements of servers, clocks and streams for tests."""

@@ -1,4 +1,6 @@
-"""The state straight from the API server, without watcher and NATS: a `Feed` for trying one service on a real API server."""
+"""The state as read directly from the API server, without watcher and NATS: a `Feed` for trying one
+service on a real API server.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +13,9 @@ from support.builders.messages import a_state, a_tombstone
 
 
 class ApiFeed:
-    """Lists and watches whole kinds, in one namespace or all; implements `common.bus.feed.Feed` for all partitions as one."""
+    """Feed that lists and watches whole kinds, in one namespace or all; implements
+    `common.bus.feed.Feed` and reports all partitions as one.
+    """
 
     def __init__(
         self, kube: KubeClient, resources: Mapping[str, Resource], *, namespace: str | None = None
@@ -33,7 +37,9 @@ class ApiFeed:
 
 
 class _Sink:
-    """Delivers one kind; the last kind to be listed reports that all is delivered."""
+    """Receives the changes of one kind; when the last kind has been listed, it reports that the
+    load is complete.
+    """
 
     def __init__(self, kind: str, listener: PartitionListener, waiting: set[str]) -> None:
         self._kind = kind

@@ -1,10 +1,10 @@
-"""A clock that a test moves."""
+"""A clock that a test moves forward."""
 
 from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    """Stands still until a test advances it."""
+    """Clock that stands still until a test advances it."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)) -> None:
         self._now = start
@@ -17,10 +17,10 @@ class FakeClock:
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time by some seconds."""
         self._now += timedelta(seconds=seconds)
         self._elapsed += seconds
 
     def jump(self, by: timedelta) -> None:
-        """Set the clock on the wall; no time passes."""
+        """Set the wall clock forward or back; monotonic time does not change."""
         self._now += by

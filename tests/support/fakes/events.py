@@ -1,47 +1,51 @@
-"""The stream of upgrade events, as far as one publisher sees it: ids are known for two minutes, as JetStream does."""
+"""The stream of events from the view of one publisher.
+
+It recognizes repeated ids for two minutes, as JetStream does.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from common import event_catalogue
+from common.bus.cloud_events import CloudEvent
 from common.clock import Clock
-from common.upgrade import events as upgrade_events
-from common.upgrade.events import CloudEvent, Data
 
 WINDOW: Final = 120.0
-"""Seconds in which a message that comes again is stored once."""
+"""Seconds in which a repeated message is stored only once."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as the stream holds it."""
+    """A message as the stream stores it."""
 
     subject: str
     headers: dict[str, str]
     payload: bytes
 
     @property
-    def event(self) -> CloudEvent[Data]:
-        return upgrade_events.decode(self.payload)
+    def event(self) -> CloudEvent[Any]:
+        return event_catalogue.decode(self.payload)
 
     @property
     def kind(self) -> str:
-        return upgrade_events.kind_of(self.event.type)
+        return event_catalogue.kind_of(self.event.type)
 
 
 class FakeEvents:
-    """A stream, and the connection to it."""
+    """An in-memory stream of upgrade events, with the connection to it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.problem: str | None = None
-        """Why there is no connection."""
+        """Reason why there is no connection; None while connected."""
         self.stored: list[Report] = []
         self.sent: list[Report] = []
-        """The same with all repetitions."""
+        """All messages that were sent, repetitions included."""
         self.attempts = 0
         self.on_publish: list[Callable[[str], None]] = []
-        """Called at each publish, `before` and `after` it is stored; what they raise is the answer."""
+        """Functions that are called twice for each publish, with `before` and `after` for the
+        moment of storing; an exception that they raise is the result of the publish."""
         self._known: dict[str, float] = {}
 
     async def publish(
@@ -69,11 +73,11 @@ class FakeEvents:
         return None
 
     def kinds(self) -> list[str]:
-        """Return the kinds of all events, repetitions left out, in order."""
+        """Return the kinds of all events in order, without repetitions."""
         return [each.kind for each in self.unique()]
 
     def unique(self) -> list[Report]:
-        """Return the events as a reader has them that skips ids that it has read."""
+        """Return the events as received by a reader that skips ids it has already read."""
         found: dict[str, Report] = {}
         for each in self.stored:
             found.setdefault(each.event.id, each)

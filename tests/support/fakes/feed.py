@@ -1,6 +1,9 @@
-"""The state stream in memory, with the behaviour of the real one as a reader sees it (the contract tests hold both to it)."""
+"""The state stream in memory, with the behaviour that a reader sees from the real one (the contract
+tests check both).
+"""
 
 import asyncio
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -11,38 +14,41 @@ from common.bus.subjects import TreeKind, TreeLocation
 
 
 class FakeStream:
-    """The last message of every subject, in the order in which they were stored."""
+    """Stream that keeps the last message of every subject, in the order in which the messages were
+    stored.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, Message] = {}
         self._readers: set[asyncio.Queue[tuple[str, Message] | str]] = set()
 
     async def store(self, subject: str, message: Message) -> None:
-        """Store a message and deliver it."""
+        """Store a message and deliver it to all readers."""
         self._last.pop(subject, None)
         self._last[subject] = message
         for reader in self._readers:
             reader.put_nowait((subject, message))
 
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
-        """Report that some partitions are complete."""
-        for partition in sorted(partitions):
-            await self.store(
-                subjects.build_marker_subject(partition), Synced(epoch=epoch, version=version)
-            )
+        """Report to all readers that some partitions are complete."""
+        for partition, tree in product(sorted(partitions), subjects.MARKED_TREES):
+            marker = Synced(epoch=epoch, version=version)
+            await self.store(subjects.build_marker_subject(partition, tree), marker)
 
     async def lose(self) -> None:
-        """Lose everything, as a stream does with its volume."""
+        """Delete all messages, as a stream does that loses its volume."""
         self._last.clear()
         await self.interrupt("the stream was lost")
 
     async def interrupt(self, why: str = "the connection was lost") -> None:
-        """Break every reader's view; nothing is lost."""
+        """Interrupt every reader; no message is lost."""
         for reader in self._readers:
             reader.put_nowait(why)
 
     def open(self) -> "asyncio.Queue[tuple[str, Message] | str]":
-        """Return all that is held, and then what follows."""
+        """Register a reader and return its queue, which contains all stored messages and receives
+        the later ones.
+        """
         queue: asyncio.Queue[tuple[str, Message] | str] = asyncio.Queue()
         for stored in self._last.items():
             queue.put_nowait(stored)
@@ -50,7 +56,7 @@ class FakeStream:
         return queue
 
     def close(self, queue: "asyncio.Queue[tuple[str, Message] | str]") -> None:
-        """Forget a reader."""
+        """Remove a reader."""
         self._readers.discard(queue)
 
     def __len__(self) -> int:
@@ -58,14 +64,14 @@ class FakeStream:
 
 
 class FakeFeed:
-    """Follows a `FakeStream`; implements `common.bus.feed.Feed`."""
+    """Feed that follows a `FakeStream`; implements `common.bus.feed.Feed`."""
 
     def __init__(self, stream: FakeStream, *, tree: TreeKind | None = None) -> None:
         self._stream = stream
         self._tree = tree
 
     async def follow(self, partition: int, listener: PartitionListener) -> None:
-        """Deliver a partition to the listener until cancelled."""
+        """Report a partition to the listener until cancelled."""
         why = "started"
         while True:
             listener.loading(why)

@@ -1,4 +1,6 @@
-"""A Gateway controller, as far as routes and weights go: it takes Gateways and routes in after a moment, or does not."""
+"""A Gateway controller that handles only routes and their weights: it accepts Gateways and routes
+after a delay, or not at all.
+"""
 
 from typing import cast
 
@@ -12,40 +14,42 @@ RESOURCES = {each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
 
 
 class FakeGatewayController:
-    """Sets the status of all Gateways and routes."""
+    """Controller that writes the status of all Gateways and routes."""
 
     def __init__(self, kube: FakeKube, clock: Clock, *, seconds: float = 0.5) -> None:
         self._kube = kube
         self._clock = clock
         self.seconds = seconds
-        """How long a new generation takes."""
+        """Seconds until the controller applies a new generation."""
         self.is_programmed = True
         self.accepts_routes = True
         self.classes = {"fast"}
-        """The classes that it serves."""
+        """Names of the GatewayClasses that the controller serves."""
         self.refused_kinds: set[str] = set()
-        """Kinds of routes that are not accepted."""
+        """Kinds of routes that the controller does not accept."""
         self.name = "example.org/gw"
-        """The controller name in its reports; it leaves the reports of other controllers alone."""
+        """Controller name in the entries that it writes to the status; it does not change entries
+        of other controllers."""
         self.states_generations = True
         """Whether its conditions have an `observedGeneration`."""
         self.others_in_status: tuple[str, ...] = ()
-        """Which entries of other controllers each route's status has: `before`, `after`, `elsewhere`."""
+        """Positions of the other controllers' entries in each route's status: `before`, `after`,
+        `elsewhere`."""
         self.routed: dict[str, int] = {}
-        """By uid: the generation of each route that it sends requests by."""
+        """Generation of each route that the controller applies, by the route's uid."""
         self.is_asleep = False
-        """With it nothing changes any more."""
+        """Whether the controller has stopped, so that no status changes."""
         self._seen: dict[tuple[str, int], float] = {}
         self._accepted: dict[str, tuple[object, ...]] = {}
-        """By uid, of which state and with what in mind a status was last seen to be right."""
+        """By uid: the inputs for which the object's status was last found to be up to date."""
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Discard everything remembered, so that all objects are read again."""
         self._seen.clear()
         self._accepted.clear()
 
     def move_on(self) -> None:
-        """Bring every status up to date that is due."""
+        """Update every status whose delay is over."""
         if self.is_asleep:
             return
         for place, body in list(self._kube.objects.items()):
@@ -63,7 +67,7 @@ class FakeGatewayController:
         return self._accepted.get(body["metadata"]["uid"]) == self._mind(body)
 
     def _mind(self, body: Body) -> tuple[object, ...]:
-        """Return all that a status depends on."""
+        """Return all inputs of an object's status."""
         version = body["metadata"]["resourceVersion"]
         refused = frozenset(self.refused_kinds)
         return version, self.name, self.is_programmed, self.accepts_routes, refused
@@ -103,7 +107,7 @@ class FakeGatewayController:
         self._put(resource, body, {"parents": [*kept, *first, *own, *last]})
 
     def _others(self, own: list[Json]) -> tuple[list[Json], list[Json]]:
-        """Return the entries that other controllers left, or wrote of parents of their own: before ours and after them."""
+        """Return the entries in `others_in_status`: those before ours and those after ours."""
         stale = {
             "type": "Accepted",
             "status": "False",
@@ -152,7 +156,7 @@ def _status(holds: bool) -> str:
 
 
 def _essence(value: object) -> object:
-    """Return JSON without the times in it."""
+    """Return JSON without its times."""
     match value:
         case dict():
             return {

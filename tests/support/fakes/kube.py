@@ -1,8 +1,9 @@
 """An API server in memory, for scenario tests.
 
-It refuses what the real one refuses of what we do: a name that is taken or malformed, an old resourceVersion, another uid;
-it keeps spec and status apart, bumps the generation on a change of spec, and lets an object with finalizers or a grace
-period be Terminating. The contract tests run the same steps against the real server.
+It refuses the same requests as the real one, as far as our code sends them: a name that exists or
+is malformed, an old resourceVersion, another uid. It keeps spec and status apart, increments the
+generation when the spec changes, and keeps objects with finalizers or a grace period Terminating.
+The contract tests run the same steps against the real server.
 """
 
 import re
@@ -16,15 +17,17 @@ import msgspec
 from common import errors
 from common.api.meta import rfc3339
 from common.api.opaque import Body
-from common.kube.client import MERGE_PATCH, Patch
+from common.kube.client import MERGE_PATCH, PatchRequest
 from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LARGEST = 1536 * 1024
-"""Bytes of an object that the real server's store takes, by its default."""
+"""Maximum size of an object in bytes, as in the real server's store by default."""
 _WITH_STATUS = {
     "RayCluster",
     "RayService",
+    "RayJob",
+    "RayCronJob",
     "Pod",
     "Service",
     "Job",
@@ -38,11 +41,12 @@ Texts = list[str]
 Report = list[tuple[str, str, str]]
 
 Fault = Callable[["Request"], errors.RaybusError | None]
-"""Decides whether a request fails; None lets it pass."""
+"""Function that decides whether a request fails: it returns the error, or None to let the request
+pass."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as the server saw it."""
+    """A request as the server received it."""
 
     verb: str
     kind: str
@@ -65,24 +69,29 @@ def _metadata_of(stored: bytes) -> bytes:
 
 
 class FakeKube:
-    """Implements `common.kube.client.Kube`; `on_change` gets every new state, as a watch would."""
+    """Implements `common.kube.client.Kube`; the functions in `on_change` receive every new state,
+    like a watch.
+    """
 
     def __init__(self, *, now: Callable[[], datetime] | None = None) -> None:
         self.objects: dict[tuple[str, str, str], Body] = {}
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.on_change: list[Callable[[str, Body, bool], None]] = []
-        """Called with kind, object and whether it is gone."""
+        """Functions that are called for each change with the kind, the object, and whether it was
+        deleted."""
         self.graceful_pods = False
-        """Whether a deleted pod stays Terminating until `finish_deletion`, if a node runs the pod."""
+        """Whether a deleted pod that is assigned to a node stays Terminating until
+        `finish_deletion`."""
         self.version = 1000
-        """The number of the last change."""
+        """Number of the last change, used as resourceVersion."""
         self.tokens_issued = 0
-        """Tokens of ServiceAccounts; each has another text."""
+        """Number of ServiceAccount tokens issued so far; each token has a different text."""
         self._buried: set[tuple[str, str, str]] = set()
-        """Objects that were deleted; one that comes under such a name has another uid."""
+        """Places of deleted objects; an object that is created again at such a place gets another
+        uid."""
         self._dead: set[str] = set()
-        """The uids of objects that are gone, and have not been put back under the same uid."""
+        """The uids of deleted objects that have not been created again with the same uid."""
         self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -128,7 +137,7 @@ class FakeKube:
             raise errors.Rejected("etcdserver: request is too large; make the object smaller")
         if meta.get("resourceVersion"):
             raise errors.Rejected("resourceVersion should not be set on objects to be created")
-        if resource.kind in {"RayCluster", "RayService"}:
+        if resource.kind in {"RayCluster", "RayService", "RayJob", "RayCronJob"}:
             body.pop("status", None)
         meta |= {
             "namespace": namespace or "",
@@ -162,7 +171,7 @@ class FakeKube:
         return self._change(resource, old, new)
 
     async def patch(
-        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+        self, resource: Resource, namespace: str | None, name: str, patch: PatchRequest
     ) -> bytes:
         self._receive(
             "patch", resource, namespace, name, subresource=patch.subresource, body=patch.body
@@ -222,7 +231,7 @@ class FakeKube:
     # --- what a test does to the harness ---------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Body) -> Body:
-        """Make an object appear, as if a user had applied it; return it as stored."""
+        """Create or replace an object, as if a user had applied it; return it as stored."""
         new = _copy(body)
         meta = new["metadata"] = {"namespace": "default", **new.get("metadata", {})}
         key = (resource.kind, meta["namespace"], meta["name"])
@@ -242,27 +251,27 @@ class FakeKube:
         return self.objects[key]
 
     def set_status(self, resource: Resource, namespace: str, name: str, status: Body) -> None:
-        """Report how an object is doing, as kubelet or another controller would."""
+        """Write the status of an object, as the kubelet or another controller would."""
         old = self._find(resource, namespace, name)
         self._change(resource, old, {**old, "status": status})
 
     def finish_deletion(self, resource: Resource, namespace: str, name: str) -> None:
-        """Let a Terminating object go."""
+        """Remove a Terminating object."""
         self._remove((resource.kind, namespace, name))
 
     def all(self, resource: Resource, namespace: str = "default") -> Bodies:
-        """Return all objects of a kind, by name."""
+        """Return all objects of a kind, sorted by name."""
         return self._select(resource, namespace, "")
 
     def writes(self) -> Texts:
-        """Return the requests that changed something, as text, without events."""
+        """Return the requests that changed an object, as text, except for Events."""
         reads = {"get", "list"}
         return [
             str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"
         ]
 
     def events(self) -> Report:
-        """Return type, reason and note of every event, in order."""
+        """Return type, reason and note of every Event, in order."""
         return [
             (each.body["type"], each.body["reason"], each.body["note"])
             for each in self.requests
@@ -290,20 +299,18 @@ class FakeKube:
     def _find(self, resource: Resource, namespace: str | None, name: str) -> Body:
         found = self.objects.get((resource.kind, namespace or "", name))
         if found is None:
-            raise errors.NotFound(f'{resource.plural} "{name}" not found')
+            raise errors.NotFound(f'{resource.plural} "{name}" not found', name=name)
         return found
 
     def _select(self, resource: Resource, namespace: str | None, selector: str) -> Bodies:
-        wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
         kind = resource.kind
         places = sorted(
             each for each in self.objects if each[0] == kind and each[1] == (namespace or each[1])
         )
-        found = [self.objects[place] for place in places]
-        if not wanted:
-            return found
         return [
-            body for body in found if wanted.items() <= body["metadata"].get("labels", {}).items()
+            self.objects[place]
+            for place in places
+            if _is_selected(self.objects[place]["metadata"].get("labels", {}), selector)
         ]
 
     def _check_preconditions(self, old: Body, meta: Mapping[str, Any]) -> None:
@@ -360,7 +367,7 @@ class FakeKube:
         self.collect_garbage()
 
     def collect_garbage(self) -> None:
-        """Remove what belongs to an owner that is gone, also what was created after it went."""
+        """Delete the objects whose owner was deleted, including those created later."""
         for key, body in list(self.objects.items()):
             owners = (ref["uid"] for ref in body["metadata"].get("ownerReferences", []))
             if key in self.objects and not self._dead.isdisjoint(owners):
@@ -368,7 +375,7 @@ class FakeKube:
 
 
 def _copy(value: Any) -> Any:
-    """Return JSON that shares nothing with what was given."""
+    """Return a deep copy of JSON."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -377,8 +384,18 @@ def _server_owned(old: Body) -> Body:
     return {key: old["metadata"][key] for key in owned if key in old["metadata"]}
 
 
+def refusing(verb: str, kind: str, problem: errors.RaybusError, *, name: str = "") -> Fault:
+    """Refuse requests of a verb for a kind, if the object's name contains a text."""
+
+    def fault(request: Request) -> errors.RaybusError | None:
+        is_refused = (request.verb, request.kind) == (verb, kind) and name in request.name
+        return problem if is_refused else None
+
+    return fault
+
+
 def _has_node(pod: Body) -> bool:
-    """Return whether a node runs a pod, so that its deletion has a grace period."""
+    """Return whether a pod is assigned to a node, so that its deletion has a grace period."""
     return pod.get("status", {}).get("phase") not in {None, "Succeeded", "Failed"}
 
 
@@ -399,3 +416,11 @@ def _merge(old: object, patch: object) -> object:
         else:
             new[key] = _merge(new.get(key), value)
     return new
+
+
+def _is_selected(labels: Mapping[str, str], selector: str) -> bool:
+    """Return whether labels have all keys of a selector, and the values that it names."""
+    wanted = [part.partition("=") for part in selector.split(",") if part]
+    return all(
+        key in labels and (not equals or labels[key] == value) for key, equals, value in wanted
+    )

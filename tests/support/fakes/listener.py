@@ -1,4 +1,4 @@
-"""A listener that remembers: what a replica would know, and when it was allowed to decide."""
+"""A listener that records what a replica would know, and when it could take decisions."""
 
 from typing import Any
 
@@ -12,24 +12,24 @@ Key = tuple[str, str, str]
 
 
 class Recorder:
-    """Implements `common.bus.feed.Listener`; a reload replaces all that was known before."""
+    """Implements `common.bus.feed.Listener`; a reload replaces everything recorded before."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, dict[str, Any]] = {}
-        """Kind, namespace and name → the last delivered state."""
+        """Last delivered state of each object, by kind, namespace and name."""
         self.is_synced = False
         self.rewinds = 0
         self.reasons: list[str] = []
-        """Why each load began."""
+        """Reason of each load."""
         self.syncs: list[int] = []
         """The version of each completed load."""
         self.quarantine: dict[Key, str] = {}
-        """Why the state of an object is not known."""
+        """By object: the reason why its state is not known."""
         self.removals: list[tuple[Key, int]] = []
         self.moves: list[tuple[Key, TreeLocation | None]] = []
-        """Objects that left, with the places that they went to."""
+        """Objects that left the partition, with the place where each went."""
         self.traces: dict[Key, str] = {}
-        """The newest trace of each object."""
+        """Newest trace of each object."""
 
     def loading(self, reason: str) -> None:
         self.is_synced = False
@@ -67,5 +67,5 @@ class Recorder:
         return {name for of_kind, _, name in self.objects if of_kind == kind}
 
     def knows(self, kind: str, name: str) -> bool:
-        """Return whether decisions may be taken, and an object is known."""
+        """Return whether decisions may be taken and an object is known."""
         return self.is_synced and name in self.names(kind)

@@ -1,4 +1,4 @@
-"""Answers of a Prometheus to a query."""
+"""Answers of Prometheus to a query."""
 
 import msgspec
 
@@ -6,12 +6,12 @@ from common.upgrade.webhook import Answer
 
 
 def scalar(text: str) -> Answer:
-    """Answer a scalar."""
+    """Return the answer of a query with a scalar as its result."""
     return _found("scalar", [1.0, text])
 
 
 def vector(*texts: str) -> Answer:
-    """Answer a vector with a series for each value."""
+    """Return the answer of a query with a vector as its result, with a series for each value."""
     return _found(
         "vector",
         [
@@ -22,7 +22,7 @@ def vector(*texts: str) -> Answer:
 
 
 def refuses(error: str, *, status: int = 400) -> Answer:
-    """Answer an error."""
+    """Return the answer to a query that Prometheus refuses."""
     body = {"status": "error", "errorType": "bad_data", "error": error}
     return Answer(status=status, body=msgspec.json.encode(body))
 

@@ -8,6 +8,8 @@ a PUT, replicas and proxies by node, `target_capacity` at once, 400 for a body t
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
@@ -16,11 +18,12 @@ from aiohttp import web
 from common import errors
 from common.api.opaque import Json
 from common.clock import Clock
-from common.ray.dashboard import METRICS, PROXY_HEALTH, TOKEN_HEADER, Target
+from common.ray.dashboard import METRICS, OK, PROXY_HEALTH, TOKEN_HEADER, Target, make_error
 from common.ray.ongoing import Ongoing
+from support.fakes.ray_jobs import JOBS, FakeJobs
 
 MISSING = "missing"
-"""An import path that starts like this does not exist."""
+"""Prefix of import paths that do not exist."""
 
 
 MISSING_TOKEN = "Unauthorized: Missing authentication token"
@@ -28,7 +31,7 @@ REFUSED = "Forbidden: Invalid authentication token"
 
 
 class EarlierProxy(msgspec.Struct, frozen=True, kw_only=True):
-    """A proxy that has ended: Ray exports its series for a while longer."""
+    """A proxy that has ended; Ray exports its series for some time longer."""
 
     answered: float = 0.0
     failed: float = 0.0
@@ -36,82 +39,92 @@ class EarlierProxy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeHead:
-    """One cluster's Serve controller."""
+    """The Serve controller of one cluster."""
 
     counts_at: tuple[str, ...] = ("head",)
-    """Roles of the nodes with proxies that answer requests; each counts its share of them."""
+    """Roles of the nodes whose proxies answer requests; each node counts its share of the
+    requests."""
 
     reports_configs = True
-    """Whether it reports the config of each application."""
+    """Whether the controller reports the config of each application."""
     waiting = 0
-    """Callers over HTTP that a silent head lets wait."""
+    """Number of HTTP callers that currently wait for a silent head."""
     kept_waiting = 0
-    """All that ever waited."""
+    """Number of HTTP callers that ever waited for a silent head."""
     proxy_is_healthy = True
 
     def __init__(self, clock: Clock, *, deploy_seconds: float = 2.0) -> None:
         self._clock = clock
         self.deploy_seconds = deploy_seconds
         self.behaviour = "ok"
-        """ok, 500 (every call fails), silent (no call is answered)."""
+        """How the head answers calls: `ok`, `500` (every call fails) or `silent` (no call is
+        answered)."""
         self.expects: str | None = None
-        """The token that it asks for, None where it asks for none."""
+        """Token that the head requires; None if it requires none."""
         self.nodes = [""]
-        """Where replicas run; empty for a node whose address it does not report."""
+        """Addresses of the nodes that run replicas; empty for a node whose address the head does
+        not report."""
         self.head_node = ""
-        """Where the head is, which has a proxy too."""
+        """Address of the head's node, which has a proxy too."""
         self.hides: set[str] = set()
-        """Applications that it does not list."""
+        """Names of applications that the head does not list."""
         self.shows: dict[str, Json] = {}
-        """Fields that it reports otherwise of applications, by name; it may have been sent none of them."""
+        """Fields of applications, by name, that the head reports differently than they were sent,
+        or that were never sent."""
         self.rewrites: Json = {}
-        """Options that it reports of each application in another form than they were sent in."""
+        """Options that the head reports of each application in another form than they were sent."""
         self.puts: list[Json] = []
         self.gets = 0
         self.http_options: Json = {}
         self.proxy_location = "EveryNode"
-        """Both are those of the first config: Serve fixes them when it starts."""
+        """Proxy location of the first config, like the HTTP options: Serve does not change them
+        after its start."""
         self.late: dict[str, float] = {}
-        """Applications that take longer, with their seconds."""
+        """Additional seconds that an application takes to deploy, by its name."""
         self.ongoing: int | Ongoing | None = 0
-        """Requests that each proxy of the cluster works on; with None it does not report them."""
+        """Requests that each proxy of the cluster currently handles; None if the head does not
+        report them."""
         self.answered: float = 0
-        """Requests that its proxies answered, all of them counted at one node."""
+        """Number of requests that the proxies answered, all counted at one node."""
         self.failed: float = 0
-        """Those of them that failed by its fault."""
+        """Number of answered requests that failed through the fault of the cluster."""
         self.earlier_proxies: dict[str, EarlierProxy] = {}
-        """By role of the node: the proxy that was there before the one of now."""
+        """By role of the node: the previous proxy of that node."""
+        self.jobs = FakeJobs(clock)
         self._put_at = 0.0
         self._forgotten = False
         self.autoscaled: int | None = None
-        """The replicas that Ray's autoscaler has come to; None where their number is fixed."""
+        """Number of replicas that Ray's autoscaler has chosen; None where the number is fixed."""
         self._kept = 0
-        """Replicas that went on running through the last change of capacity."""
+        """Number of replicas that kept running through the last change of capacity."""
 
     def refusal(self, token: str | None) -> str | None:
-        """Return status and text of a request without the right token, as Ray answers it; None when it is let in."""
+        """Return status and text of Ray's answer to a request without the right token; None if the
+        request is accepted.
+        """
         if self.expects in {None, token}:
             return None
         return f"403 Forbidden: {REFUSED}" if token else f"401 Unauthorized: {MISSING_TOKEN}"
 
     def replace_proxy(self, role: str) -> None:
-        """Let the proxy of a node begin anew, with series of its own."""
+        """Replace the proxy of a node by a new one with its own series."""
         share = 1 / len(self.counts_at)
         self.earlier_proxies[role] = EarlierProxy(
             answered=self.answered * share, failed=self.failed * share, is_exported=True
         )
 
     def end_series(self, role: str) -> None:
-        """Let the series of the proxy before go."""
+        """Remove the series of a node's previous proxy."""
         if (before := self.earlier_proxies.get(role)) is not None:
             self.earlier_proxies[role] = msgspec.structs.replace(before, is_exported=False)
 
     def restart(self) -> None:
-        """Forget all, as a head without GCS fault tolerance does."""
+        """Delete all state, like a head that restarts without GCS fault tolerance."""
         self._forgotten = True
+        self.jobs.forget()
 
     def deploy(self, config: Json) -> None:
-        """Take a config, or refuse it as Serve's schema would."""
+        """Accept a config, or refuse it as Serve's schema would."""
         apps = config.get("applications")
         if not isinstance(apps, list) or not all(
             "import_path" in app for app in cast("list[Json]", apps)
@@ -128,7 +141,7 @@ class FakeHead:
         self._put_at = self._clock.monotonic()
 
     def details(self) -> Json:
-        """Answer a GET."""
+        """Return the answer to a GET."""
         self.gets += 1
         if not self.puts or self._forgotten:
             return {"applications": {}, "target_capacity": None, "proxies": {}}
@@ -162,13 +175,15 @@ class FakeHead:
         return located.get(self.proxy_location, [*self.nodes, self.head_node])
 
     def listens(self, port: int, *, on_head: bool) -> bool:
-        """Return whether a node takes requests at a port; before Serve has started, it may be."""
+        """Return whether a node accepts requests at a port; before Serve has started, every port
+        counts as open.
+        """
         locations = {"EveryNode", "HeadOnly"} if on_head else {"EveryNode"}
         is_port = port == self.http_options.get("port", 8000)
         return not self.puts or (self.proxy_location in locations and is_port)
 
     def _runs_already(self, config: Json) -> bool:
-        """Return whether a config changes nothing but the capacity."""
+        """Return whether a config changes only the capacity."""
         return (
             bool(self.puts)
             and not self._forgotten
@@ -176,7 +191,7 @@ class FakeHead:
         )
 
     def _left_running(self) -> int:
-        """Return how many replicas each deployment has had until now."""
+        """Return the number of replicas that each deployment has had until now."""
         app = self.puts[-1]["applications"][0]
         target = _scaled(2, self.puts[-1].get("target_capacity"))
         return target if self._is_deployed(app) else min(target, self._kept)
@@ -217,34 +232,38 @@ class FakeHead:
 
 
 class FakeServe:
-    """The heads of all clusters, by the name of their head Service."""
+    """The heads of all clusters by the name of their head Service; implements
+    `common.ray.dashboard.Dashboard`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.heads: dict[str, FakeHead] = {}
         self.attempts = 0
-        """PUTs received, the refused ones included."""
+        """Number of PUTs received, refused ones included."""
         self.tokens: set[str] = set()
-        """Tokens that came with a read or a config."""
+        """Tokens that were sent with a read or a config."""
         self.calls: list[tuple[str, str | None]] = []
-        """Every read (GET) and config (PUT) with its token."""
+        """All reads (GET) and configs (PUT), each with its token."""
         self.checked: list[Target] = []
-        """Proxies with a health check."""
+        """Proxies whose health was checked."""
         self.requests: list[tuple[str, str]] = []
-        """Requests of applications, by pod and path."""
+        """Requests to applications, by pod and path."""
         self.refuses_after: int | None = None
-        """How many of them are answered; None for all."""
+        """Number of application requests that are answered before the others are refused; None to
+        answer all."""
         self.refusal = "500 Internal Server Error: no such model"
-        """What the others are answered with."""
+        """Answer to application requests that are refused."""
         self.on_put: list[Callable[[str], None]] = []
-        """Called with the head Service's name before and after each PUT."""
+        """Functions that are called with the head Service's name before and after each PUT."""
         self.next_puts: list[str] = []
-        """How the next PUTs end: ok, lost (Ray carries it out, nobody answers), late (the same, when the test lets it `land`)."""
+        """Results of the next PUTs: `ok`, `lost` (Ray carries it out, but the sender gets no
+        answer), `late` (like `lost`, but carried out only when the test calls `land`)."""
         self.under_way: list[tuple[FakeHead, Json]] = []
-        """PUTs that are late."""
+        """Late PUTs that have not been carried out."""
 
     def head(self, service: str) -> FakeHead:
-        """Return a cluster's head, made when first asked for."""
+        """Return a cluster's head, which is created at the first call."""
         return self.heads.setdefault(service, FakeHead(self._clock))
 
     async def request(
@@ -254,6 +273,7 @@ class FakeServe:
         *,
         most: int,
         config: Json | None = None,
+        post: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
         del most, seconds
@@ -263,9 +283,15 @@ class FakeServe:
             return self._of_metrics(target) if path == METRICS else self._of_proxy(target)
         fake = self._reachable(target.name)
         self.tokens |= {target.token} if target.token else set()
-        self.calls.append(("GET" if config is None else "PUT", target.token))
+        method = "POST" if post is not None else "GET" if config is None else "PUT"
+        self.calls.append((method, target.token))
         if (refusal := fake.refusal(target.token)) is not None:
             raise errors.Unauthenticated(refusal)
+        if path.startswith(JOBS):
+            code, text = fake.jobs.answer(method, path, post)
+            if code == OK:
+                return text.encode()
+            raise make_error(target, code, HTTPStatus(code).phrase, text.encode())
         if config is None:
             return msgspec.json.encode(fake.details())
         self._put(fake, target.name, config)
@@ -286,7 +312,7 @@ class FakeServe:
             reported(f"after put {service}")
 
     def land(self) -> None:
-        """Carry out the PUTs that are late."""
+        """Carry out the late PUTs."""
         while self.under_way:
             fake, config = self.under_way.pop(0)
             fake.deploy(config)
@@ -337,7 +363,7 @@ class FakeServe:
 
 
 def _requests(head: FakeHead, role: str) -> list[str]:
-    """Return the counters of requests of one node's proxy, as Ray writes them."""
+    """Return the request counters of one node's proxy in Ray's metrics format."""
     if role not in head.counts_at:
         return []
     share, before = 1 / len(head.counts_at), head.earlier_proxies.get(role, EarlierProxy())
@@ -354,7 +380,7 @@ def _requests(head: FakeHead, role: str) -> list[str]:
 
 
 def exposition(ongoing: Ongoing) -> bytes:
-    """Return the metrics of a node with so many requests in flight, as Ray writes them."""
+    """Return the metrics of a node with this number of requests in flight, in Ray's metrics format."""
     lines = [
         "# HELP ray_node_cpu_count CPUs",
         "ray_node_cpu_count 2.0",
@@ -371,11 +397,13 @@ def exposition(ongoing: Ongoing) -> bytes:
 
 
 API_SERVER_PROXY = "/api/v1/namespaces/ns/{kind}/{target}/proxy"
-"""Where the API server would offer the same."""
+"""Path under which the API server would offer the same endpoints."""
 
 
 def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
-    """Serve all heads over HTTP; the target in the prefix, else the Host header, selects one."""
+    """Serve all heads over HTTP; the target in the prefix, or without a prefix the Host header,
+    selects one.
+    """
 
     async def get(request: web.Request) -> web.Response:
         head = await _awake(serve, request)
@@ -416,12 +444,24 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
     app.router.add_get(f"{prefix}/metrics", metrics)
     app.router.add_get(f"{prefix}/api/serve/applications/", get)
     app.router.add_put(f"{prefix}/api/serve/applications/", put)
+    for method in ("GET", "POST"):
+        app.router.add_route(method, f"{prefix}{JOBS}{{rest:.*}}", partial(_answer_job, serve))
     app.router.add_get(f"{prefix}/-/healthz", health)
     return app
 
 
+async def _answer_job(serve: FakeServe, request: web.Request) -> web.Response:
+    head = await _awake(serve, request)
+    if (refused := _refused(head, request)) is not None:
+        return refused
+    path = f"{JOBS}{request.raw_path.partition(JOBS)[2]}"
+    body = await request.json() if request.method == "POST" else None
+    code, text = head.jobs.answer(request.method, path, body)
+    return web.Response(status=code, text=text)
+
+
 async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
-    """Return the head that is meant; a silent one lets the caller wait for ever."""
+    """Return the head that a request addresses; if the head is silent, wait for ever."""
     target = request.match_info.get("target", request.host)
     if token := request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer "):
         serve.tokens.add(token)
@@ -431,7 +471,7 @@ async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
 
 
 async def answering(head: FakeHead) -> None:
-    """Return when a head answers: at once, or never."""
+    """Wait until a head answers: at once, or never."""
     if head.behaviour != "silent":
         return
     head.waiting += 1
@@ -443,7 +483,9 @@ async def answering(head: FakeHead) -> None:
 
 
 def _refused(head: FakeHead, request: web.Request) -> web.Response | None:
-    """Return the answer of a head that fails, or to a request without its token; None of one that is let in."""
+    """Return the answer of a head that fails, or to a request without the right token; None if the
+    request is accepted.
+    """
     if head.behaviour == "500":
         return web.Response(status=500, text="boom")
     refusal = head.refusal(request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer ") or None)

@@ -1,4 +1,4 @@
-"""The state stream from its writer's side, in memory: it checks sequences as the server does."""
+"""The state stream in memory as its writer sees it: it checks sequences as the server does."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ class FakeStateStream:
         self.entries: dict[str, StreamEntry] = {}
         self.stored: list[tuple[str, Message]] = []
         self.failures: list[Exception] = []
-        """Raised by the next publishes, one each, before anything is stored."""
+        """Exceptions that the next publishes raise, one each, before the message is stored."""
         self.room: int | None = None
-        """So many subjects fit in; None: any number."""
+        """Maximum number of subjects in the stream; None for no limit."""
         self.purged: list[str] = []
         self.answers_lost = 0
-        """So many publishes are stored without an answer."""
+        """Number of next publishes that are stored without an answer to the publisher."""
         self.flows = asyncio.Event()
-        """Publishes wait for it."""
+        """Event that publishes wait for."""
         self.flows.set()
         self.created = "once"
         self._ids: dict[str, int] = {}
@@ -89,7 +89,7 @@ class FakeStateStream:
         return self._sequence
 
     def put(self, subject: str, message: Message, sequence: int) -> None:
-        """Store as another writer would."""
+        """Store a message as another writer would."""
         self._sequence = max(self._sequence, sequence)
         self.messages[subject] = message
         self.stored.append((subject, message))

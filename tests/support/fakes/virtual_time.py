@@ -1,6 +1,7 @@
-"""An event loop in virtual time: it passes only while every task waits, so that minutes take as long as what happens in them.
+"""An event loop in virtual time: time passes only while every task waits, so that minutes of
+waiting take no real time.
 
-Tasks, timers, queues and time-outs are asyncio's own; nothing may wait for a socket.
+Tasks, timers, queues and time-outs are asyncio's own; no task may wait for a socket.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ START: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Implements the loop; `time` is the seconds that were waited so far."""
+    """Event loop in virtual time; `time` is the number of seconds waited so far."""
 
     def __init__(self) -> None:
         self._waited = 0.0
@@ -23,12 +24,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._waited
 
     def skip(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time by some seconds."""
         self._waited += seconds
 
 
 class _Impatient(selectors.DefaultSelector):
-    """Lets the loop's time pass instead of waiting."""
+    """Selector that advances the loop's time instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class _Impatient(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """Implements `common.clock.Clock` in the time of the running loop."""
+    """Implements `common.clock.Clock` in the time of the running event loop."""
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())

@@ -1,4 +1,6 @@
-"""An API server in memory that answers lists and watches by path, as `common.kube.watch` asks for them."""
+"""An API server in memory that answers lists and watches by path, as `common.kube.watch` requests
+them.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -9,21 +11,14 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Body
-from common.kube.resources import (
-    EVENT,
-    HTTP_ROUTE,
-    POD,
-    RAY_CLUSTER,
-    RAY_SERVICE,
-    Resource,
-)
+from common.kube.resources import EVENT, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
 from support.fakes.kube import FakeKube
 
 _SERVED = (RAY_SERVICE, RAY_CLUSTER, POD, EVENT, HTTP_ROUTE)
 
 
 class Stream:
-    """The answer to a watch."""
+    """The answer to a watch request."""
 
     def __init__(self) -> None:
         self.lines = asyncio.Queue[bytes]()
@@ -33,7 +28,9 @@ class Stream:
 
 
 class WatchableKube(FakeKube):
-    """Implements what `Watch` needs of a `KubeClient`; the requests of watches are in `requests` with the verb `watch`."""
+    """Implements the methods of `KubeClient` that `Watch` needs; `requests` contains the watch
+    requests with the verb `watch`.
+    """
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -42,7 +39,7 @@ class WatchableKube(FakeKube):
 
     @property
     def watches(self) -> list[str]:
-        """Return the kinds that are watched now."""
+        """Return the kinds that are currently watched."""
         return sorted(resource.kind for resource, _, _, _ in self._streams)
 
     async def request(
@@ -59,7 +56,7 @@ class WatchableKube(FakeKube):
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[Stream]:
-        """Send each later change of a collection."""
+        """Send each later change of a collection to a watch."""
         resource, namespace = _asked(path)
         assert resource is not None, path
         self._receive("watch", resource, namespace, query.get("labelSelector", ""))
@@ -71,12 +68,12 @@ class WatchableKube(FakeKube):
             self._streams.remove(watch)
 
     def end_watches(self) -> None:
-        """End every watch as a server that goes down does."""
+        """End every watch, like a server that shuts down."""
         for _, _, _, stream in self._streams:
             stream.lines.put_nowait(b"")
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
 
     def _send(self, kind: str, body: Body, is_gone: bool) -> None:
         for resource, namespace, query, stream in self._streams:

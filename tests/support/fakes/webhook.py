@@ -1,4 +1,6 @@
-"""The servers of gates, in memory: what each answers at a moment, and what it was asked."""
+"""The servers that gates query, in memory: their answers over time, and the requests that they
+received.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -10,7 +12,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.targets import Targets
-from common.upgrade.outbound import Request
+from common.upgrade.outbound import OutboundRequest
 from common.upgrade.webhook import Answer
 
 
@@ -18,10 +20,10 @@ class FakeServers:
     """Implements `common.upgrade.outbound.Outbound`."""
 
     def __init__(self, answer: Answer | None = None) -> None:
-        self.asked: list[Request] = []
-        self.answer: Callable[[Request], Answer] = lambda _: answer or replies("Pass")
+        self.asked: list[OutboundRequest] = []
+        self.answer: Callable[[OutboundRequest], Answer] = lambda _: answer or replies("Pass")
         self.allowed: Targets | None = None
-        """None allows every server."""
+        """Servers that may be called; None allows every server."""
 
     @property
     def questions(self) -> list[Json]:
@@ -31,13 +33,13 @@ class FakeServers:
     def refusal(self, url: str, namespace: str) -> str | None:
         return None if self.allowed is None else self.allowed.refusal(urlsplit(url), namespace)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         self.asked.append(request)
         return self.answer(request)
 
 
 def reaches(servers: FakeServers) -> Callable[[Targets], AbstractAsyncContextManager[FakeServers]]:
-    """Return a way to servers that the caller names, which leads to these."""
+    """Return a function that gives access to these servers and records the allowed ones."""
 
     def reached(allowed: Targets) -> AbstractAsyncContextManager[FakeServers]:
         servers.allowed = allowed
@@ -52,6 +54,6 @@ def replies(result: str, text: str = "", *, status: int = 200, retry_after: str 
     return Answer(status=status, body=msgspec.json.encode(body), retry_after=retry_after)
 
 
-def silent(_request: Request) -> Answer:
-    """Do not answer."""
+def silent(_request: OutboundRequest) -> Answer:
+    """Leave a request without an answer."""
     raise errors.Unavailable("does not answer within 10 s")

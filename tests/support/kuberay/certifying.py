@@ -1,4 +1,7 @@
-"""Acts as cert-manager: writes the Secret of each Certificate, then reports that it is ready; what it writes is no real certificate."""
+"""Acts as cert-manager: writes the Secret of each Certificate, then sets it to ready.
+
+The Secrets contain no real certificates.
+"""
 
 import asyncio
 import base64
@@ -16,7 +19,7 @@ NOT_AFTER: Final = "2099-01-01T00:00:00Z"
 
 
 async def certify(kube: KubeClient, namespace: str) -> None:
-    """Go on issuing certificates until cancelled."""
+    """Issue certificates until cancelled."""
     while True:
         with suppress(errors.RaybusError):  # they come and go
             for each in msgspec.json.decode(await kube.list(CERTIFICATE, namespace))["items"]:
@@ -26,7 +29,7 @@ async def certify(kube: KubeClient, namespace: str) -> None:
 
 
 def is_ready(certificate: Body) -> bool:
-    """Return whether a certificate was issued for its spec as it is now."""
+    """Return whether a certificate was issued for its current spec."""
     conditions: list[Body] = certificate.get("status", {}).get("conditions", [])
     generation = certificate["metadata"]["generation"]
     return any(
@@ -35,7 +38,7 @@ def is_ready(certificate: Body) -> bool:
 
 
 async def issue(kube: KubeClient, certificate: Body, *, revision: int = 0) -> None:
-    """Write the Secret of a certificate, and that it is ready; another `revision` renews it."""
+    """Write the Secret of a certificate and set it to ready; another `revision` renews it."""
     meta, name = certificate["metadata"], certificate["spec"]["secretName"]
     await write_secret(kube, certificate, revision=revision or meta["generation"])
     ready = {
@@ -59,7 +62,7 @@ async def issue(kube: KubeClient, certificate: Body, *, revision: int = 0) -> No
 
 
 async def write_secret(kube: KubeClient, certificate: Body, *, revision: int) -> None:
-    """Write the Secret of a certificate alone; whatever else writes its metadata keeps that."""
+    """Write only the Secret of a certificate; metadata that others have written is kept."""
     meta, name = certificate["metadata"], certificate["spec"]["secretName"]
     text = base64.b64encode(f"{meta['name']} {revision}".encode()).decode()
     secret: Body = {

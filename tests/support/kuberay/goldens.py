@@ -1,4 +1,6 @@
-"""The files of `tests/golden/kuberay`: a manifest as a user writes it, and the objects that KubeRay made of it."""
+"""The files of `tests/golden/kuberay`: a manifest of a user, and the objects that KubeRay made of
+it.
+"""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ _CHOSEN: Final = (
 
 
 def users(folder: Path) -> list[Document]:
-    """Return what users apply: what RayClusters need first, RayClusters last."""
+    """Return the objects that users apply: first those that RayClusters need, then the RayClusters."""
     found = [
         document
         for path in sorted(folder.glob("*.yaml"))
@@ -40,25 +42,27 @@ def users(folder: Path) -> list[Document]:
 
 
 def clusters(setting: Setting) -> list[str]:
-    """Return the names of a setting's RayClusters."""
+    """Return the names of the RayClusters of a setting."""
     return [
         each["metadata"]["name"] for each in manifests.of_kind(users(setting.folder), "RayCluster")
     ]
 
 
 def load(setting: Setting, cluster: str, *, namespace: str) -> list[Body]:
-    """Return what KubeRay made of a RayCluster, itself first, as if it had made it in this namespace."""
+    """Return a RayCluster and then the objects that KubeRay made of it, as if it had made them in
+    this namespace.
+    """
     text = (setting.folder / f"{cluster}.json").read_text().replace(NAMESPACE, namespace)
     return msgspec.json.decode(text, type=list[Body])
 
 
 def everything(setting: Setting, *, namespace: str) -> list[Body]:
-    """Return what KubeRay made of all RayClusters of a setting."""
+    """Return the objects that KubeRay made of all RayClusters of a setting."""
     return [each for name in clusters(setting) for each in load(setting, name, namespace=namespace)]
 
 
 def save(setting: Setting, objects: Sequence[Body]) -> list[Path]:
-    """Write a namespace's objects, a file a RayCluster; return the files."""
+    """Write the objects of a namespace, one file for each RayCluster; return the files."""
     return [_save(setting, name, of_cluster(objects, name)) for name in clusters(setting)]
 
 
@@ -74,17 +78,17 @@ def _save(setting: Setting, name: str, objects: Sequence[Body]) -> Path:
 
 
 def of_cluster(objects: Sequence[Body], name: str) -> list[Body]:
-    """Return a RayCluster and what belongs to it."""
+    """Return a RayCluster and the objects that belong to it."""
     return [each for each in objects if _cluster(each) == name]
 
 
 def owned(objects: Sequence[Body]) -> list[Body]:
-    """Return RayClusters and what belongs to one."""
+    """Return RayClusters and the objects that belong to them."""
     return [each for each in objects if _cluster(each) is not None]
 
 
 def strays(objects: Sequence[Body], applied: Sequence[Document]) -> list[str]:
-    """Return what belongs to no RayCluster and was applied by nobody."""
+    """Return the objects that belong to no RayCluster and were not applied by a user."""
     known = {(each["kind"], each["metadata"]["name"]) for each in applied}
     found = [(each["kind"], each["metadata"]["name"]) for each in objects if _cluster(each) is None]
     return [f"{kind} {name}" for kind, name in found if (kind, name) not in known]
@@ -104,7 +108,9 @@ def _cluster(body: Body) -> str | None:
 
 
 def _lasting(body: Body) -> Body:
-    """Return an object without what is its own only on one server; pods keep their address, which statuses quote."""
+    """Return an object without the fields that are specific to one server; pods keep their address,
+    because statuses contain it.
+    """
     meta = {field: value for field, value in body["metadata"].items() if field not in _CHOSEN}
     meta["namespace"] = NAMESPACE
     for each in meta.get("ownerReferences", []):

@@ -1,7 +1,9 @@
-"""All objects of a namespace, as read back from an API server, and what makes those of two operators comparable.
+"""All objects of a namespace as read from an API server, in a form in which those of two operators
+are comparable.
 
-Comparable means: the names that were drawn at random get a name by their place (`Pod worker g 0`), what the API server chose
-(uids, versions, times, addresses) goes, and the namespace is called NAMESPACE. All else stays, field for field.
+Random names are replaced by names that describe the object's place (`Pod worker g 0`), values that
+the API server chose (uids, versions, times, addresses) are removed, and the namespace is called
+NAMESPACE. All other fields stay as they are.
 """
 
 import asyncio
@@ -52,7 +54,8 @@ CHILDREN: Final = (
     *POD_GROUPS,
 )
 CLUSTER_UID: Final = "uid-of-the-raycluster"
-"""Stands in files for the RayCluster's identity, in its children's owners and wherever else KubeRay writes it."""
+"""Placeholder in files for the uid of the RayCluster, in owner references and wherever else KubeRay
+writes it."""
 
 _REPLICA_NAME: Final = "ray.io/worker-group-replica-name"
 _CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
@@ -66,7 +69,7 @@ Objects = list[Body]
 
 
 async def read(kube: KubeClient, namespace: str) -> Objects:
-    """Read the RayClusters of a namespace and all that an operator may have made in it."""
+    """Read the RayClusters of a namespace and all objects that an operator may have made in it."""
     found: Objects = []
     for resource in (RAY_CLUSTER, *CHILDREN):
         listed = await _list(kube, resource, namespace)
@@ -89,7 +92,7 @@ async def _list(kube: KubeClient, resource: Resource, namespace: str) -> Objects
 
 
 def resource_of(body: Body) -> Resource:
-    """Return how the API server addresses an object."""
+    """Return the kind under which the API server addresses an object."""
     return next(
         each
         for each in (RAY_CLUSTER, *CHILDREN)
@@ -98,7 +101,9 @@ def resource_of(body: Body) -> Resource:
 
 
 def comparable(objects: Sequence[Body]) -> dict[str, Body]:
-    """Return the objects by what they are, without all that is chosen by chance or by the API server."""
+    """Return the objects by their descriptive names, without random values and without those that
+    the API server chose.
+    """
     names = _names(objects)
     text = msgspec.json.encode([_kept(each) for each in objects]).decode()
     pattern = re.compile(
@@ -134,7 +139,7 @@ def differences(
 
 
 def missing(place: str, theirs: Any) -> str:
-    """Declare that something is KubeRay's alone."""
+    """Describe a value that only KubeRay has."""
     return f"{place}: KubeRay has {_short(theirs)}, here is nothing"
 
 
@@ -164,7 +169,7 @@ def _short(value: Any) -> str:
 
 
 def _names(objects: Sequence[Body]) -> dict[str, str]:
-    """Return what stands for names, addresses and identities that are drawn anew each time."""
+    """Return the replacement for each name, address and uid that is different in every run."""
     found = {each["metadata"]["namespace"]: "NAMESPACE" for each in objects}
     for place, pod in _placed(each for each in objects if each["kind"] == "Pod"):
         found[pod["metadata"]["name"]] = place
@@ -247,7 +252,7 @@ def _stable_spec(spec: Body) -> Body:
 
 
 def _stable_status(status: Body) -> Body:
-    """Drop what depends on how often a spec was written, and the ports of the node."""
+    """Remove values that depend on the number of writes of a spec, and node ports."""
     kept: Body = _timeless(
         {field: value for field, value in status.items() if field != "observedGeneration"}
     )
@@ -257,17 +262,17 @@ def _stable_status(status: Body) -> Body:
 
 
 def _drawn(number: str) -> str:
-    """Replace a port of the node, which the API server draws from 30000 on."""
+    """Replace a node port, which the API server chooses at random from 30000 upwards."""
     return number if int(number) < 30000 else "drawn"
 
 
 def _without_node_port(port: Body) -> Body:
-    """Drop the number of a node's port, which the API server drew."""
+    """Remove the node port that the API server chose."""
     return {**port, "nodePort": "drawn"} if "nodePort" in port else port
 
 
 def _timeless(value: object) -> Any:
-    """Replace moments by a placeholder: which fields have one is kept."""
+    """Replace times by a placeholder, so that only the presence of the field is compared."""
     if isinstance(value, dict):
         fields = cast("Body", value)
         moments = {"lastTransitionTime", "lastUpdateTime"}

@@ -1,4 +1,6 @@
-"""Puts pods on a node that no scheduler puts there: theirs does not run here, or they ask for what the node has not."""
+"""Assigns pods to a node that no scheduler assigns: their scheduler does not run here, or they
+request resources that the node lacks.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -13,7 +15,7 @@ NODE = "kwok-0"
 
 
 async def place(kube: KubeClient, namespace: str) -> None:
-    """Go on placing pods until cancelled."""
+    """Assign pods until cancelled."""
     while True:
         with suppress(errors.RaybusError):  # pods come and go
             for pod in msgspec.json.decode(await kube.list(POD, namespace))["items"]:

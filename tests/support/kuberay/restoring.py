@@ -1,7 +1,9 @@
-"""Puts a namespace into the state in which KubeRay left it: its objects under its field manager, its pods running, its status written.
+"""Restores a namespace to the state in which KubeRay left it: its objects under its field manager,
+its pods running, its status written.
 
-The objects are those of `tests/golden/kuberay`: RayClusters with what belongs to them, and whole trees of RayServices. What one
-API server drew (identities, addresses, ports) is that of this one.
+The objects are those of `tests/golden/kuberay`: RayClusters with their objects, and whole trees of
+RayServices. Values that the first API server chose (uids, addresses, ports) are replaced by those
+of this one.
 """
 
 import asyncio
@@ -19,13 +21,15 @@ from support.kuberay.settings import Setting
 MANAGER: Final = "manager"
 """The field manager of KubeRay's operator, after the name of its program."""
 TIMEOUT: Final = 30.0
+NO_NODE: Final = "rehearsal.example.com/node"
+"""A node label that no node has. A recorded pod that selects it stays pending."""
 
 Substitutions = dict[str, str]
-"""What stands in a golden file, and what it is called on this API server."""
+"""By value in a golden file: the value that replaces it on this API server."""
 
 
 async def leave(kube: KubeClient, namespace: str, setting: Setting) -> None:
-    """Make all of a setting's clusters as KubeRay left them."""
+    """Create all clusters of a setting as KubeRay left them."""
     for document in goldens.users(setting.folder):
         if document["kind"] != "RayCluster":
             await _create(kube, namespace, document)
@@ -41,7 +45,7 @@ async def leave(kube: KubeClient, namespace: str, setting: Setting) -> None:
 
 
 async def leave_tree(kube: KubeClient, namespace: str, name: str) -> None:
-    """Make a RayService and all that belongs to it as KubeRay left them."""
+    """Create a RayService or RayJob and all objects that belong to it as KubeRay left them."""
     some = trees.load(name, namespace=namespace)
     values: Substitutions = {}
     for each in some:
@@ -54,7 +58,9 @@ async def leave_tree(kube: KubeClient, namespace: str, name: str) -> None:
 
 
 async def _leave_objects(kube: KubeClient, namespace: str, some: list[Body]) -> Substitutions:
-    """Create a RayCluster and its children; return what is called otherwise here."""
+    """Create a RayCluster and its children; return the values that are different on this API
+    server.
+    """
     cluster = await _create(kube, namespace, some[0])
     values = {goldens.CLUSTER_UID: cast("str", cluster["metadata"]["uid"])}
     for child in sorted(
@@ -65,7 +71,7 @@ async def _leave_objects(kube: KubeClient, namespace: str, some: list[Body]) -> 
 
 
 def _substitutions(old: Body, new: Body) -> Substitutions:
-    """Return what an object is called otherwise here."""
+    """Return the values of an object that are different on this API server."""
     values: Substitutions = (
         {old["metadata"]["uid"]: new["metadata"]["uid"]} if "uid" in old["metadata"] else {}
     )
@@ -89,7 +95,9 @@ async def _create(kube: KubeClient, namespace: str, body: Body) -> Body:
 
 
 def _sent(body: Body) -> Body:
-    """Leave out what the API server draws; a status has its own request."""
+    """Return an object without the values that the API server chooses and without its status, which
+    needs its own request.
+    """
     sent = {field: value for field, value in body.items() if field != "status"}
     sent["metadata"] = {field: value for field, value in body["metadata"].items() if field != "uid"}
     if body["kind"] == "Service":
@@ -109,10 +117,11 @@ def _sent(body: Body) -> Body:
 
 
 async def _running(kube: KubeClient, namespace: str) -> Substitutions:
-    """Wait until all pods run; return their addresses by name."""
+    """Wait until all pods run that a node can take; return their addresses by name."""
     deadline = time.monotonic() + TIMEOUT
     while True:
-        pods = cast("list[Body]", msgspec.json.decode(await kube.list(POD, namespace))["items"])
+        listed = cast("list[Body]", msgspec.json.decode(await kube.list(POD, namespace))["items"])
+        pods = [pod for pod in listed if NO_NODE not in pod["spec"].get("nodeSelector", {})]
         if all(pod["status"]["phase"] == "Running" and _is_ready(pod) for pod in pods):
             return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
         assert time.monotonic() < deadline, "the pods do not run"
@@ -127,7 +136,7 @@ def _is_ready(pod: Body) -> bool:
 
 
 def _moved(some: list[Body], addresses: Substitutions) -> Substitutions:
-    """Return the addresses of pods by those that they had."""
+    """Return the new addresses of pods by the old ones."""
     pods = {
         each["metadata"]["name"]: each["status"]["podIP"] for each in some if each["kind"] == "Pod"
     }
@@ -135,7 +144,7 @@ def _moved(some: list[Body], addresses: Substitutions) -> Substitutions:
 
 
 async def _write_status(kube: KubeClient, namespace: str, resource: Resource, body: Body) -> None:
-    """Write a status as that of the object as it is here: its generation may have been another one."""
+    """Write the status of an object with the generation that the object has here."""
     name = body["metadata"]["name"]
     current = msgspec.json.decode(await kube.get(resource, namespace, name))
     path = resource.path(namespace, name, "status")

@@ -1,4 +1,6 @@
-"""How an operator is configured for a folder of `tests/golden/kuberay`: once as KubeRay's flags, once as our configuration."""
+"""Configuration of the operator for a folder of `tests/golden/kuberay`: as KubeRay's flags and as
+our configuration.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -8,6 +10,7 @@ import msgspec
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
 from common import feature_gates
+from common.ray import operator_file
 from common.settings import OPERATOR_FILE as VARIABLE
 from common.settings import Settings
 
@@ -16,29 +19,31 @@ OPERATOR_FILE: Final = "operator.yaml"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to configure the operator; the folder of its name holds manifests and what became of them."""
+    """One configuration of the operator; the folder of that name contains the manifests and the
+    objects made of them.
+    """
 
     name: str
     gates: str = ""
     batch_scheduler: str = ""
     environment: dict[str, str] = {}
-    """KubeRay's own variables, which mean the same here."""
+    """KubeRay's environment variables, which have the same meaning in raybus."""
 
     @property
     def folder(self) -> Path:
-        """Return where the manifests and the objects lie."""
+        """Return the folder with the manifests and the objects."""
         return FOLDER / self.name
 
     @property
     def operator_file(self) -> Path | None:
-        """Return the operator's configuration file, where the setting has one."""
+        """Return the path of the operator's configuration file; None if the setting has none."""
         path = self.folder / OPERATOR_FILE
         return path if path.exists() else None
 
     def config(self) -> Config:
         """Return our configuration."""
         gates = feature_gates.resolve(feature_gates.parse(self.gates))
-        environment = {**self.environment, own_settings.BATCH_SCHEDULER: self.batch_scheduler}
+        environment = {**self.environment, operator_file.BATCH_SCHEDULER: self.batch_scheduler}
         if self.operator_file is not None:
             environment[VARIABLE] = str(self.operator_file)
         return own_settings.configure(
@@ -70,5 +75,5 @@ SETTINGS: Final = (
 
 
 def of_name(name: str) -> Setting:
-    """Return a setting."""
+    """Return the setting of a name."""
     return next(each for each in SETTINGS if each.name == name)

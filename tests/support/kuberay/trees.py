@@ -1,7 +1,9 @@
-"""Whole trees of RayServices: the RayService, its clusters, and what belongs to either, as read from an API server.
+"""Whole trees of RayServices: the RayService, its clusters, and the objects that belong to them, as
+read from an API server.
 
-The files are those of `tests/golden/kuberay/services`. In them a uid is `uid-of-<kind>-<name>`, and what a controller of
-Kubernetes makes by itself (EndpointSlices, token volumes) is left out.
+The files are those of `tests/golden/kuberay/services`. In them a uid is `uid-of-<kind>-<name>`;
+objects and fields that Kubernetes' own controllers add (EndpointSlices, token volumes) are left
+out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,8 @@ from common.kube.resources import (
     GATEWAY,
     GRPC_ROUTE,
     HTTP_ROUTE,
+    RAY_CRON_JOB,
+    RAY_JOB,
     RAY_SERVICE,
     Resource,
 )
@@ -25,15 +29,25 @@ from support.kuberay import objects
 
 FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay" / "services"
 NAMESPACE: Final = "kuberay-golden"
-WITH_STATUS: Final = frozenset({"RayService", "RayCluster", "Gateway", "HTTPRoute", "GRPCRoute"})
-"""Kinds with a status that is kept."""
-_MORE: Final = (RAY_SERVICE, CONTROLLER_REVISION, GATEWAY, HTTP_ROUTE, GRPC_ROUTE)
-_ORDER: Final = ("RayService", "RayCluster")
+WITH_STATUS: Final = frozenset(
+    {"RayService", "RayCluster", "RayJob", "RayCronJob", "Gateway", "HTTPRoute", "GRPCRoute"}
+)
+"""Kinds whose status is kept in the files."""
+_MORE: Final = (
+    RAY_SERVICE,
+    RAY_CRON_JOB,
+    RAY_JOB,
+    CONTROLLER_REVISION,
+    GATEWAY,
+    HTTP_ROUTE,
+    GRPC_ROUTE,
+)
+_ORDER: Final = ("RayService", "RayCronJob", "RayJob", "RayCluster")
 _CHOSEN: Final = ("resourceVersion", "creationTimestamp", "managedFields", "generation")
 
 
 async def read(kube: KubeClient, namespace: str) -> list[Body]:
-    """Read all that either operator may have made in a namespace, RayServices first."""
+    """Read all objects that either operator may have made in a namespace, those of users first."""
     found: list[Body] = []
     for resource in _MORE:
         listed = cast(
@@ -46,7 +60,7 @@ async def read(kube: KubeClient, namespace: str) -> list[Body]:
 
 
 def resource_of(body: Body) -> Resource:
-    """Return how the API server addresses an object."""
+    """Return the kind under which the API server addresses an object."""
     mine = (
         each
         for each in _MORE
@@ -55,20 +69,21 @@ def resource_of(body: Body) -> Resource:
     return next(mine, None) or objects.resource_of(body)
 
 
-def of_service(some: Sequence[Body], name: str) -> list[Body]:
-    """Return a RayService and all that belongs to it: the service, its clusters, the rest, pods last."""
-    uids: set[str] = {each["metadata"]["uid"] for each in some if _is(each, "RayService", name)}
-    names = {name}
-    for each in some:
-        if each["kind"] == "RayCluster" and _owners(each) & uids:
-            uids.add(each["metadata"]["uid"])
-            names.add(each["metadata"]["name"])
+def of_root(some: Sequence[Body], kind: str, name: str) -> list[Body]:
+    """Return an object of a user and all objects that belong to it: owners first, pods last."""
+    uids: set[str] = {each["metadata"]["uid"] for each in some if _is(each, kind, name)}
+    clusters: set[str] = set()
+    for of_kind in _ORDER:
+        for each in some:
+            if each["kind"] == of_kind and ({each["metadata"]["uid"]} | _owners(each)) & uids:
+                uids.add(each["metadata"]["uid"])
+                clusters |= {each["metadata"]["name"]}
     mine = [
         each
         for each in some
         if each["metadata"]["uid"] in uids
         or _owners(each) & uids
-        or each["metadata"].get("labels", {}).get(labels.CLUSTER) in names
+        or each["metadata"].get("labels", {}).get(labels.CLUSTER) in clusters
     ]
     return sorted(mine, key=_place)
 
@@ -92,7 +107,7 @@ def _owners(body: Body) -> set[str]:
 
 
 def save(name: str, some: Sequence[Body]) -> Path:
-    """Write a tree."""
+    """Write a tree to its file."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     text = msgspec.json.encode([_lasting(each) for each in some], order="sorted").decode()
@@ -121,7 +136,7 @@ def _lasting(body: Body) -> Body:
 
 
 def regenerated(status: Body, generation: int) -> Body:
-    """Return a status with conditions that were observed at another generation."""
+    """Return a status whose conditions have another observed generation."""
     return cast("Body", _regenerated(status, generation))
 
 
@@ -140,7 +155,9 @@ def _regenerated(value: object, generation: int) -> Any:
 
 
 def stable(some: Sequence[Body]) -> Mapping[str, Body]:
-    """Return objects by what they are, without what the API server writes and without status: what must stay as it is."""
+    """Return objects by kind and name, without status and without the values that the API server
+    writes: the part that must not change.
+    """
     found: dict[str, Body] = {}
     for each in some:
         meta = {

@@ -1,4 +1,7 @@
-"""The whole check: what a cluster keeps secret, against all that its NATS holds. `assert await check.leaks(…) == []`."""
+"""The whole check: the secrets of a cluster against all messages that its NATS holds.
+
+Usage: `assert await check.leaks(…) == []`.
+"""
 
 import msgspec
 
@@ -19,19 +22,21 @@ class _Pods(msgspec.Struct, frozen=True):
 
 
 async def leaks(kube: Kube, user: As) -> list[Leak]:
-    """Return what NATS contains that it must not; `user` is a function that connects as one of our users."""
+    """Return the secrets that NATS contains; `user` is a function that connects as one of our
+    users.
+    """
     return found(await secrets_of(kube), await reading.everything(user))
 
 
 def found(values: list[Sought], messages: list[Message]) -> list[Leak]:
-    """Return the leaks; an empty cluster or an empty bus proves nothing, so it fails."""
+    """Return the leaks; fail for an empty cluster or an empty bus, which would prove nothing."""
     assert values, "the cluster has no secret whatever: is the right one read?"
     assert messages, "NATS holds no message whatever: is the right one read?"
     return scan.leaks(messages, values)
 
 
 async def secrets_of(kube: Kube) -> list[Sought]:
-    """Return all values of Secrets and environments of pods in a cluster."""
+    """Return all values of Secrets and of environment variables of pods in a cluster."""
     secrets = msgspec.json.decode(await kube.list(SECRET, None), type=_Secrets).items
     pods = msgspec.json.decode(await kube.list(POD, None), type=_Pods).items
     return [*sought.of_secrets(secrets), *sought.of_pods(pods)]

@@ -1,4 +1,6 @@
-"""The whole check against raybus as it is installed in a cluster: keys that an administrator registers for it, NATS through kubectl's port-forward."""
+"""The whole check against raybus as installed in a cluster, with keys that an administrator
+registers for the check, and NATS through kubectl's port-forward.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -16,19 +18,24 @@ from support.leaks.scan import Leak
 
 NAMESPACE: Final = "raybus"
 POD: Final = "nats-0"
-"""A pod that exists: the keeper removes entries that bear the name of none."""
+"""Name of an existing pod: the keeper removes entries with the name of a pod that does not
+exist."""
 LIMIT_SECONDS: Final = 180.0
 
 
 async def leaks(kube: Kube, kubectl: Kubectl, *, namespace: str = NAMESPACE) -> list[Leak]:
-    """Return what the NATS of a cluster contains that it must not; raise `TimeoutError` after `LIMIT_SECONDS`."""
+    """Return the secrets that the NATS of a cluster contains; raise `TimeoutError` after
+    `LIMIT_SECONDS`.
+    """
     async with asyncio.timeout(LIMIT_SECONDS), _users(kubectl, namespace) as user:
         return await check.leaks(kube, user)
 
 
 @asynccontextmanager
 async def _users(kubectl: Kubectl, namespace: str) -> AsyncGenerator[As]:
-    """Yield how users connect; each connection makes a key and registers it, as a pod of a service does."""
+    """Yield a function that returns the connection settings of a user; each call makes a key and
+    registers it, as a pod of a service does.
+    """
     forwarding = Forwarding(Where(kubeconfig=kubectl.kubeconfig), namespace, kubectl.binary)
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(forwarding.keep())

@@ -1,6 +1,8 @@
-"""Reads everything that NATS holds, with the users that may: our own account's by `watcher`, the mirror by `subscriber`.
+"""Reads everything that NATS holds, with users that are allowed to: our own account as `watcher`,
+the mirror as `subscriber`.
 
-RAY_EVENTS itself is open to no reader, so `provisioner` is asked how far it goes, and the mirror must go as far.
+No user may read RAY_EVENTS itself, so `provisioner` is asked for its last sequence, and the mirror
+must reach it.
 """
 
 import asyncio
@@ -19,15 +21,18 @@ from support.waiting import eventually_true
 
 TIMEOUT: Final = 60.0
 TRIES: Final = 3
-"""Of a read, where its connection is lost: kubectl's port-forward ends with any connection that breaks, and is started again."""
+"""Maximum number of attempts of a read whose connection is lost: kubectl's port-forward ends with
+any broken connection, and is started again."""
 MIRROR: Final = "the mirror of RAY_EVENTS"
 
 As = Callable[[str], Settings]
-"""Returns how a user connects."""
+"""Function that returns the connection settings of a user."""
 
 
 def users_of(folder: Path, url: str) -> As:
-    """Return how users connect with the keys in a folder, as `raybus up --data-dir` writes it."""
+    """Return a function for the connection settings of users with the keys in a folder, as `raybus
+    up --data-dir` writes them.
+    """
     return lambda user: Settings(
         service=user,
         nats_url=url,
@@ -37,7 +42,7 @@ def users_of(folder: Path, url: str) -> As:
 
 
 async def everything(user: As) -> list[Message]:
-    """Return every message that is stored."""
+    """Return every message that NATS stores."""
     async with (
         connect(user("watcher")) as own,
         connect(user("subscriber")) as outside,
@@ -77,7 +82,9 @@ async def _all_of(bus: Bus, stream: str, subject: str) -> list[Message]:
 async def followed(
     bus: Bus, stream: str, subject: str
 ) -> AsyncGenerator[tuple[list[Message], asyncio.Event]]:
-    """Collect what a stream holds and what comes, that which is overwritten meanwhile included."""
+    """Collect the messages that a stream holds and receives, including those that are overwritten
+    meanwhile.
+    """
     found: list[Message] = []
     is_read = asyncio.Event()
     session = await bus.session()

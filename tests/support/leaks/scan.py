@@ -1,4 +1,4 @@
-"""Finds what is sought in messages; pure."""
+"""Searches messages for secret values; pure."""
 
 import base64
 import zlib
@@ -13,7 +13,7 @@ from common.bus.nats import StoredMessage
 from support.leaks.sought import PATTERNS, Sought
 
 WHOLE: Final = frozenset({"RayCluster", "RayService"})
-"""Kinds with a state that holds what their user wrote."""
+"""Kinds whose state contains all that their user wrote."""
 ENVIRONMENT: Final = ("env", "envFrom")
 
 
@@ -25,18 +25,18 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Leak(msgspec.Struct, frozen=True):
-    """A secret that was found; never its value."""
+    """A secret that was found in a message, without its value."""
 
     where: str
     what: str
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the leak as one line."""
         return f"{self.where}: {self.what}"
 
 
 def leaks(found: Iterable[Message], sought: Sequence[Sought]) -> list[Leak]:
-    """Return all that must not be there."""
+    """Return all leaks of the messages."""
     spelled = [(each, _spellings(each.value)) for each in sought]
     return [leak for message in found for leak in _in_message(message, spelled)]
 
@@ -65,7 +65,9 @@ def _in_message(
 
 
 def _spellings(value: bytes) -> tuple[bytes, ...]:
-    """Return how a value may be written: in clear, in JSON, in JSON inside JSON, in a URL, in base64 wherever it begins."""
+    """Return all spellings of a value: in clear, in JSON, in JSON inside JSON, in a URL, and in
+    base64 at every alignment.
+    """
     text = value.decode(errors="replace")
     inside = {
         base64.b64encode(b"\0" * shift + value)[(0, 2, 3)[shift] :].rstrip(b"=")[:-1]
@@ -83,7 +85,9 @@ def _payload(stored: StoredMessage) -> bytes:
 
 
 def _environment(payload: bytes) -> str | None:
-    """Return the name of a field that holds an environment, at any depth; a label may well be called so."""
+    """Return the name of a field at any depth that contains environment variables; labels with such
+    a name do not count.
+    """
     try:
         return _field(msgspec.json.decode(payload)) if payload else None
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What must not be found: the values of Secrets and of pods' environments; pure."""
+"""The values that must not be found: those of Secrets and of pods' environment variables; pure."""
 
 import base64
 import re
@@ -8,19 +8,19 @@ from typing import Final
 import msgspec
 
 SHORTEST: Final = 8
-"""Bytes; a shorter value stands in any message by chance."""
+"""Minimum length in bytes; a shorter value may appear in a message by chance."""
 OURS: Final = frozenset({"FQ_RAY_IP"})
-"""Variables beside `RAY_*` that we set ourselves from names which are no secret."""
+"""Environment variables other than `RAY_*` that raybus sets from names which are no secret."""
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Which object it is."""
+    """Namespace and name of an object."""
 
     name: str
     namespace: str = ""
 
     def __str__(self) -> str:
-        """Name it as kubectl does."""
+        """Return the name as kubectl writes it."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -32,14 +32,14 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable of an environment; without a value when it comes from elsewhere."""
+    """An environment variable; it has no value if the value comes from another object."""
 
     name: str
     value: str = ""
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel"):
-    """A container."""
+    """A container of a pod."""
 
     env: list[Variable] = []
 
@@ -60,16 +60,16 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):
-    """One value, and where it comes from."""
+    """A secret value, with the object that it comes from."""
 
     value: bytes
     origin: str
     is_environment: bool = False
-    """It may stand in the state of the resource that its user wrote it into."""
+    """Whether the value may appear in the state of the resource in which its user wrote it."""
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """The form of a secret, whatever its value."""
+    """The form of a kind of secret, for any value."""
 
     name: str
     expression: re.Pattern[bytes]
@@ -86,7 +86,7 @@ PATTERNS: Final = (
 
 
 def of_secrets(secrets: Iterable[Secret]) -> list[Sought]:
-    """Return the values of Secrets."""
+    """Return the values of Secrets to search for."""
     return [
         Sought(value=value, origin=f"Secret {secret.metadata}, key {key}")
         for secret in secrets
@@ -96,7 +96,9 @@ def of_secrets(secrets: Iterable[Secret]) -> list[Sought]:
 
 
 def of_pods(pods: Iterable[Pod]) -> list[Sought]:
-    """Return the literal values in the environments of pods, but for those that we make ourselves from names."""
+    """Return the literal values in the environments of pods, except for those that raybus makes
+    from names.
+    """
     return [
         Sought(
             value=value,

@@ -1,1 +1,1 @@
-"""Servers for tests."""
+"""Real servers that tests start as processes."""

@@ -24,9 +24,9 @@ FLAGS: Final = (
     "--disable-sync",
     "--font-render-hinting=none",
 )
-"""With them it works as root, and asks nobody but the page's server for anything."""
+"""Flags with which Chromium works as root, and sends requests only to the page's server."""
 TIMEOUT: Final = 90.0
-"""Seconds; a machine that does other things as well takes long to start a browser."""
+"""Maximum seconds of each wait; a busy machine takes long to start a browser."""
 
 OVERFLOWING: Final = """
 [...document.querySelectorAll("li > *, dt, dd, td, th")]
@@ -36,14 +36,15 @@ OVERFLOWING: Final = """
 
 
 class Watched:
-    """A page, and what it did that one does not see."""
+    """A page in the browser, with its requests and errors, which are not visible on it."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.asked: list[str] = []
-        """Addresses that it asked for."""
+        """Addresses that the page requested."""
         self.complaints: list[str] = []
-        """What the browser complained of: errors of scripts, and what the page was not allowed to do."""
+        """Complaints of the browser: errors of scripts, and actions that the page was not allowed
+        to take."""
         page.on("request", lambda request: self.asked.append(request.url))
         page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
         page.on(
@@ -53,21 +54,23 @@ class Watched:
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
 
     async def text(self, selector: str) -> str:
-        """Return what is to be read in a part of the page."""
+        """Return the visible text of a part of the page."""
         return (await self.page.locator(selector).inner_text()).strip()
 
     async def overflowing(self) -> list[str]:
-        """Return texts that need more room than their place in a row or a table has, so that they cover what is beside them."""
+        """Return the texts that need more room than their row or table cell has, so that they cover
+        their neighbours.
+        """
         found: list[str] = await self.page.evaluate(OVERFLOWING)
         return found
 
     async def until(self, selector: str, text: str, *, within: float = TIMEOUT) -> None:
-        """Wait until a part that can be seen has a text."""
+        """Wait until a visible part of the page has a text."""
         found = self.page.locator(selector).filter(has_text=text).first
         await found.wait_for(state="visible", timeout=within * 1000)
 
     async def picture(self, path: Path) -> None:
-        """Take a picture of what the window shows."""
+        """Take a screenshot of the window."""
         path.parent.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=path, animations="disabled")
         if path.parent == pictures.IMAGES:
@@ -76,8 +79,8 @@ class Watched:
 
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Browser]:
-    """Run a browser for the length of a block."""
-    lacking = debian.missing(PACKAGES)
+    """Run a browser for the duration of a block."""
+    lacking = debian.list_missing(PACKAGES)
     assert not lacking, f"{', '.join(lacking)} is not installed: {REMEDY}"
     program = shutil.which(PROGRAM)
     async with async_playwright() as playwright:

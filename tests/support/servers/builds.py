@@ -1,4 +1,4 @@
-"""Builds of raybus that differ, as commands that start their services."""
+"""Different builds of raybus, as commands that start their services."""
 
 import os
 import sys
@@ -15,15 +15,16 @@ PACKAGES: Final = (
     "services/cluster-reconciler/src",
     "services/service-reconciler/src",
     "services/traffic-manager/src",
+    "services/job-reconciler/src",
 )
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True):
-    """What starts a service of one build."""
+    """The command that starts a service of one build."""
 
     name: str
     start: tuple[str, ...] = (sys.executable, "-m")
-    """The command, but for the name of the service's module."""
+    """Start of the command; the name of the service's module follows."""
     environment: dict[str, str] = {}
 
 
@@ -31,7 +32,7 @@ THIS: Final = Build(name="this build")
 
 
 def of_pod_form(form: str) -> Build:
-    """Return this build, but for the form of Pods."""
+    """Return this build with another form of Pods."""
     return Build(name=f"build with Pod {form}", start=(sys.executable, "-P", str(_OTHER), form))
 
 
@@ -42,7 +43,7 @@ def earlier_checkout() -> Path | None:
 
 
 def earlier() -> Build | None:
-    """Return the build of that folder; None without one."""
+    """Return the build of the folder `RAYBUS_EARLIER_CHECKOUT`; None without one."""
     folder = earlier_checkout()
     if folder is None:
         return None

@@ -1,4 +1,6 @@
-"""A real control plane for each folder of tests, which ends before the next folder's begins; a client and a namespace of it for each test."""
+"""A real control plane for each folder of tests, which ends before that of the next folder starts;
+a client and a namespace of it for each test.
+"""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,7 +21,9 @@ _CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let the folder be the fixture's parameter: pytest ends what it made for another one."""
+    """Use the folder as the fixture's parameter, so that pytest ends the control plane of the
+    previous folder.
+    """
     if "control_plane" in metafunc.fixturenames:
         folder = str(metafunc.definition.path.parent)
         metafunc.parametrize(
@@ -29,7 +33,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one worker run what shares a control plane or a module's fixtures (`--dist loadgroup`)."""
+    """Let one worker run all tests that share a control plane or a module's fixtures (`--dist
+    loadgroup`).
+    """
     for item in items:
         has_plane = isinstance(item, pytest.Function) and "control_plane" in item.fixturenames
         item.add_marker(pytest.mark.xdist_group(str(item.path.parent if has_plane else item.path)))
@@ -58,7 +64,7 @@ async def kube(control_plane: ControlPlane) -> AsyncGenerator[KubeClient]:
 
 @pytest_asyncio.fixture
 async def namespace(kube: KubeClient) -> str:
-    """Make a namespace in which pods can be created at once."""
+    """Create a namespace in which pods can be created at once."""
     name = f"t-{token_hex(4)}"
     await kube.create(NAMESPACE, None, {"metadata": {"name": name}})
     with contextlib.suppress(errors.AlreadyExists):  # the controller was quicker

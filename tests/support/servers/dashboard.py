@@ -1,4 +1,4 @@
-"""`raybus dashboard` as a user starts it: a process, the address that it prints, and its end."""
+"""`raybus dashboard` as a user starts it: a process, the address that it prints, and its exit."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ TIMEOUT: Final = 180.0
 
 
 class Dashboard:
-    """One that runs."""
+    """A running dashboard process."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process
@@ -25,17 +25,17 @@ class Dashboard:
 
     @property
     def address(self) -> str:
-        """Return where the page is."""
+        """Return the address of the page."""
         return (self._folder / "out").read_text().strip()
 
     @property
     def stderr(self) -> str:
-        """Return what it wrote on standard error."""
+        """Return the standard error of the process."""
         return (self._folder / "err").read_text()
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process is over."""
+        """Return whether the process has ended."""
         return self.process.poll() is not None
 
     async def end(self, number: signal.Signals = signal.SIGINT) -> int:
@@ -46,7 +46,9 @@ class Dashboard:
 
 @asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
-    """Run one for the length of a block, on any free port; it may end at once, and then report why."""
+    """Run a dashboard for the duration of a block, on any free port; it may end at once and report
+    why.
+    """
     port = () if "--port" in arguments else ("--port", "0")
     async with started_as(folder, "--no-open", *port, *arguments) as running:
         yield running
@@ -54,7 +56,9 @@ async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
 
 @asynccontextmanager
 async def served(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
-    """Run one for many users, as in a Pod, for the length of a block; without TLS unless a certificate is named."""
+    """Run a dashboard for many users, as in a Pod, for the duration of a block; without TLS unless
+    a certificate is given.
+    """
     scheme = () if "--tls-cert-file" in arguments else ("--plain-http",)
     ports = ("--address", "127.0.0.1", "--port", "0", "--health-port", "0")
     async with started_as(folder, "serve", *ports, *scheme, *arguments) as running:
@@ -63,7 +67,7 @@ async def served(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
 
 @asynccontextmanager
 async def started_as(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
-    """Run the command with exactly these arguments for the length of a block."""
+    """Run the command with exactly these arguments for the duration of a block."""
     running = _start(folder, arguments)
     try:
         await eventually(

@@ -1,7 +1,9 @@
-"""Fault-injection proxies of the API server: a port of loopback for each client, with latency, refusals and black holes on request.
+"""Fault-injection proxies of the API server: a port of loopback for each client, with latency,
+refusals and black holes on request.
 
-A client sends plain HTTP/1.1 to its proxy and the proxy uses TLS to the API server, one connection for each of the client's.
-The proxy puts the name of its client into the User-Agent, so that the audit log identifies replicas.
+A client sends plain HTTP/1.1 to its proxy and the proxy uses TLS to the API server, one connection
+for each of the client's. The proxy puts the name of its client into the User-Agent, so that the
+audit log identifies replicas.
 """
 
 import asyncio
@@ -26,35 +28,36 @@ _CHUNKED: Final = re.compile(rb"(?i)\r\ntransfer-encoding: *chunked")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the API server."""
+    """A request to the API server."""
 
     method: str
     target: str
-    """Path and query."""
+    """Path and query of the request."""
 
     @property
     def is_watch(self) -> bool:
-        """Return whether the answer goes on for minutes."""
+        """Return whether the request is a watch, whose answer lasts for minutes."""
         return "watch=1" in self.target or "watch=true" in self.target
 
     @property
     def is_write(self) -> bool:
-        """Return whether something is to change."""
+        """Return whether the request changes an object."""
         return self.method != "GET"
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a request; by default it passes."""
+    """What the proxy does with a request; by default it passes it on."""
 
     delay: float = 0.0
-    """Seconds that it takes longer."""
+    """Additional seconds before the request is passed on."""
     status: int = 0
-    """Refused with this code; the API server never receives it."""
+    """HTTP status with which the proxy refuses the request without passing it on; 0 if it does
+    not."""
     retry_after: int | None = None
     is_held: bool = False
-    """Never answered, nor passed on."""
+    """Whether the request is neither answered nor passed on."""
     loses_answer: bool = False
-    """The API server does it, and the client gets 504."""
+    """Whether the API server carries out the request but the client gets 504."""
 
 
 PASSES: Final = Fate()
@@ -62,12 +65,12 @@ Judge = Callable[[Asked], Fate]
 
 
 def let_pass(_asked: Asked) -> Fate:
-    """Judge that all is well."""
+    """Return the fate that lets every request pass."""
     return PASSES
 
 
 class FaultProxy:
-    """One client's way to the API server."""
+    """The proxy between one client and the API server."""
 
     def __init__(self, name: str, access: Access) -> None:
         self.name = name
@@ -81,17 +84,17 @@ class FaultProxy:
 
     @property
     def access(self) -> Access:
-        """Return how the client goes through."""
+        """Return the access with which the client connects to the proxy."""
         return Access(
             server=f"http://127.0.0.1:{self.port}", ca=self._access.ca, token=self._access.token
         )
 
     def silence(self) -> None:
-        """Let nothing through that the API server sends on open watches."""
+        """Withhold everything that the API server sends on open watches."""
         self._flows.clear()
 
     def resume(self) -> None:
-        """End the silence; connections that were silent are lost, as behind a router that has died."""
+        """End the silence; connections that were silent are lost, as behind a failed router."""
         self.cut()
         self._flows.set()
 
@@ -102,7 +105,7 @@ class FaultProxy:
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator["FaultProxy"]:
-        """Listen for the length of a block; the second time on the same port."""
+        """Listen for the duration of a block; later calls use the same port."""
         server = await self._listening()
         self.port = int(server.sockets[0].getsockname()[1])
         try:
@@ -135,7 +138,7 @@ class FaultProxy:
             passage.close()
 
     async def _pass_one(self, passage: "_Passage") -> bool:
-        """Let one request and its answer pass; return whether the connection lives on."""
+        """Pass on one request and its answer; return whether the connection stays open."""
         head = await passage.client.readuntil(END)
         length = _LENGTH.search(head)
         body = await passage.client.readexactly(int(length[1])) if length is not None else b""
@@ -171,7 +174,7 @@ class FaultProxy:
         return b"connection: close" not in head.lower()
 
     async def _follow(self, passage: "_Passage") -> bool:
-        """Pass a watch on until either side ends it."""
+        """Pass on a watch until either side ends it."""
 
         async def until_the_client_goes() -> None:
             with contextlib.suppress(OSError):  # it may go by a reset
@@ -221,7 +224,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 class _Passage:
-    """A client's connection, and ours to the API server for it."""
+    """A client's connection, with the connection to the API server that belongs to it."""
 
     def __init__(
         self, client: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: Connect
@@ -238,28 +241,30 @@ class _Passage:
         return self._upstream[0]
 
     async def ask(self, request: bytes) -> None:
-        """Send to the API server, over a new connection if there is none or the old one was closed."""
+        """Send a request to the API server, over a new connection if there is none or the old one
+        was closed.
+        """
         if self._upstream is None or self._upstream[0].at_eof() or self._upstream[1].is_closing():
             self._upstream = await self._connect()
         self._upstream[1].write(request)
         await self._upstream[1].drain()
 
     async def send(self, piece: bytes) -> None:
-        """Send to the client."""
+        """Send bytes to the client."""
         if self._writer.is_closing():
             raise EOFError
         self._writer.write(piece)
         await self._writer.drain()
 
     def close(self) -> None:
-        """Close both, at once."""
+        """Close both connections at once."""
         self._writer.transport.abort()
         if self._upstream is not None:
             self._upstream[1].transport.abort()
 
 
 def _refusal(fate: Fate) -> bytes:
-    """Return an answer as the API server gives it."""
+    """Return a refusal in the format of the API server."""
     reason = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 504: "Timeout"}.get(
         fate.status, "InternalError"
     )

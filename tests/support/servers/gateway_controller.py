@@ -7,14 +7,14 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Body, Json
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 
 PERIOD_SECONDS = 0.1
 
 
 class GatewayController:
-    """Reconciles again and again."""
+    """Controller that reconciles Gateways and routes repeatedly."""
 
     def __init__(
         self, kube: KubeClient, namespace: str | None, *, every: float = PERIOD_SECONDS
@@ -24,7 +24,7 @@ class GatewayController:
         self._every = every
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Reconcile until cancelled."""
         while True:
             with suppress(
                 errors.RaybusError
@@ -57,7 +57,7 @@ class GatewayController:
         if body.get("status") == status:
             return
         meta = body["metadata"]
-        patch = Patch(body={"status": status}, subresource="status")
+        patch = PatchRequest(body={"status": status}, subresource="status")
         with suppress(
             errors.RaybusError
         ):  # a tenant's object must not keep those of others from their status

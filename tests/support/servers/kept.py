@@ -1,4 +1,6 @@
-"""Real nats-servers, each with the keeper that stands beside it in a pod: keys and certificates come from ConfigMaps of a real API server."""
+"""Real nats-servers, each with the keeper that runs beside it in a pod: keys and certificates come
+from ConfigMaps of a real API server.
+"""
 
 import asyncio
 import signal
@@ -28,7 +30,9 @@ STOP_SECONDS: Final = 10.0
 
 
 class KeptServer(Process):
-    """A server with files that a keeper writes; the keeper runs in this process, as the ServiceAccount `nats`."""
+    """A server whose files a keeper writes; the keeper runs in this process, as the ServiceAccount
+    `nats`.
+    """
 
     def __init__(self, kube: KubeClient, place: ServerPlace) -> None:
         super().__init__()
@@ -37,7 +41,9 @@ class KeptServer(Process):
         self.keeper = self._keeper()
 
     def _keeper(self) -> Keeper:
-        """Return a keeper with a key that nobody has; without a user a server would admit everybody."""
+        """Return a keeper with a key that no client has, because a server without users would admit
+        every client.
+        """
         own = {"keeper": nkeys.derive_public_key(nkeys.new_seed())}
         return Keeper(self._kube, self.place, SystemClock(), own)
 
@@ -50,7 +56,7 @@ class KeptServer(Process):
         return (self.place.beside.folder / "nats-server.conf").read_text()
 
     async def start(self) -> None:
-        """Start as a pod does: the init container first."""
+        """Start like a pod: the init container first."""
         await self._keeper().write_once()
         log = (self.place.volume / "nats-server.log").open("ab")
         with log:
@@ -59,11 +65,11 @@ class KeptServer(Process):
             )
 
     def kill(self) -> None:
-        """End as a crash does."""
+        """Kill the server, as in a crash."""
         self.end(signal.SIGKILL, within=STOP_SECONDS)
 
     def lose_files(self) -> None:
-        """Remove what lies in the memory of the pod, as a new pod finds it."""
+        """Delete the files in the memory of the pod, so that the server starts like a new pod."""
         for path in self.place.beside.folder.iterdir():
             path.unlink()
 
@@ -101,10 +107,10 @@ def _place(
 async def kept_servers(
     control_plane: ControlPlane, folder: Path, *names: str
 ) -> AsyncGenerator[list[KeptServer]]:
-    """Run servers with their keepers; several form a cluster."""
+    """Run servers with their keepers; several servers form a cluster."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, "nats")
     kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-keeper")
-    clients, monitors, routes = (child_processes.free_ports(len(names)) for _ in range(3))
+    clients, monitors, routes = (child_processes.find_free_ports(len(names)) for _ in range(3))
     servers: list[KeptServer] = []
     for name, client, monitor, route in zip(names, clients, monitors, routes, strict=True):
         others = tuple(f"127.0.0.1:{port}" for port in routes)
@@ -129,7 +135,7 @@ async def kept_servers(
 async def client_of(
     control_plane: ControlPlane, servers: list[KeptServer], user: str, pod: str
 ) -> Settings:
-    """Return how a pod of a service connects."""
+    """Return the connection settings of a pod of a service."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, user)
     return Settings(
         service=user,
@@ -142,7 +148,7 @@ async def client_of(
 
 
 async def until_configured(server: KeptServer, text: str, *, present: bool = True) -> None:
-    """Wait until a server's configuration holds a text, or does not."""
+    """Wait until a server's configuration contains a text, or no longer contains it."""
     await eventually(
         lambda: (text in server.configuration) is present,
         within=30.0,

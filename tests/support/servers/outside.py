@@ -8,9 +8,10 @@ from typing import Final
 
 from common import errors
 from common.bus import streams, subjects
+from common.bus.cloud_events import Event
 from common.bus.nats import Bus, connect
+from common.ray import job_events
 from common.upgrade import events as upgrade_events
-from common.upgrade.events import Event
 from nats_admin import event_streams, stream_keeper
 from nats_admin.subscribers import NamedSubscriber
 from support.servers.relayed import Secured, secured_nats
@@ -20,12 +21,12 @@ TIMEOUT: Final = 30.0
 
 
 class Outside:
-    """The state that an external consumer finds."""
+    """The NATS servers with the state that an external consumer finds."""
 
     def __init__(self, secured: Secured, folder: Path, stack: AsyncExitStack) -> None:
         self.secured = secured
         self.folder = folder
-        """Holds the credentials, as `raybus up --data-dir` writes them."""
+        """Folder with the credentials, as `raybus up --data-dir` writes them."""
         self._stack = stack
         self._buses: dict[str, Bus] = {}
 
@@ -43,18 +44,20 @@ class Outside:
         return self._buses[user]
 
     async def provide(self) -> None:
-        """Make the streams that are missing, as soon as the server is there."""
+        """Create the missing streams as soon as the server is reachable."""
         await _persist(self._provide)
 
     async def admit(self, *subscribers: NamedSubscriber) -> None:
-        """Make the consumers of named subscribers."""
+        """Create the consumers of named subscribers."""
         await stream_keeper.ensure_consumers(
             await self.bus("provisioner-outside"),
             [each.build_consumer_config() for each in subscribers],
         )
 
     async def publish(self, events: Sequence[Event], *, again: str = "") -> None:
-        """Publish events as service-reconciler does, and wait until external consumers can read them; `again` stores one twice."""
+        """Publish events as the user of the service that publishes them, and wait until external
+        consumers can read them; the event with the id `again` is stored twice.
+        """
         await _persist(lambda: self._publish(events, again))
         await self.until_mirrored()
 
@@ -74,9 +77,10 @@ class Outside:
         )
 
     async def _publish(self, events: Sequence[Event], again: str) -> None:
-        service = await self.bus("service-reconciler")
         for event in events:
-            wire = upgrade_events.encode(event)
+            is_job = event.data.kind in job_events.KINDS
+            service = await self.bus("job-reconciler" if is_job else "service-reconciler")
+            wire = (job_events.FAMILY if is_job else upgrade_events.FAMILY).encode(event)
             await service.publish(
                 wire.subject,
                 wire.payload,
@@ -95,7 +99,9 @@ class Outside:
 
 
 async def _persist(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something that may be repeated, again and again while the server is away."""
+    """Repeat an action until it succeeds while the server is not reachable; the action must be
+    repeatable.
+    """
     async with asyncio.timeout(TIMEOUT):
         while True:
             try:
@@ -108,7 +114,7 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 async def outside(
     folder: Path, *, subscribers: tuple[NamedSubscriber, ...] = ()
 ) -> AsyncGenerator[Outside]:
-    """Run a server without any event yet; named subscribers have no consumer before `admit`."""
+    """Run a server without events; named subscribers have no consumer before `admit`."""
     async with secured_nats(folder, subscribers=subscribers) as secured, AsyncExitStack() as stack:
         running = Outside(secured, folder, stack)
         await running.provide()

@@ -1,4 +1,4 @@
-"""A program that tests start, freeze and end: dead with the test process at the latest."""
+"""A program that tests start, freeze and end; it ends with the test process at the latest."""
 
 import asyncio
 import ctypes
@@ -16,30 +16,30 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 class Process:
-    """One program; after its end it may be started again."""
+    """A program as a process; it can be started again after its end."""
 
     def __init__(self) -> None:
         self._running: subprocess.Popen[bytes] | None = None
 
     @property
     def running(self) -> "subprocess.Popen[bytes]":
-        """The process that runs; one that was not started, or was ended here, is a mistake of the test."""
+        """The running process; a call before its start or after its end is a mistake in the test."""
         assert self._running is not None, "it does not run"
         return self._running
 
     @property
     def pid(self) -> int:
-        """The process that runs."""
+        """The id of the running process."""
         return self.running.pid
 
     @property
     def is_down(self) -> bool:
-        """Return whether it was not started, or was ended here."""
+        """Return whether the process was not started, or was ended by the test."""
         return self._running is None
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process is gone, though nobody here ended it."""
+        """Return whether the process has ended without the test ending it."""
         return self._running is None or self._running.poll() is not None
 
     def spawn(
@@ -49,7 +49,7 @@ class Process:
         out: IO[bytes] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it; `out` takes what it writes to both of its outputs."""
+        """Start the process; `out` receives both of its outputs."""
         self._running = subprocess.Popen(
             command,
             stdout=out,
@@ -59,14 +59,14 @@ class Process:
         )
 
     def freeze(self) -> None:
-        """Make it hang without closing anything."""
+        """Stop the process without closing its connections."""
         self.running.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self.running.send_signal(signal.SIGCONT)
 
     def end(self, with_signal: signal.Signals, *, within: float) -> int:
-        """End it with a signal, or, when that takes longer than so many seconds, by force; return its exit code."""
+        """End the process with a signal, or by force after `within` seconds; return its exit code."""
         process = self._running
         if process is None:
             return 0
@@ -89,7 +89,9 @@ def _die_with_parent() -> None:
 async def process(
     command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Process]:
-    """Run a program for the length of a block; where it ended by itself, the end of its log is printed."""
+    """Run a program for the duration of a block; if it ends by itself, the end of its log is
+    printed.
+    """
     running = Process()
     with log.open("wb") as out:
         running.spawn(command, out=out, env=env)

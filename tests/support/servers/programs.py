@@ -1,10 +1,13 @@
-"""Programs and manifests that `make prepare` built: found, or the test fails. A test run neither builds nor skips what is missing."""
+"""Programs and manifests that `make prepare` built.
+
+If one is missing, the test fails: a test run neither builds nor skips anything.
+"""
 
 from pathlib import Path
 from typing import Final
 
 from localcluster import binaries
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 
 REMEDY: Final = (
     "run `make prepare`, for long-running tests `make prepare-long-running`, for other controllers `make prepare-third-party`, "
@@ -13,11 +16,11 @@ REMEDY: Final = (
 
 
 def prepared(name: str) -> Path:
-    """Return where a program, or a folder of manifests, lies.
+    """Return the path of a program or of a folder of manifests.
 
     Raises:
-        AssertionError: It was not built.
+    AssertionError: It was not built.
     """
-    found, _ = binaries.locate([name], Settings.from_environment())
+    found, _ = binaries.locate([name], LocalSettings.from_environment())
     assert name in found, f"{name} is not built: {REMEDY}"
     return found[name]

@@ -16,7 +16,7 @@ import yaml
 
 from localcluster.images import debian
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 from raybus_cli import child_processes
 from raybus_cli.child_processes import bind_to_parent
 from support.servers.programs import REMEDY
@@ -27,7 +27,7 @@ PROGRAMS: Final = ("prometheus", "promtool")
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line of an answer: a value, or values over a time."""
+    """One series of an answer: a value, or values over a period."""
 
     metric: dict[str, str] = {}
     value: tuple[float, str] = (0.0, "NaN")
@@ -35,12 +35,12 @@ class Series(msgspec.Struct, frozen=True):
 
     @property
     def is_drawn(self) -> bool:
-        """Return whether any of the values is a number."""
+        """Return whether the series has a value that is a number, so that Grafana draws it."""
         return any(math.isfinite(float(number)) for _, number in self.values)
 
 
 class Intervals(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a server scrapes and evaluates, as Prometheus writes times."""
+    """Intervals in which a server scrapes and evaluates, in the format of Prometheus."""
 
     scrape: str = "1s"
     evaluation: str = "1s"
@@ -51,7 +51,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str
     health: str
-    """ok once it was evaluated without an error."""
+    """Health of the rule; `ok` after it was evaluated without an error."""
     last_error: str = ""
 
 
@@ -73,18 +73,18 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Prometheus:
-    """A server that runs."""
+    """A running Prometheus server."""
 
     def __init__(self, client: httpx.AsyncClient, port: int) -> None:
         self.port = port
         self._client = client
 
     async def query(self, expression: str) -> list[Series]:
-        """Ask for the value of an expression now; AssertionError when it is refused."""
+        """Return the current value of an expression; raise AssertionError if it is refused."""
         return (await self._get("/api/v1/query", query=expression)).result
 
     async def drawn(self, expression: str, *, since: float, until: float) -> int:
-        """Return how many lines Grafana would draw between two moments (Unix time)."""
+        """Return the number of lines that Grafana would draw between two moments (Unix time)."""
         query = {"query": expression, "start": str(since), "end": str(until), "step": "1"}
         return sum(
             each.is_drawn for each in (await self._get("/api/v1/query_range", **query)).result
@@ -96,7 +96,7 @@ class Prometheus:
         return {each["annotations"]["summary"] for each in found if each["state"] == "firing"}
 
     async def firing(self) -> set[str]:
-        """Return the names of the alerts that fire."""
+        """Return the names of the firing alerts."""
         return {name for name, state in await self.standing() if state == "firing"}
 
     async def standing(self) -> set[tuple[str, str]]:
@@ -105,7 +105,7 @@ class Prometheus:
         return {(each["labels"]["alertname"], each["state"]) for each in found}
 
     async def rules(self) -> list[Rule]:
-        """Return what it makes of the rules."""
+        """Return the state of each rule."""
         return [rule for group in (await self._get("/api/v1/rules")).groups for rule in group.rules]
 
     async def scraped(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Prometheus:
         }
 
     async def is_ready(self) -> bool:
-        """Return whether it answers questions."""
+        """Return whether the server answers queries."""
         try:
             return (await self._client.get("/-/ready")).is_success
         except httpx.TransportError:
@@ -131,7 +131,9 @@ class Prometheus:
 
 
 def install(progress: Progress) -> None:
-    """Have the programs in the cache; raise `ClusterError` with the remedy where Debian does not give them."""
+    """Install the programs into the cache; raise `ClusterError` with the remedy if Debian does not
+    provide them.
+    """
     if all((_folder() / each).is_file() for each in PROGRAMS):
         return
     with tempfile.TemporaryDirectory() as name:
@@ -146,14 +148,14 @@ def install(progress: Progress) -> None:
 
 
 def program(name: str) -> Path:
-    """Return one of the programs; AssertionError where `make prepare` has not fetched them."""
+    """Return the path of a program; raise AssertionError if `make prepare` has not fetched it."""
     found = _folder() / name
     assert found.is_file(), f"{name} is not there: {REMEDY}"
     return found
 
 
 def _folder() -> Path:
-    return Settings.from_environment().cache_root / PACKAGE
+    return LocalSettings.from_environment().cache_root / PACKAGE
 
 
 def _configured(
@@ -175,8 +177,8 @@ def _configured(
 async def started(
     work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals | None = None
 ) -> AsyncGenerator[Prometheus]:
-    """Run a server for the length of a block; by default it scrapes and judges every second."""
-    (port,) = child_processes.free_ports(1)
+    """Run a server for the duration of a block; by default it scrapes and evaluates every second."""
+    (port,) = child_processes.find_free_ports(1)
     command = [
         str(program("prometheus")),
         f"--config.file={_configured(work, jobs=jobs, rules=rules, intervals=intervals or Intervals())}",

@@ -15,13 +15,13 @@ from support.waiting import eventually
 
 
 class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The one line on standard output."""
+    """The line that the command writes on standard output when everything is ready."""
 
     ready: bool
     pids: dict[str, int | list[int]]
 
     def one(self, program: str) -> int:
-        """Return the process of a program that has one."""
+        """Return the process of a program of which exactly one process runs."""
         found = self.pids[program]
         assert isinstance(found, int)
         return found
@@ -37,7 +37,7 @@ class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Running:
-    """A `raybus up` that runs."""
+    """A running `raybus up`."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process
@@ -47,21 +47,21 @@ class Running:
 
     @property
     def reported(self) -> str:
-        """Return what it wrote on standard error."""
+        """Return the standard error of the command."""
         return self._err.read_text()
 
     @property
     def results(self) -> list[str]:
-        """Return the lines on standard output."""
+        """Return the lines that the command wrote on standard output."""
         return self._out.read_text().splitlines()
 
     @property
     def left_behind(self) -> list[str]:
-        """Return the private folders that it has not removed."""
+        """Return the private folders that the command has not removed."""
         return [path.name for path in self._folder.glob("raybus-up-*")]
 
     async def ready(self, *, within: float = 60) -> Ready:
-        """Wait until it reports that all are ready."""
+        """Wait until the command reports that everything is ready."""
         await eventually(
             lambda: self.results or self.process.poll() is not None,
             within=within,
@@ -77,7 +77,7 @@ class Running:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that is dead and not yet collected does not."""
+    """Return whether a process runs; a dead process that was not waited for does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -88,7 +88,7 @@ def is_alive(pid: int) -> bool:
 def started(
     folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> Generator[Running]:
-    """Run `raybus up` for the length of a `with` block, with some variables beside our own."""
+    """Run `raybus up` for the duration of a block, with additional environment variables."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable,

@@ -1,15 +1,15 @@
-"""A real nats-server with users and TLS, its streams kept, and watcher processes that tests start and kill."""
+"""A real nats-server with users and TLS, its streams with their keeper, and watcher processes that
+tests start and kill.
+"""
 
 import asyncio
-import os
 import signal
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Final, Protocol
 
-import httpx
 import msgspec
 
 from common import errors
@@ -26,7 +26,7 @@ from support.fakes.listener import Recorder
 from support.following import follow_as_one
 from support.servers.builds import THIS, Build
 from support.servers.nats import NatsServer, nats_server
-from support.servers.process import Process
+from support.servers.spawned_service import SpawnedService
 from support.waiting import eventually, eventually_true
 
 EVERYTHING: Final = frozenset(range(PARTITIONS))
@@ -34,7 +34,7 @@ STOP_SECONDS: Final = 15.0
 
 
 class Users(Protocol):
-    """One server or several that know the users of our table."""
+    """One or more servers that know the users of our table."""
 
     def settings(self, user: str) -> Settings:
         """Return how a user connects."""
@@ -77,8 +77,8 @@ async def secured_nats(
         yield Secured(server, folder)
 
 
-class Watcher(Process):
-    """`python -m watcher` as a process."""
+class Watcher(SpawnedService):
+    """`python -m watcher` as a process that tests start and kill."""
 
     def __init__(
         self,
@@ -89,63 +89,37 @@ class Watcher(Process):
         nats_url: str | None = None,
         build: Build = THIS,
     ) -> None:
-        super().__init__()
-        self._build = build
-        self._settings = secured.settings("watcher")
-        self._nats_url = nats_url or self._settings.nats_url
-        self._kubeconfig = kubeconfig
-        self._namespace = namespace
-        self._port = 0
-
-    def start(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
-        environment = {
-            **os.environ,
-            "RAYBUS_NATS_URL": self._nats_url,
-            "RAYBUS_NATS_SEED_FILE": str(self._settings.nats_seed_file or ""),
-            "RAYBUS_NATS_CA_FILE": str(self._settings.nats_ca_file or ""),
-            "RAYBUS_KUBECONFIG": str(self._kubeconfig),
-            "RAYBUS_NAMESPACE": self._namespace,
-            "RAYBUS_WATCH_NAMESPACES": self._namespace,
-            "RAYBUS_HTTP_PORT": str(self._port),
-            **self._build.environment,
-        }
-        self.spawn([*self._build.start, "watcher"], env=environment)
+        access = secured.settings("watcher")
+        if nats_url is not None:
+            access = msgspec.structs.replace(access, nats_url=nats_url)
+        super().__init__(
+            "watcher",
+            access,
+            kubeconfig,
+            namespace,
+            build=build,
+            environment={"RAYBUS_WATCH_NAMESPACES": namespace},
+        )
+        self.name = ""
+        """Identity of the running process on the Lease."""
 
     def kill(self) -> None:
-        """End as a crash does."""
+        """Kill the watcher, as in a crash."""
         self.end(signal.SIGKILL, within=STOP_SECONDS)
 
     def stop(self) -> int:
-        """End in good order; return the exit code."""
+        """End the watcher gracefully; return its exit code."""
         return self.end(signal.SIGTERM, within=STOP_SECONDS)
 
-    @property
-    def name(self) -> str:
-        """Return its name on the Lease."""
-        return f"{socket.gethostname()}-{self.pid}"
-
-    async def get(self, path: str) -> tuple[int, str]:
-        """Ask a health endpoint."""
-        async with httpx.AsyncClient(trust_env=False) as client:
-            try:
-                answer = await client.get(f"http://127.0.0.1:{self._port}{path}")
-            except httpx.TransportError:
-                return 0, ""
-        return answer.status_code, answer.text
-
-    async def until_ready(self, *, within: float = 60.0) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
-        while (answer := await self.get("/readyz"))[0] != 200:
-            assert loop.time() < deadline, f"the watcher is not ready: {answer}"
-            await asyncio.sleep(0.05)
+    def start(self) -> None:
+        """Start the watcher with an identity that no earlier process had."""
+        self.name = f"watcher-{token_hex(4)}"
+        self._environment["RAYBUS_IDENTITY"] = self.name
+        super().start()
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, and one reader that follows every partition."""
+    """NATS, the keeper of its streams, the watchers, and one reader that follows every partition."""
 
     nats: NatsServer
     secured: Secured

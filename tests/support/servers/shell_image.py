@@ -1,4 +1,6 @@
-"""An image with bash and a few programs of this very machine, made without network, engine or root file system."""
+"""An image with bash and a few programs of this machine, made without network, engine or root file
+system.
+"""
 
 import hashlib
 import io

@@ -1,7 +1,9 @@
-"""A wire between a client and a server that tests stretch, swallow and cut: TCP, so TLS passes through it.
+"""A TCP connection between a client and a server that tests delay, block and close; TLS passes
+through it.
 
-A swallowed wire takes what is sent and hands nothing on, in either direction, as behind a dead router: neither side receives an
-error. What was swallowed is lost, so its connections must end before the wire is restored.
+A blocked wire accepts data and passes nothing on in either direction, like a failed router: neither
+side receives an error. Blocked data is lost, so its connections must end before the wire is
+restored.
 """
 
 import asyncio
@@ -12,15 +14,16 @@ PIECE = 2**16
 
 
 class Wire:
-    """A port of loopback that leads to another one."""
+    """A port of loopback that forwards to another port."""
 
     def __init__(self, to_port: int) -> None:
         self.port = 0
         self.delay = 0.0
-        """Seconds that each piece takes, in each direction, one after the other: a slow server, not a long wire."""
+        """Seconds of delay for each piece of data in each direction, one after the other, like a
+        slow server rather than a long wire."""
         self.is_swallowed = False
         self.carried = 0
-        """Bytes handed on so far, both directions."""
+        """Bytes passed on so far in both directions."""
         self._to_port = to_port
         self._ends: set[asyncio.StreamWriter] = set()
 
@@ -30,11 +33,11 @@ class Wire:
         return bool(self._ends)
 
     def swallow(self) -> None:
-        """Hand nothing on from now on; new connections are taken and swallowed too."""
+        """Pass nothing on from now on; new connections are accepted and blocked too."""
         self.is_swallowed = True
 
     def restore(self) -> None:
-        """Cut what was swallowed, and carry again."""
+        """Close the blocked connections, and pass data on again."""
         self.is_swallowed = False
         self.cut()
 
@@ -45,7 +48,7 @@ class Wire:
 
     @asynccontextmanager
     async def laid(self) -> AsyncGenerator["Wire"]:
-        """Listen for the length of a block."""
+        """Listen for the duration of a block."""
         server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         self.port = int(server.sockets[0].getsockname()[1])
         try:

@@ -1,4 +1,6 @@
-"""Reads every message of the state stream, and reports what must never be: a version that decreases, an object that is lost."""
+"""Reads every message of the state stream, and reports what must never happen: a version that
+decreases, an object that is lost.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,13 +15,17 @@ from common.bus import messages, subjects
 from common.bus.consumer import StreamSource, consume
 from common.bus.messages import Message, ObjectState, Synced, Tombstone
 from common.bus.nats import Bus, StoredMessage
-from common.bus.subjects import PARTITIONS
+from common.bus.subjects import MARKED_TREES, PARTITIONS
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from support.waiting import eventually_true
 
 Shown = frozenset[tuple[str, str, str]]
-"""Kind, name and version of objects."""
+"""Kind, name and version of each object."""
+
+
+MARKERS = PARTITIONS * len(MARKED_TREES)
+"""Number of sync markers in a complete stream."""
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -31,15 +37,15 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class Witness:
-    """What was published under each subject, and what was wrong with it."""
+    """Reader that records the messages published under each subject, and the faults in them."""
 
     def __init__(self) -> None:
         self.last: dict[str, Message] = {}
         self.regressions: list[str] = []
         self.interruptions: list[str] = []
-        """Why the reading had to begin anew."""
+        """Reasons for which the reading had to be restarted."""
         self.arrived_at: dict[tuple[str, str], float] = {}
-        """When each version of each name was received first."""
+        """By name and version: the time at which the version was first received."""
         self._arrived = asyncio.Event()
 
     def take(self, stored: StoredMessage) -> None:
@@ -59,18 +65,18 @@ class Witness:
         self._arrived.set()
 
     def epoch(self) -> str | None:
-        """Return the epoch that all partitions are marked with, if they are."""
+        """Return the epoch of each marker: every partition has one for each kind of tree."""
         epochs = {message.epoch for message in self.last.values() if isinstance(message, Synced)}
         marked = sum(isinstance(message, Synced) for message in self.last.values())
-        return epochs.pop() if len(epochs) == 1 and marked == PARTITIONS else None
+        return epochs.pop() if len(epochs) == 1 and marked == MARKERS else None
 
     def shown(self) -> Shown:
-        """Return all objects that the stream holds."""
+        """Return all objects in the stream."""
         states = [message for message in self.last.values() if isinstance(message, ObjectState)]
         return frozenset((state.kind, state.name, state.version) for state in states)
 
     async def until_received(self, name: str, version: str, *, within: float) -> float:
-        """Wait for a version of an object; return when it was received."""
+        """Wait for a version of an object; return the time at which it was received."""
         async with asyncio.timeout(within):
             while (name, version) not in self.arrived_at:
                 self._arrived.clear()
@@ -80,7 +86,9 @@ class Witness:
 
 @asynccontextmanager
 async def witnessed(bus: Bus) -> AsyncGenerator[Witness]:
-    """Read for the length of a block; where the server falls silent, go on with the last message of each subject."""
+    """Read for the duration of a block; if the server stops answering, resume with the last message
+    of each subject.
+    """
     witness = Witness()
     begun = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -112,7 +120,7 @@ async def agree(
     *,
     within: float = 60.0,
 ) -> None:
-    """Wait until the stream holds what a list holds."""
+    """Wait until the stream contains the same objects as a list."""
 
     async def is_equal() -> bool:
         return await listed(kube, namespace, resources) == witness.shown()
@@ -121,7 +129,7 @@ async def agree(
 
 
 async def listed(kube: KubeClient, namespace: str, resources: dict[Resource, str]) -> Shown:
-    """Return what the API server shows, of some kinds by their selectors."""
+    """Return the objects of some kinds that the API server lists, by their selectors."""
     found: set[tuple[str, str, str]] = set()
     for resource, selector in resources.items():
         answer = msgspec.json.decode(

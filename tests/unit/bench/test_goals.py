@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from bench import goals, upgrades
-from bench.goals import Goal
-from bench.upgrades import Contender, Result, Upgrade
+from bench.goals import FigureGoal
+from bench.upgrades import UpgradeContender, UpgradeDurations, UpgradesResult
 
 
-def a_goal(*, is_reached: bool | None) -> Goal:
-    return Goal(figure="wall time", value="22.3 s", goal="0.85 × peer", is_reached=is_reached)
+def a_goal(*, is_reached: bool | None) -> FigureGoal:
+    return FigureGoal(figure="wall time", value="22.3 s", goal="0.85 × peer", is_reached=is_reached)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,15 @@ def test_each_benchmark_replaces_its_own_goals_only(tmp_path: Path) -> None:
     )
 
 
-def upgraded(name: str, *totals: float, blue_green: float = 20.0, moving: float = 6.0) -> Contender:
+def upgraded(
+    name: str, *totals: float, blue_green: float = 20.0, moving: float = 6.0
+) -> UpgradeContender:
     steps = [
-        Upgrade(total=each, accepted=0.5, ready=9.0, carrying=3.0, moving=moving) for each in totals
+        UpgradeDurations(total=each, accepted=0.5, ready=9.0, carrying=3.0, moving=moving)
+        for each in totals
     ]
-    return Contender(
-        name=name, in_steps=steps, blue_green=[Upgrade(total=blue_green, accepted=0.5)]
+    return UpgradeContender(
+        name=name, in_steps=steps, blue_green=[UpgradeDurations(total=blue_green, accepted=0.5)]
     )
 
 
@@ -67,9 +70,9 @@ def upgraded(name: str, *totals: float, blue_green: float = 20.0, moving: float 
     ],
 )
 def test_upgrades_are_judged_by_the_rule_the_first_one_and_the_median_of_the_peer(
-    contenders: list[Contender], expected: list[bool | None]
+    contenders: list[UpgradeContender], expected: list[bool | None]
 ) -> None:
-    found = Result(contenders=contenders)
+    found = UpgradesResult(contenders=contenders)
     assert [goal.is_reached for goal in found.goals] == expected
     assert upgrades.table(found).row_count == sum(
         len(each.in_steps) + len(each.blue_green) for each in contenders

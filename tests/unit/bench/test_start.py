@@ -1,10 +1,12 @@
 """The goal of `make bench-start`."""
 
-from bench.start import MAX_CPU, SERVICES, Started, goals
+from bench.start import MAX_CPU, SERVICES, StartedProcess, goals
 
 
-def a_round(**cpu: float) -> dict[str, Started]:
-    return {each: Started(cpu=cpu.get(each, MAX_CPU), modules=1, held={}) for each in SERVICES}
+def a_round(**cpu: float) -> dict[str, StartedProcess]:
+    return {
+        each: StartedProcess(cpu=cpu.get(each, MAX_CPU), modules=1, held={}) for each in SERVICES
+    }
 
 
 def test_the_median_of_a_service_decides() -> None:

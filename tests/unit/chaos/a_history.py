@@ -1,17 +1,19 @@
-"""A run as its evidence records it, built state by state and write by write; each test then spoils one thing."""
+"""A run as its evidence records it, built state by state and write by write; each test then changes
+one thing.
+"""
 
 from typing import Any
 
 import msgspec
 
-from chaos.checker.evidence import Object, Seen, Write
+from chaos.checker.evidence import EvidenceObject, Seen, Write
 from common.bus.subjects import ObjectRef
 
 NAMESPACE = "ns"
 
 
 class HistoryBuilder:
-    """States and writes in the order in which they are added; versions count up."""
+    """Builds states and writes in the order in which they are added; versions count up."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -36,7 +38,7 @@ class HistoryBuilder:
             "spec": fields.get("spec", {}),
             "status": fields.get("status", {}),
         }
-        found = msgspec.convert(body, Object)
+        found = msgspec.convert(body, EvidenceObject)
         self.seen.append(
             Seen(kind=kind, version=self._version, at=at, object=found, is_gone=is_gone)
         )

@@ -1,4 +1,4 @@
-"""A run that broke only limits in seconds is repeated as often as was asked for, and reports that."""
+"""A run that broke only limits in seconds is repeated as often as requested, and reports that."""
 
 import sys
 
@@ -16,17 +16,19 @@ def nothing(*_arguments: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "runs", "code"),
+    ("options", "runs", "code"),
     [
-        pytest.param("1", [(LATE,), ()], 0, id="late once"),
-        pytest.param("1", [(LATE,), (LATE,)], 1, id="late twice"),
-        pytest.param("1", [(VIOLATION, LATE)], 1, id="a broken rule"),
-        pytest.param("1", [()], 0, id="nothing"),
-        pytest.param("0", [(LATE,)], 1, id="not asked for"),
+        pytest.param(["--again=1"], [(LATE,), ()], 0, id="late once"),
+        pytest.param(["--again=1"], [(LATE,), (LATE,)], 1, id="late twice"),
+        pytest.param(["--again=1"], [(VIOLATION, LATE)], 1, id="a broken rule"),
+        pytest.param(["--again=1"], [()], 0, id="nothing"),
+        pytest.param(["--again=0"], [(LATE,)], 1, id="not asked for"),
+        pytest.param(["--untimed"], [(LATE,)], 0, id="untimed and late"),
+        pytest.param(["--untimed"], [(LATE, VIOLATION)], 1, id="untimed and a broken rule"),
     ],
 )
 def test_what_was_only_late_is_repeated(
-    again: str,
+    options: list[str],
     runs: list[tuple[Violation, ...]],
     code: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -37,7 +39,7 @@ def test_what_was_only_late_is_repeated(
     def run(_options: object) -> Report:
         return next(reports)
 
-    monkeypatch.setattr(sys, "argv", ["chaos", "--again", again])
+    monkeypatch.setattr(sys, "argv", ["chaos", *options])
     monkeypatch.setattr(pod_network, "enter", nothing)
     monkeypatch.setattr(chaos, "keep_stdout_clean", nothing)
     monkeypatch.setattr(chaos, "_run", run)

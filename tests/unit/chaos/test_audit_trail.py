@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from chaos import audit_trail
 from chaos.audit_trail import Trail
 from chaos.checker.evidence import Write
 from common.bus.subjects import ObjectRef
+from support.tables import cases
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"
@@ -59,27 +59,20 @@ def test_an_update(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("verb", "body", "base"),
-    [
-        pytest.param(
+    {
+        "a patch": (
             "patch",
             {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}},
             "7",
-            id="a patch",
         ),
-        pytest.param(
-            "patch", {"metadata": {"labels": {"a": None}}}, "", id="a patch of whatever is there"
-        ),
-        pytest.param("patch", [{"op": "add"}], "", id="a JSON patch"),
-        pytest.param(
-            "update", {"metadata": {"name": "c"}}, "", id="an update of whatever is there"
-        ),
-        pytest.param("delete", {"preconditions": {"uid": "u"}}, "u", id="a deletion of this one"),
-        pytest.param(
-            "delete", {"kind": "DeleteOptions"}, "", id="a deletion of whatever has the name"
-        ),
-    ],
+        "a patch of whatever is there": ("patch", {"metadata": {"labels": {"a": None}}}, ""),
+        "a JSON patch": ("patch", [{"op": "add"}], ""),
+        "an update of whatever is there": ("update", {"metadata": {"name": "c"}}, ""),
+        "a deletion of this one": ("delete", {"preconditions": {"uid": "u"}}, "u"),
+        "a deletion of whatever has the name": ("delete", {"kind": "DeleteOptions"}, ""),
+    },
 )
 def test_what_it_is_based_on(tmp_path: Path, verb: str, body: object, base: str) -> None:
     assert the_write(tmp_path, verb=verb, requestObject=body).based_on == base
@@ -117,15 +110,13 @@ def test_a_write_that_ends_a_deletion_makes_no_version(tmp_path: Path) -> None:
     assert the_write(tmp_path, verb="patch", requestObject=body).version == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        pytest.param(
-            {"userAgent": "kube-controller-manager/v1 (linux/amd64)"}, id="somebody else's"
-        ),
-        pytest.param({"responseStatus": {"code": 409}}, id="refused"),
-        pytest.param({"userAgent": "chaos"}, id="a user's"),
-    ],
+    {
+        "somebody else's": {"userAgent": "kube-controller-manager/v1 (linux/amd64)"},
+        "refused": {"responseStatus": {"code": 409}},
+        "a user's": {"userAgent": "chaos"},
+    },
 )
 def test_it_passes_over(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert read(tmp_path, a_line(**fields)).writes == []

@@ -4,6 +4,7 @@ import pytest
 
 from chaos.checker import gaps
 from chaos.checker.gaps import Struck, Wait
+from support.tables import cases
 
 CRASH = Struck(kind="kill -9", service="cluster-reconciler", began=10.0, over=20.0, replicas=4)
 
@@ -28,43 +29,37 @@ def test_the_cause(wait: Wait, fault: str) -> None:
     assert [gap.fault for gap in gaps.summary([wait], [CRASH], end=60.0)] == [fault]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wait", "struck", "broken"),
-    [
-        pytest.param(a_wait(10.0, 9.9), CRASH, 0, id="within the limit"),
-        pytest.param(a_wait(10.0, 10.1), CRASH, 1, id="a crash that took too long"),
-        pytest.param(a_wait(10.0, None), CRASH, 1, id="never answered"),
-        pytest.param(
-            a_wait(10.0, 30.0, "traffic-manager"), CRASH, 0, id="another service was struck"
-        ),
-        pytest.param(a_wait(1.0, 30.0), None, 0, id="no fault"),
-        pytest.param(
+    {
+        "within the limit": (a_wait(10.0, 9.9), CRASH, 0),
+        "a crash that took too long": (a_wait(10.0, 10.1), CRASH, 1),
+        "never answered": (a_wait(10.0, None), CRASH, 1),
+        "another service was struck": (a_wait(10.0, 30.0, "traffic-manager"), CRASH, 0),
+        "no fault": (a_wait(1.0, 30.0), None, 0),
+        "nobody else was there": (
             a_wait(10.0, 12.0),
             Struck(kind="kill -9", service="cluster-reconciler", began=10.0, over=20.0, replicas=1),
             0,
-            id="nobody else was there",
         ),
-        pytest.param(
+        "a hand-over of more than a second": (
             a_wait(10.0, 1.1),
             Struck(kind="SIGTERM", service="cluster-reconciler", began=10.0, over=20.0, replicas=2),
             1,
-            id="a hand-over of more than a second",
         ),
-        pytest.param(
+        "a hand-over of watchers that any service felt": (
             a_wait(10.0, 1.1),
             Struck(
                 kind="SIGTERM of a watcher", service="watcher", began=10.0, over=20.0, replicas=2
             ),
             1,
-            id="a hand-over of watchers that any service felt",
         ),
-        pytest.param(
+        "a change of scale that was felt": (
             a_wait(10.0, 2.1),
             Struck(kind="scale", service="", began=10.0, over=20.0, replicas=2),
             1,
-            id="a change of scale that was felt",
         ),
-    ],
+    },
 )
 def test_the_limits(wait: Wait, struck: Struck | None, broken: int) -> None:
     assert len(gaps.judge([wait], [struck] if struck else [], end=60.0)) == broken

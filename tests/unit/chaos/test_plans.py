@@ -1,10 +1,11 @@
-"""Faults and users are the same for the same seed, and what they ask for makes sense."""
+"""Faults and users are the same for the same seed, and their requests make sense."""
 
 from collections import Counter
 from itertools import pairwise
 
 from chaos import schedule
-from chaos.schedule import KINDS
+from chaos.ray_jobs import CRON_JOBS, MODES, RayJobs
+from chaos.schedule import DASHBOARD_KINDS, KINDS
 from chaos.users import CLUSTERS, SERVICES, Users
 
 MINUTES = 30 * 60.0
@@ -69,3 +70,33 @@ def test_users_do_everything() -> None:
         ),
         *(("RayService", what) for what in ("create", "upgrade", "roll", "configure", "delete")),
     }
+
+
+def test_a_seed_gives_the_same_jobs_again() -> None:
+    one, other = (RayJobs(7, 200).requests(600) for _ in range(2))
+    assert one == other
+    assert one != RayJobs(8, 200).requests(600)
+
+
+def test_jobs_are_of_every_kind() -> None:
+    requests = RayJobs(1, 200).requests(600)
+    created = [each for each in requests if each.what == "create"]
+    jobs = [each.body["spec"] for each in created if each.resource.kind == "RayJob" and each.body]
+    assert len(jobs) == 200
+    assert len(created) - len(jobs) == CRON_JOBS
+    assert {spec["submissionMode"] for spec in jobs} == set(MODES)
+    assert {spec["backoffLimit"] for spec in jobs} == {0, 1, 2}
+    assert any("activeDeadlineSeconds" in spec for spec in jobs)
+    done = Counter(each.what for each in requests if each.resource.kind == "RayJob")
+    assert set(done) == {"create", "suspend", "resume", "delete"}
+    assert [each.at for each in requests] == sorted(each.at for each in requests)
+
+
+def test_no_jobs_are_asked_for() -> None:
+    assert RayJobs(1, 0).requests(600) == []
+
+
+def test_dashboards_fail_in_every_way_within_a_minute() -> None:
+    found = schedule.plan_dashboards(1, 60.0)
+    assert {each.kind for each in found} == {each.name for each in DASHBOARD_KINDS}
+    assert all(one.over <= other.at for one, other in pairwise(found))

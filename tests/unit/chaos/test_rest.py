@@ -1,4 +1,4 @@
-"""At rest every difference between a spec and what there is, is named."""
+"""At rest, every difference between a spec and the actual state is named."""
 
 import copy
 from collections.abc import Callable
@@ -17,10 +17,7 @@ def a_harness() -> dict[str, Any]:
     """Return a RayCluster of one worker and a RayService, at rest."""
     group = {"groupName": "g", "replicas": 1, "minReplicas": 0, "maxReplicas": 3}
     status = {"desiredWorkerReplicas": 1, "readyWorkerReplicas": 1, "state": "ready"}
-    its = {
-        "ray.io/originated-from-cr-name": "s",
-        "ray.io/originated-from-crd": "RayService",
-    }
+    its = {"ray.io/originated-from-cr-name": "s", "ray.io/originated-from-crd": "RayService"}
     hashed = {
         "ray.io/hash-without-replicas-and-workers-to-delete": spec_hash.service_goal_hash(CONFIG)
     }
@@ -52,16 +49,38 @@ def a_harness() -> dict[str, Any]:
         "pods": [_pod("h", "c", "head"), _pod("w", "c", "worker"), _pod("b", "blue", "head")],
         "routes": [_a("HTTPRoute", "s-httproute", spec={"rules": [{"backendRefs": backends}]})],
         "configs": {"blue": "v1"},
+        "jobs": [
+            _a(
+                "RayJob",
+                "train",
+                spec={"shutdownAfterJobFinishes": True},
+                status={"jobDeploymentStatus": "Complete", "rayClusterName": "train-x"},
+            )
+        ],
+        "job_children": [_owned("Job", "train")],
     }
 
 
 def _a(kind: str, name: str, **fields: Any) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "ns", "generation": 3, "labels": fields.pop("labels", {})}
+    meta = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-of-{name}",
+        "generation": 3,
+        "labels": fields.pop("labels", {}),
+    }
     return {
         "kind": kind,
         "metadata": {**meta, "annotations": fields.pop("annotations", {})},
         **fields,
     }
+
+
+def _owned(kind: str, name: str, uid: str = "uid-of-train") -> dict[str, Any]:
+    """Return an object that a RayJob owns."""
+    body = _a(kind, name)
+    body["metadata"]["ownerReferences"] = [{"kind": "RayJob", "name": "train", "uid": uid}]
+    return body
 
 
 def _pod(name: str, cluster: str, node: str) -> dict[str, Any]:
@@ -84,19 +103,17 @@ def cluster_of(harness: dict[str, Any]) -> dict[str, Any]:
     return harness["clusters"][0]
 
 
+def job_of(harness: dict[str, Any]) -> dict[str, Any]:
+    return harness["jobs"][0]
+
+
 def service_of(harness: dict[str, Any]) -> dict[str, Any]:
     return harness["services"][0]
 
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
-    "no head": (
-        lambda w: w["pods"].pop(0),
-        "c: it has 0 head pods",
-    ),
-    "two heads": (
-        lambda w: w["pods"].append(_pod("h2", "c", "head")),
-        "c: it has 2 head pods",
-    ),
+    "no head": (lambda w: w["pods"].pop(0), "c: it has 0 head pods"),
+    "two heads": (lambda w: w["pods"].append(_pod("h2", "c", "head")), "c: it has 2 head pods"),
     "too many": (
         lambda w: w["pods"].append(_pod("w2", "c", "worker")),
         "group g has 2 workers, wanted 1",
@@ -105,10 +122,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda w: w["pods"][1]["metadata"].update(deletionTimestamp="x"),
         "group g has 0 workers",
     ),
-    "not suspended": (
-        lambda w: cluster_of(w)["spec"].update(suspend=True),
-        "it has 1 head pods",
-    ),
+    "not suspended": (lambda w: cluster_of(w)["spec"].update(suspend=True), "it has 1 head pods"),
     "old status": (
         lambda w: cluster_of(w)["status"].update(desiredWorkerReplicas=2),
         "its status wants 2 workers",
@@ -117,10 +131,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda w: cluster_of(w)["status"].update(readyWorkerReplicas=0),
         "has 0 ready workers",
     ),
-    "no state": (
-        lambda w: cluster_of(w)["status"].update(state=""),
-        "its state is unknown",
-    ),
+    "no state": (lambda w: cluster_of(w)["status"].update(state=""), "its state is unknown"),
     "never gone": (
         lambda w: cluster_of(w)["metadata"].update(deletionTimestamp="x"),
         "it is being deleted",
@@ -147,15 +158,36 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda w: service_of(w)["spec"].update(rayClusterConfig={"rayVersion": "3"}),
         "not of its spec",
     ),
-    "an old Serve config": (
-        lambda w: w["configs"].update(blue="v0"),
-        "the head of blue got v0",
-    ),
+    "an old Serve config": (lambda w: w["configs"].update(blue="v0"), "the head of blue got v0"),
     "a weight on another cluster": (
         lambda w: w["routes"][0]["spec"]["rules"][0]["backendRefs"].append(
             {"name": "x-serve-svc", "weight": 5}
         ),
         "its route weighs",
+    ),
+    "a job without an end": (
+        lambda w: job_of(w)["status"].update(jobDeploymentStatus="Running"),
+        "train: its state is Running",
+    ),
+    "a finalizer that stays": (
+        lambda w: job_of(w)["metadata"].update(deletionTimestamp="x", finalizers=["f"]),
+        "train: it is being deleted, with the finalizers ['f']",
+    ),
+    "a cluster of an ended job": (
+        lambda w: w["clusters"].append(
+            {**_owned("RayCluster", "train-x"), "spec": {"suspend": True}}
+        ),
+        "train: its cluster train-x is left",
+    ),
+    "a submitter without its job": (
+        lambda w: w["job_children"].append(_owned("Job", "old", "uid-of-old")),
+        "old: its RayJob train is gone",
+    ),
+    "a cluster without its job": (
+        lambda w: w["clusters"].append(
+            {**_owned("RayCluster", "old-x", "uid-of-old"), "spec": {"suspend": True}}
+        ),
+        "old-x: its RayJob train is gone",
     ),
 }
 

@@ -1,9 +1,8 @@
 """Writes by processes without the permission, or without the version that they observed, are found."""
 
-import pytest
-
 from chaos.checker import writes
 from common.bus.subjects import ObjectRef, compute_partition
+from support.tables import cases
 from unit.chaos.a_history import NAMESPACE, HistoryBuilder, partitions_of
 
 OURS = str(compute_partition(ObjectRef("RayCluster", NAMESPACE, "c")))
@@ -22,87 +21,69 @@ def a_deletion(run: HistoryBuilder, name: str = "w1") -> HistoryBuilder:
     return run.write(verb="delete", resource="pods", name=name, based_on="uid", of_root=None)
 
 
-GOOD = [
-    pytest.param(HistoryBuilder().write(), id="nobody has a Lease"),
-    pytest.param(HistoryBuilder().lease("a", OURS).write(), id="the owner writes"),
-    pytest.param(
-        HistoryBuilder().lease("a", OURS).lease("b", OTHERS).write(),
-        id="another owns something else",
+GOOD = {
+    "nobody has a Lease": HistoryBuilder().write(),
+    "the owner writes": HistoryBuilder().lease("a", OURS).write(),
+    "another owns something else": HistoryBuilder().lease("a", OURS).lease("b", OTHERS).write(),
+    "before the end": HistoryBuilder()
+    .lease("a", OURS)
+    .write()
+    .lease("a", "", is_gone=True)
+    .lease("b", OURS),
+    "a claim beside a Lease that is alive": HistoryBuilder()
+    .lease("a", OURS)
+    .lease("b", OURS)
+    .write(),
+    "the other has let go": HistoryBuilder().lease("b", OURS).lease("b", "").write(),
+    "a create is based on nothing": HistoryBuilder().write(
+        verb="create", based_on="", resource="pods"
     ),
-    pytest.param(
-        HistoryBuilder().lease("a", OURS).write().lease("a", "", is_gone=True).lease("b", OURS),
-        id="before the end",
+    "the autoscaler listed the pod": a_deletion(
+        HistoryBuilder().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1")
     ),
-    pytest.param(
-        HistoryBuilder().lease("a", OURS).lease("b", OURS).write(),
-        id="a claim beside a Lease that is alive",
+    "no autoscaler": a_deletion(HistoryBuilder().cluster("c").pod("w1")),
+    "a suspended cluster": a_deletion(
+        HistoryBuilder().cluster("c", spec=AUTOSCALED | {"suspend": True}).pod("w1")
     ),
-    pytest.param(
-        HistoryBuilder().lease("b", OURS).lease("b", "").write(), id="the other has let go"
+    "a failed pod": a_deletion(
+        HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("w1", phase="Failed")
     ),
-    pytest.param(
-        HistoryBuilder().write(verb="create", based_on="", resource="pods"),
-        id="a create is based on nothing",
-    ),
-    pytest.param(
-        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1")),
-        id="the autoscaler listed the pod",
-    ),
-    pytest.param(a_deletion(HistoryBuilder().cluster("c").pod("w1")), id="no autoscaler"),
-    pytest.param(
-        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED | {"suspend": True}).pod("w1")),
-        id="a suspended cluster",
-    ),
-    pytest.param(
-        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("w1", phase="Failed")),
-        id="a failed pod",
-    ),
-    pytest.param(
-        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("h", node="head"), "h"),
-        id="a head",
-    ),
-]
+    "a head": a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("h", node="head"), "h"),
+}
 
 
-@pytest.mark.parametrize("run", GOOD)
+@cases("run", GOOD)
 def test_it_lets_pass(run: HistoryBuilder) -> None:
     assert rules(run) == []
 
 
 FENCED = "no write by a fenced owner"
-SPOILED = [
-    pytest.param(
-        HistoryBuilder().lease("b", OURS).write(), FENCED, id="another replica owns the partition"
-    ),
-    pytest.param(
+SPOILED = {
+    "another replica owns the partition": (HistoryBuilder().lease("b", OURS).write(), FENCED),
+    "a zombie writes after its Lease was taken away": (
         HistoryBuilder().lease("a", OURS).lease("a", OURS, is_gone=True).lease("b", OURS).write(),
         FENCED,
-        id="a zombie writes after its Lease was taken away",
     ),
-    pytest.param(
+    "a write after the hand-over": (
         HistoryBuilder().lease("a", OURS).lease("a", "").lease("b", OURS).write(),
         FENCED,
-        id="a write after the hand-over",
     ),
-    pytest.param(
+    "an update of whatever is there": (
         HistoryBuilder().write(based_on=""),
         "every write names its base",
-        id="an update of whatever is there",
     ),
-    pytest.param(
+    "a deletion by name alone": (
         HistoryBuilder().write(verb="delete", resource="pods", based_on=""),
         "every write names its base",
-        id="a deletion by name alone",
     ),
-    pytest.param(
+    "a pod that the autoscaler did not list": (
         a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w2"), "w2"),
         "the autoscaler's pods",
-        id="a pod that the autoscaler did not list",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("run", "rule"), SPOILED)
+@cases(("run", "rule"), SPOILED)
 def test_it_finds(run: HistoryBuilder, rule: str) -> None:
     assert rules(run) == [rule]
 

@@ -43,13 +43,14 @@ TEXTS = {
     "pipe gets all.",
     "status": "For CI. Progress goes to standard error. The command waits during a pause. It exits with 1 after a stall or an abort, and as soon as "
     "a cause is known that waiting cannot remove: an invalid spec, a Serve config that Serve refuses, an application in `DEPLOY_FAILED`, an image "
-    "that cannot be pulled for 3 minutes. It exits with 3 after the time limit.",
+    "that cannot be pulled for 3 minutes. It exits with 3 after the time limit. "
+    "For a RayJob it shows the state, the attempts, the reason and the durations; a suspended job has not ended.",
     "plan": "The forecast uses the services' own functions on the state of the cluster, and a dry run of the API server, "
     "which includes defaults and admission rules. It tests each field separately against the cluster spec hash. "
     "`--max-surge`, `--step`, `--interval` and `--max-unavailable` test other values. The time covers the traffic without delays; pods and images "
     "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
     "parentheses applies if it does not. With an [UpgradePolicy](reference/upgrade-policy.md) its steps, gates and shortest duration follow.",
-    "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
+    "lint": "The command needs no cluster. It checks RayServices, RayClusters and RayJobs. An unknown field is an error, because the API server would drop it. "
     "`serveConfigV2` is checked with the schema of Ray Serve; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control. `pause`, `resume`, `promote`, `abort`, `retry` and `undo` accept several "
     "names; `--wait` ends when raybus reports the effect: paused, not paused, promoted, rolled back, not aborted, the new generation observed.",
@@ -72,6 +73,11 @@ TEXTS = {
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
     "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
     "The example has a line of each kind.",
+    "submit": "The log is that of the container that submits the job, read through the API server. A retry prints its own log. "
+    "In `HTTPMode` and `InteractiveMode` no container has it: see Ray's dashboard. Progress goes to standard error, and so does the log "
+    "with `-o`. A local directory cannot be uploaded: put the code into the image, or give Ray an address in the runtime environment "
+    "(`working_dir: https://example.com/code.zip`). [Run a batch job](how-to/batch-job.md) describes the manifest.",
+    "stop": "The command does not wait for the end. A job of Kueue can only be deleted, because Kueue would resume it.",
     "explain": "One finding for each cause: its evidence, the remedy, a command to copy, and the section of [troubleshooting](troubleshooting.md) about it. "
     "Events that the present state of a pod contradicts are omitted. `-o json` has the fields `code`, `message`, `evidence`, `remedy`, `command` and `anchor`.",
     "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
@@ -80,7 +86,10 @@ TEXTS = {
     "left out, and named on standard error.",
     "doctor": "A category for each part, a mark for each check: `√` passed, `‼` warning, `×` failed, `?` unknown (`+`, `!`, `x`, `?` where the output "
     "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
-    "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
+    "check has `name`, `state`, `text`, `remedy`, `category` and `hint`. If raybus has no pods, `doctor` looks for the Leases of services that "
+    "`docker compose` or `raybus up` runs.",
+    "crds": "`print` needs no cluster and no checkout: it prints what `deploy/crds` has. `check` reads the CRDs of a cluster, and lists the objects of a "
+    "kind only if one of its fields is removed or changed.",
     "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",
     "bundle": "It keeps the logs of 40 Ray pods at most, heads first, the last 2000 lines and 2 MiB of each container; `unseen.txt` names the others.",
     "completion": "",
@@ -88,15 +97,21 @@ TEXTS = {
 }
 """Text of each verb in addition to its help."""
 BELOW = {"dashboard": ["serve"]}
-"""Commands below a verb that has a meaning without them."""
-INNER = {"migrate": ["check"], "set": ["image"], "policy": ["lint", "try"]}
-"""Verbs that are followed by another one."""
+"""Subcommands of verbs that can also be used without a subcommand."""
+INNER = {
+    "crds": ["check", "print"],
+    "migrate": ["check"],
+    "set": ["image"],
+    "policy": ["lint", "try"],
+}
+"""Subcommands of verbs that are always followed by one."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
         ("raybus get rayservice demo -w | cat", "line-in-steps.txt"),
         ("raybus get raycluster demo-blue", "cluster-160.txt"),
     ],
+    "status": [("raybus status rayjob/score", "status-rayjob.txt")],
     "list": [("raybus list -A", "list-pipe.txt")],
     "plan": [
         ("raybus plan -f demo.yaml", "plan-new-cluster.txt"),
@@ -117,6 +132,7 @@ SHOWN = {
         ("raybus history demo -o wide | cat", "history-wide.txt"),
     ],
     "events": [("raybus events default/greeter", "events.txt")],
+    "submit": [("raybus submit --name train --workers 2 -- python train.py", "submit.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
     "policy": [
         ("raybus policy lint careful.yaml", "policy-lint.txt"),
@@ -125,7 +141,7 @@ SHOWN = {
     "doctor": [("raybus doctor", "doctor.txt"), ("raybus doctor --pre", "doctor-pre.txt")],
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
-"""Commands and what they print, as recorded by the tests."""
+"""Commands with their output, as recorded by the tests."""
 PICTURES = {
     "get": (
         "get-rayservice",
@@ -137,7 +153,7 @@ PICTURES = {
     "explain": ("explain", "Three blocking issues, each with its remedy and a command"),
     "doctor": ("doctor", "The checks of an installation by category"),
 }
-"""Pictures of terminals, made by the tests, with their texts for readers without images."""
+"""Pictures of terminals, made by the tests, each with a text for readers without images."""
 
 
 def _help(*verbs: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -186,7 +202,10 @@ def test_every_verb_is_on_the_page_or_named_in_its_head() -> None:
 
 def test_every_verb_about_a_running_service_was_typed_at_a_real_one() -> None:
     """docs/session.md is the record of `make e2e-all`; part 4 of the tutorial, which `make e2e` types, has `policy`."""
-    elsewhere = {"cluster", "images", "up", "demo", "dashboard", "migrate", "completion", "policy"}
+    elsewhere = {
+        *("cluster", "images", "up", "demo", "dashboard", "migrate", "completion", "policy"),
+        *("submit", "stop", "crds"),
+    }
     typed = re.findall(
         r"^\$ raybus (\w+)", (ROOT / "docs" / "session.md").read_text(), flags=re.MULTILINE
     )

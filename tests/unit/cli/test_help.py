@@ -11,15 +11,15 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from raybus_cli import main
-from raybus_cli.main import PARTS, Panel
+from raybus_cli.main import PARTS, HelpPanel
 
 PROGRAM = "raybus"
 ENDS = re.compile(r" && | \| |\$\(|<\(|\)| > ")
-"""Between the commands of an example."""
+"""Pattern of the separators between the commands of an example."""
 
 
 def _commands(verb: str) -> list[Any]:
-    """Return a verb's command, and those below it."""
+    """Return a verb's command and its subcommands."""
     program: Any = get_command(main.build(verb))
     command = program.commands[verb]
     return [command, *getattr(command, "commands", {}).values()]
@@ -38,7 +38,7 @@ def parse(arguments: list[str]) -> None:
     """Parse a command line as the program does; raise the error of a wrong one."""
     command: Any = get_command(main.build(arguments[0]))
     name = PROGRAM
-    rest, parent = main.as_ours(arguments), None
+    rest, parent = main.translate_arguments(arguments), None
     while True:
         context = command.make_context(name, rest, parent=parent)
         if not hasattr(command, "resolve_command"):
@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> None:
 
 def test_the_help_shows_the_verbs_in_groups() -> None:
     shown = CliRunner().invoke(main.build(None), ["--help"], prog_name=PROGRAM).stdout
-    places = [shown.index(f"─ {panel} ─") for panel in Panel]
+    places = [shown.index(f"─ {panel} ─") for panel in HelpPanel]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown
 
@@ -100,7 +100,7 @@ def _names(parameter: Any) -> list[str]:
 
 
 def _below(path: list[str]) -> Iterator[tuple[list[str], Any]]:
-    """Yield a command and those below it, each with its path."""
+    """Yield a command and its subcommands, each with its path."""
     command: Any = get_command(main.build(path[0]))
     for name in path:
         command = command.commands[name]

@@ -10,11 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from raybus_cli import main
-from raybus_cli.main import PARTS, Panel, Part
+from raybus_cli.main import PARTS, HelpPanel, Subcommand
 
 
 def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "raybus_cli.missing", "app", "Broken."))
+    monkeypatch.setitem(
+        PARTS, "demo", Subcommand(HelpPanel.LOCAL, "raybus_cli.missing", "app", "Broken.")
+    )
     done = CliRunner().invoke(main.build(None), ["--help"])
     assert done.exit_code == 0
     assert all(name in done.stdout for name in PARTS)
@@ -23,19 +25,23 @@ def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyP
 def test_a_broken_part_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "raybus_cli.missing", "app", "Broken."))
+    monkeypatch.setitem(
+        PARTS, "demo", Subcommand(HelpPanel.LOCAL, "raybus_cli.missing", "app", "Broken.")
+    )
     with pytest.raises(SystemExit) as end:
         main.build("demo")
     assert end.value.code == 1
     assert capsys.readouterr().err == (
-        "error: raybus demo cannot be loaded: No module named 'raybus_cli.missing'; run 'make setup' in the checkout\n"
+        "error: raybus demo cannot be loaded: No module named 'raybus_cli.missing'; install raybus again, in a checkout with 'make setup'\n"
     )
 
 
 def test_a_part_of_a_package_that_is_not_installed_is_not_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_package.cli", "app", "Demo."))
+    monkeypatch.setitem(
+        PARTS, "demo", Subcommand(HelpPanel.LOCAL, "no_such_package.cli", "app", "Demo.")
+    )
     help_text = CliRunner().invoke(main.build(None), ["--help"]).stdout
     assert "demo" not in help_text
     assert "doctor" in help_text
@@ -58,7 +64,7 @@ def test_version_is_one_line() -> None:
     ],
 )
 def test_forms_of_kubectl_are_understood(given: list[str], ours: list[str]) -> None:
-    assert main.as_ours(given) == ours
+    assert main.translate_arguments(given) == ours
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["get", "-h"], ["status", "-h"]])
@@ -81,9 +87,7 @@ def test_version_as_data() -> None:
 def test_a_name_with_another_kind_is_a_misuse(name: str) -> None:
     done = CliRunner().invoke(main.build("status"), ["status", name])
     assert done.exit_code == 2
-    assert "is neither the name of a RayService nor" in " ".join(
-        done.stderr.replace("│", " ").split()
-    )
+    assert "nor rayservice/NAME nor rayjob/NAME" in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_an_unknown_command_is_a_misuse() -> None:

@@ -1,4 +1,4 @@
-"""Every `raybus …` on any page names a verb that there is, with options that it has."""
+"""Every `raybus …` on any page names an existing verb with options that it has."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ PAGES = [page for page in ALL if page.name not in NOT_ABOUT_US]
 INLINE = re.compile(r"`(raybus [a-z][^`\n]*)`")
 APART = re.compile(r"\s(?:\||&&|;|>|&)(?:\s|$)")
 PLACE = re.compile(r"^[A-Z…<\[\"'$]")
-"""Placeholders in inline code."""
+"""Pattern of placeholders in inline code."""
 
 
 @cache

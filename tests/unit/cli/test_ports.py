@@ -8,7 +8,7 @@ from raybus_cli import child_processes
 
 
 def test_drawn_ports_are_different_and_below_those_of_connections_and_nodes() -> None:
-    drawn = child_processes.free_ports(50)
+    drawn = child_processes.find_free_ports(50)
     assert len(set(drawn)) == 50
     assert all(10_000 <= port < 30_000 for port in drawn)
 
@@ -18,4 +18,4 @@ def test_a_port_in_use_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         used = taken.getsockname()[1]
         monkeypatch.setattr(child_processes, "_CHOICE", range(used, used + 1))
         with pytest.raises(OSError, match="fewer than 1 of the ports"):
-            child_processes.free_ports(1)
+            child_processes.find_free_ports(1)

@@ -1,10 +1,12 @@
 """Every verb as it is typed: at 60, 80 and 160 columns, in a pipe, without colours, and in each form of `-o`, validated by its schema."""
 
+import copy
 import json
 import platform
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,27 +22,41 @@ from typer.testing import CliRunner, Result
 from common import errors
 from common.api import ray_service
 from common.api.opaque import Body
+from common.bus.cloud_events import CloudEvent, Event
 from common.feature_gates import BETA
-from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from common.kube.resources import (
+    POD,
+    RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
+    RAY_SERVICE,
+    UPGRADE_POLICY,
+)
+from common.ray import job_events
+from common.ray.job_events import JobAttempt, JobEventData
+from crd_generator import comparison, manifest
 from generators.docs import outputs
 from raybus_cli import kubeconfig, main, printing, session
 from raybus_cli.changing import execute
 from raybus_cli.changing.execute import Order
 from raybus_cli.doctor import checks, survey
-from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
+from raybus_cli.doctor.check import Category, Check, CheckState, Hint, categorize
+from raybus_cli.doctor.survey import CRD
+from raybus_cli.events import job_history
 from raybus_cli.kubeconfig import Where
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import findings as migrating
 from raybus_cli.migrating import report as reports
-from raybus_cli.migrating.report import OperatorSummary, Report
+from raybus_cli.migrating.report import MigrationReport, OperatorSummary
 from raybus_cli.migrating.switches import Setting
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.plan import Sizing, UpgradePlan
 from raybus_cli.policy import trial
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import version
 from support.builders import snapshots
+from support.builders.ray_job import FAILED_JOB, a_cluster_spec
 from support.builders.snapshots import (
     BLUE,
     GREEN,
@@ -71,11 +87,15 @@ WIDTHS: Final = (60, 80, 160)
 CASES: Final = {
     "get-rayservice": ("get rayservice demo", "tree"),
     "get-raycluster": (f"get raycluster {BLUE}", "cluster-tree"),
+    "get-rayjob": ("get rayjob score", "job-tree"),
+    "get-raycronjob": ("get raycronjob nightly", "cron-job-tree"),
     "get-several": (f"get rayservice/demo raycluster/{BLUE}", "trees"),
     "get-rayservices": ("get rayservices -A", "listing"),
     "list": ("list -A", "listing"),
     "status": ("status demo --timeout 0", "status"),
+    "status-rayjob": ("status rayjob/score", "job"),
     "history": ("history demo", "history"),
+    "history-rayjob": ("history rayjob/score", "history-job"),
     "plan": ("plan -f demo.yaml", "plan"),
     "pause": ("pause demo", "action"),
     "resume": ("resume demo", "action"),
@@ -85,17 +105,23 @@ CASES: Final = {
     "undo": ("undo demo --dry-run", "action"),
     "restart": ("restart demo --dry-run", "plan"),
     "set-image": ("set image demo head=rayproject/ray:2.53.0 --dry-run", "plan"),
+    "stop": ("stop train", "action"),
+    "stop-delete": ("stop rayjob/train --delete", "action"),
     "explain": ("explain demo", "explain"),
+    "explain-rayjob": ("explain rayjob/score", "explain-job"),
+    "explain-raycronjob": ("explain raycronjob/nightly", "explain-job"),
     "lint": ("lint -f demo.yaml", "lint"),
     "policy-lint": ("policy lint careful.yaml", "lint"),
     "policy-try": ("policy try careful --service demo", "policy-try"),
     "doctor": ("doctor", "doctor"),
+    "crds-check": ("crds check", "crds-check"),
     "migrate-check": ("migrate check", "migrate-check"),
     "version": ("version", "version"),
 }
-"""The command line, and the schema of its data."""
+"""By name of a recording: the command line, and the schema of its data."""
 ELSEWHERE: Final = {*test_stream_recordings.COMMANDS, "dashboard", "bundle", "images", "completion"}
-"""Verbs that print a stream, or a page, a file, an image or a script: their own tests record them."""
+"""Verbs that print a stream, or produce a page, a file, an image or a script: their own tests
+record them."""
 STALLED: Final = a_condition(
     "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node"
 )
@@ -112,13 +138,14 @@ NO_NODE: Final = {
 PICTURES: Final = {"get-rayservice", "list", "explain", "plan", "doctor", "history"}
 """Cases with a picture in the documentation."""
 PICTURE_WIDTH: Final = 100
+SCORE_UID: Final = "3d1f6a80-5a0c-4b8e-9a3c-6b6c1d7f0e21"
 METRIC: Final = (
     'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{}"}} {}\n'
 )
 
 
 def metrics(*, failed: int) -> str:
-    """Return the metrics of a node that answered 100 requests, of which so many failed."""
+    """Return the metrics of a node that answered 100 requests, of which `failed` failed."""
     return METRIC.format(200, 100 - failed) + METRIC.format(500, failed)
 
 
@@ -150,18 +177,44 @@ class Server(FakeKube):
             RAY_CLUSTER,
             a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1),
         )
+        job = {
+            "entrypoint": "python train.py",
+            "shutdownAfterJobFinishes": True,
+            "rayClusterSpec": a_cluster_spec(),
+        }
+        self.put(RAY_JOB, {"metadata": {"name": "train"}, "spec": job})
+        score = {"name": "score", "uid": SCORE_UID}
+        self.put(RAY_JOB, {"metadata": score, "spec": job, "status": FAILED_JOB})
+        cron_job = {"schedule": "0 3 * * *", "timeZone": "Europe/Paris", "jobTemplate": job}
+        self.put(RAY_CRON_JOB, {"metadata": {"name": "nightly"}, "spec": cron_job})
+        for definition in installed_definitions():
+            self.put(CRD, definition)
         self.put(
             UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"})
         )
 
     async def request(self, _method: str, path: str, **_: Any) -> bytes:
-        """Have no dashboard, and metrics of all pods but one."""
+        """Answer with metrics for all pods but one; there is no dashboard."""
         if path.endswith("/metrics") and f"{GREEN}-gpu-worker-00002" not in path:
             return metrics(failed=9 if GREEN in path else 3).encode()
         raise errors.Unavailable("no dashboard")
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
+
+
+def installed_definitions() -> list[dict[str, Any]]:
+    """Return CRDs of another version: a field less, a field more, and one of another type."""
+    found = copy.deepcopy(manifest.list_definitions())
+    del found["ray.io_raycronjobs.yaml"]
+    schema = comparison.find_schema(found["ray.io_rayclusters.yaml"])
+    fields = schema["properties"]["spec"]["properties"]
+    del fields["upgradeStrategy"]
+    fields |= {"rayVersion": {"type": "integer"}, "retired": {"type": "string"}}
+    return [
+        {**definition, "metadata": {**definition["metadata"], "namespace": ""}}
+        for definition in found.values()
+    ]
 
 
 def _after_an_upgrade() -> Snapshot:
@@ -180,7 +233,7 @@ def _stalled() -> Snapshot:
     return in_steps(UPGRADING, STALLED, pods=pods, events=events, serve={})
 
 
-def _planned() -> Plan:
+def _planned() -> UpgradePlan:
     before = at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS))
     goal = ray_service.decode(
         snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
@@ -200,12 +253,12 @@ PODS: Final = {
 }
 ANNOTATED: Final = {"resume": {"raybus.io/pause": "true"}, "retry": {"raybus.io/abort": "true"}}
 CHECKS: Final = [
-    *of(
+    *categorize(
         Category.KUBERNETES,
         Hint.INSTALL,
         Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2"),
     ),
-    *of(
+    *categorize(
         Category.SERVICES,
         Hint.SERVICES,
         Check(
@@ -220,7 +273,7 @@ CHECKS: Final = [
             remedy="'kubectl -n raybus describe deployment service-reconciler' names the cause",
         ),
     ),
-    *of(
+    *categorize(
         Category.RIGHTS,
         Hint.RIGHTS,
         Check(name="your rights", state=CheckState.UNKNOWN, text="may not be read"),
@@ -239,25 +292,25 @@ spec:
 """
 
 
-def _report() -> Report:
+def _report() -> MigrationReport:
     kuberay = OperatorSummary(
         namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1
     )
-    job = migrating.unsupported(
-        "no controller would run it (Running)",
-        "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
+    job = migrating.report_change(
+        "the gate RayCronJob is off in raybus, so no run would start",
+        "set RAYBUS_FEATURE_GATES=RayCronJob=true on job-reconciler",
     )
     objects = [
-        migrating.subject("RayService", "shop", "demo", []),
-        migrating.subject(
-            "RayJob", "recommendations-production", "recommender-of-the-second-team", [job]
+        migrating.build_subject("RayService", "shop", "demo", []),
+        migrating.build_subject(
+            "RayCronJob", "recommendations-production", "recommender-of-the-second-team", [job]
         ),
     ]
     settings = [
         Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here")
     ]
-    return Report(
-        verdict=reports.verdict([], objects),
+    return MigrationReport(
+        verdict=reports.decide_verdict([], objects),
         kuberay=[kuberay],
         raybus=[],
         settings=settings,
@@ -278,7 +331,9 @@ async def _answer(value: Any, *_: Any, **__: Any) -> Any:
     return value
 
 
-async def _change(_kube: Any, _namespace: str, _order: Order, show: Callable[[Plan], None]) -> Plan:
+async def _change(
+    _kube: Any, _namespace: str, _order: Order, show: Callable[[UpgradePlan], None]
+) -> UpgradePlan:
     plan = _planned()
     show(plan)
     return plan
@@ -298,6 +353,30 @@ def _find(
     return Where(kubeconfig=None, namespace=namespace or "default")
 
 
+def _score_events() -> list[CloudEvent[JobEventData]]:
+    """Return the events of the two attempts of RayJob score that failed before the last one."""
+    events: list[CloudEvent[JobEventData]] = []
+    for number, hour, cluster in ((1, 8, "score-m4v9q"), (2, 9, "score-t2h6c")):
+        began = datetime(2026, 1, 1, hour, tzinfo=UTC)
+        attempt = JobAttempt(
+            id=job_events.identify_attempt(SCORE_UID, began, number),
+            number=number,
+            started=began,
+            cluster=cluster,
+            submission_id=cluster,
+        )
+        retried = job_events.JobRetried(attempt=attempt, reason="AppFailed", exit_code=137)
+        event = Event(
+            namespace="default",
+            name="score",
+            id=str(number),
+            time=began + timedelta(minutes=3, seconds=20),
+            data=retried,
+        )
+        events.append(job_events.FAMILY.decode(job_events.FAMILY.encode(event).payload))
+    return events
+
+
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     name: str = request.param
@@ -305,14 +384,15 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(
         session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, []))
     )
-    monkeypatch.setattr(session, "now", _always(NOW))
+    monkeypatch.setattr(session, "read_clock", _always(NOW))
     monkeypatch.setattr(trial, "reached_within", reaches(FakeServers(vector("0.93"))))
     monkeypatch.setattr(kubeconfig, "find", _find)
     monkeypatch.setattr(reader, "read", partial(_answer, snapshot))
-    monkeypatch.setattr(checks, "all_of", _always(CHECKS))
-    monkeypatch.setattr(survey, "survey", partial(_answer, None))
+    monkeypatch.setattr(checks, "check_all", _always(CHECKS))
+    monkeypatch.setattr(survey, "read_installation", partial(_answer, None))
     monkeypatch.setattr(checking, "check", partial(_answer, _report()))
     monkeypatch.setattr(execute, "change", _change)
+    monkeypatch.setattr(job_history, "read_events", _always((_score_events(), None)))
     goal = ray_service.decode(
         snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
     )
@@ -330,7 +410,7 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def typed(name: str, *more: str) -> Result:
-    """Type the command line of a case, into a pipe."""
+    """Run the command line of a case with its output in a pipe."""
     arguments = [*shlex.split(CASES[name][0]), *more]
     return CliRunner().invoke(main.build(arguments[0]), arguments)
 
@@ -338,7 +418,7 @@ def typed(name: str, *more: str) -> Result:
 def on_terminal(
     name: str, monkeypatch: pytest.MonkeyPatch, width: int, *, colours: bool = True
 ) -> str:
-    """Type the command line of a case on a terminal."""
+    """Run the command line of a case on a terminal."""
 
     def console(**_: Any) -> Console:
         return printing.PlainConsole(
@@ -352,12 +432,12 @@ def on_terminal(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(printing, "console", console)
+        patch.setattr(printing, "create_console", console)
         return typed(name).output
 
 
 def forms(name: str) -> list[str]:
-    """Return what `-o` of a verb accepts."""
+    """Return the values that `-o` of a verb accepts."""
     verbs = CASES[name][0].split()
     command: Any = get_command(main.build(verbs[0]))
     command = command.commands[verbs[0]]

@@ -16,20 +16,21 @@ from typer.testing import CliRunner, Result
 
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
+from common.api.opaque import Body
 from common.bus.nats import StoredMessage
-from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import POD, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, Resource
 from common.upgrade import events as upgrade_events
 from generators.docs import outputs
 from localcluster import driver, processes
 from localcluster.demo import cli as demo
 from localcluster.demo import view
-from localcluster.demo.cluster_state import ClusterState, ServeStatus, Service, Status
-from localcluster.demo.tally import Figures, PhaseFigures, Receipt, StepDuration, render
-from localcluster.driver import Record
+from localcluster.demo.cluster_state import DemoState, ObservedService, ObservedStatus, ServeStatus
+from localcluster.demo.tally import DemoReceipt, LoadFigures, PhaseFigures, StepDuration, render
+from localcluster.driver import ClusterRecord
 from localcluster.processes import ProcessId
 from raybus_cli import kubeconfig, main, session
 from raybus_cli.events import run
-from raybus_cli.events.show import Options, Show
+from raybus_cli.events.show import EventOptions, Show
 from raybus_cli.kubeconfig import Where
 from raybus_cli.up import cli
 from raybus_cli.up.cli import Up
@@ -47,17 +48,25 @@ LOG: Final = (
 )
 COMMANDS: Final = {
     "logs": (
-        "logs demo",
-        "logs demo --all --tail 2",
-        "logs demo -o json",
-        "logs nobody",
-        "logs demo --group cpu",
+        *("logs demo", "logs demo --all --tail 2", "logs demo -o json", "logs nobody"),
+        *("logs rayjob/train --head", "logs rayjob/nothing", "logs demo --group cpu"),
     ),
     "events": (
         "events demo",
         "events demo --limit 2 -o json",
         "events demo -o jsonn",
         "events demo --since yesterday",
+    ),
+    "submit": (
+        "submit --name train --workers 2 -- python train.py",
+        "submit --name train -o json -- python train.py",
+        "submit --name train --no-wait -- python train.py",
+        "submit --name broken -- python train.py",
+        "submit --name train",
+        "submit python train.py",
+        "submit --name Train -- python train.py",
+        "submit --gpus 1 -f job.yaml",
+        "submit --name train --runtime-env none.yaml -- python train.py",
     ),
     "cluster": (
         "cluster status",
@@ -79,7 +88,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}], current-context: c}"""
 
 
 class _Content:
-    """The bytes of a log."""
+    """The bytes of a log, in the form in which aiohttp reads them."""
 
     async def iter_any(self) -> AsyncGenerator[bytes]:
         yield LOG
@@ -96,8 +105,21 @@ class Server(FakeKube):
             pod["spec"]["nodeName"] = "node"
             self.put(POD, pod)
 
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        """Create a RayJob that runs at once; the one named `broken` fails."""
+        made = await super().create(resource, namespace, body)
+        if resource == RAY_JOB:
+            name = body["metadata"]["name"]
+            self.set_status(resource, namespace or "", name, _ended(is_failed=name == "broken"))
+            pod = a_pod(BLUE, "submitter")
+            pod["metadata"] |= {"name": f"{name}-b7zkq", "labels": {"job-name": name}}
+            pod["spec"] = {"containers": [{"name": "ray-job-submitter"}], "nodeName": "n"}
+            state = {"name": "ray-job-submitter", "state": {"terminated": {"exitCode": 0}}}
+            self.put(POD, {**pod, "status": {"containerStatuses": [state]}})
+        return made
+
     async def request(self, *_: Any, **__: Any) -> bytes:
-        """Have no dashboard, and no object in another namespace."""
+        """Answer that there is no dashboard and no object in another namespace."""
         return b'{"items": []}'
 
     @asynccontextmanager
@@ -109,7 +131,25 @@ class Server(FakeKube):
         yield _Content()
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
+
+
+def _ended(*, is_failed: bool) -> Body:
+    failure = {
+        "jobStatus": "FAILED",
+        "jobDeploymentStatus": "Failed",
+        "reason": "AppFailed",
+        "message": "Job entrypoint command failed with exit code 1",
+        "failed": 1,
+    }
+    success = {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete", "succeeded": 1}
+    return {
+        **(failure if is_failed else success),
+        "jobId": "train-x7k2p",
+        "rayClusterName": "train-x7k2p",
+        "startTime": "2026-01-31T10:00:00Z",
+        "endTime": "2026-01-31T10:04:10Z",
+    }
 
 
 async def _connect(_place: Where) -> Server:
@@ -120,7 +160,9 @@ async def _through(_place: Where, _namespace: str, read: Callable[[Any], Awaitab
     await read(None)
 
 
-async def _show(_way: Any, options: Options, write: Callable[[str], None], _report: Any) -> int:
+async def _show(
+    _way: Any, options: EventOptions, write: Callable[[str], None], _report: Any
+) -> int:
     show = Show(options, write)
     for number, event in enumerate(an_example_upgrade(), start=1):
         wire = upgrade_events.encode(event)
@@ -129,13 +171,13 @@ async def _show(_way: Any, options: Options, write: Callable[[str], None], _repo
     return show.count
 
 
-def _receipt(*_: Any, **__: Any) -> Receipt:
+def _receipt(*_: Any, **__: Any) -> DemoReceipt:
     phases = [
         PhaseFigures(phase="before", requests=373, failed=0, retried=0, p50_ms=6.0, p99_ms=31.0),
         PhaseFigures(phase="during", requests=1783, failed=1, retried=9, p50_ms=7.2, p99_ms=494.1),
         PhaseFigures(phase="after", requests=873, failed=0, retried=0, p50_ms=None, p99_ms=None),
     ]
-    traffic = Figures(
+    traffic = LoadFigures(
         requests=3029,
         failed=1,
         retried=9,
@@ -147,7 +189,7 @@ def _receipt(*_: Any, **__: Any) -> Receipt:
         StepDuration(name="version 1 gets ready", seconds=50.64),
         StepDuration(name="start the load", seconds=2.1),
     ]
-    return Receipt(
+    return DemoReceipt(
         ok=False,
         problem=None,
         service="greeter",
@@ -159,11 +201,11 @@ def _receipt(*_: Any, **__: Any) -> Receipt:
     )
 
 
-def _known(layout: Any) -> Record | None:
+def _known(layout: Any) -> ClusterRecord | None:
     if layout.name == "other":
         return None
     path = Path("/home/you/.local/state/raybus/demo/kubeconfig")
-    return Record(
+    return ClusterRecord(
         name="demo",
         driver="built",
         server="https://127.0.0.1:6443",
@@ -199,9 +241,9 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         rich_utils, "MAX_WIDTH", None
     )  # set where another test imported it with a width of its own
     monkeypatch.setattr(session, "connect", _connect)
-    monkeypatch.setattr(session, "now", lambda: NOW)
+    monkeypatch.setattr(session, "read_clock", lambda: NOW)
     monkeypatch.setattr(kubeconfig, "find", find)
-    monkeypatch.setattr(run, "through", _through)
+    monkeypatch.setattr(run, "run_through_forward", _through)
     monkeypatch.setattr(run, "show", _show)
     monkeypatch.setattr(demo, "_run", _receipt)
     monkeypatch.setattr(driver, "read", _known)
@@ -213,7 +255,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def typed(command: str, **environment: str) -> Result:
-    """Type a command line; its output is no terminal."""
+    """Run a command line whose output is no terminal."""
     arguments = shlex.split(command)
     return CliRunner().invoke(
         main.build(arguments[0]), arguments, env={"COLUMNS": None, **environment}
@@ -237,22 +279,22 @@ def test_it_prints_as_recorded(verb: str, golden: Golden) -> None:
 
 
 def _live(width: int) -> str:
-    """Return the live view of a demo, and its receipt."""
+    """Return the output of the live view of a demo, and its receipt."""
     receipt = _receipt()
     pods = msgspec.convert(
         (a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False)), tuple[Pod, ...], strict=False
     )
-    status = Status(active_service_status=ServeStatus(ray_cluster_name=BLUE))
-    service = Service(metadata=ObjectMeta(name="demo"), status=status)
-    state = ClusterState(service=service, clusters=(BLUE,), pods=pods)
-    frame = view.Frame(
+    status = ObservedStatus(active_service_status=ServeStatus(ray_cluster_name=BLUE))
+    service = ObservedService(metadata=ObjectMeta(name="demo"), status=status)
+    state = DemoState(service=service, clusters=(BLUE,), pods=pods)
+    frame = view.DemoFrame(
         step="version 2 gets ready",
         elapsed=77.9,
         state=state,
         share={"1": 0.7, "2": 0.3},
         figures=receipt.traffic,
     )
-    shown = Group(view.picture(frame), render(receipt))
+    shown = Group(view.draw(frame), render(receipt))
     return "\n".join(line.rstrip() for line in text_of(shown, width=width).split("\n"))
 
 
@@ -273,6 +315,17 @@ def test_a_pipe_gets_no_escape_sequence_and_no_color_changes_nothing(command: st
 
 def test_each_line_of_logs_has_the_schema_of_the_documentation() -> None:
     _validated("logs", typed("logs demo -o json").stdout.splitlines(), 2)
+
+
+def test_a_submitted_job_prints_the_log_of_its_driver(golden: Golden) -> None:
+    done = typed("submit --name train --workers 2 -- python train.py")
+    assert (done.exit_code, done.stdout) == (0, typed("logs demo").stdout)
+    golden.check("cli/submit.txt", done.output)
+
+
+def test_the_report_of_a_job_has_the_schema_of_the_documentation() -> None:
+    report = json.loads(typed("submit --name train -o json -- python train.py").stdout)
+    _validated("job", [json.dumps(report)], 1)
 
 
 def test_each_event_has_the_schema_of_the_documentation() -> None:

@@ -8,7 +8,9 @@ from raybus_cli import waiting
 
 
 class _Reads:
-    """Answers in turn; an error is raised, and the last answer repeats."""
+    """Reads that return the answers one after another: an error is raised, and the last answer
+    repeats.
+    """
 
     def __init__(self, *answers: str | Exception) -> None:
         self.left = list(answers)
@@ -29,7 +31,7 @@ async def test_each_change_is_reported_once_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     reads = _Reads("two", "two", "one", errors.Unavailable("no answer"), "")
-    assert await waiting.until(reads, str, limit=60) == ""
+    assert await waiting.poll_until(reads, str, limit=60) == ""
     shown = capsys.readouterr()
     assert shown.out == ""
     assert [line.split("  ")[-1] for line in shown.err.splitlines()] == [
@@ -40,22 +42,22 @@ async def test_each_change_is_reported_once_on_standard_error(
 
 
 async def test_the_last_read_is_returned_at_the_limit() -> None:
-    assert await waiting.until(_Reads("pending"), str, limit=0.01) == "pending"
+    assert await waiting.poll_until(_Reads("pending"), str, limit=0.01) == "pending"
     with pytest.raises(errors.Unavailable):
-        await waiting.until(_Reads(errors.Unavailable("no answer")), str, limit=0.01)
+        await waiting.poll_until(_Reads(errors.Unavailable("no answer")), str, limit=0.01)
 
 
 async def test_a_limit_of_zero_reads_once() -> None:
     reads = _Reads("first", "second")
-    assert await waiting.until(reads, str, limit=0) == "first"
+    assert await waiting.poll_until(reads, str, limit=0) == "first"
 
 
 @pytest.mark.parametrize(("given", "length"), [("90s", 90), ("10m", 600), ("5", 5), ("0", 0)])
 def test_a_duration_is_read(given: str, length: float) -> None:
-    assert waiting.seconds(given) == length
+    assert waiting.parse_seconds(given) == length
 
 
 @pytest.mark.parametrize("given", ["soon", "-5s", "10 m", ""])
 def test_another_text_is_a_misuse(given: str) -> None:
     with pytest.raises(typer.BadParameter, match="write for example 10m"):
-        waiting.seconds(given)
+        waiting.parse_seconds(given)

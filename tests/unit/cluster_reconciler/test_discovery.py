@@ -1,13 +1,15 @@
-"""What the API server serves decides between Ingress and Route, and whether a gate can be on (spec raycluster §17.5, §18.2)."""
+"""The kinds that the API server serves decide between Ingress and Route, and whether a gate can be
+on (spec raycluster §17.5, §18.2).
+"""
 
 import pytest
 
 from cluster_reconciler import settings
 from cluster_reconciler.config import Config
 from common.errors import InvalidSpec
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 
-GATED = Config(gates=BETA | {Gate.KUBERNETES_WAS})
+GATED = Config(gates=BETA | {FeatureGate.KUBERNETES_WAS})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 import msgspec
-import pytest
+from msgspec.structs import replace
 
 from cluster_reconciler.wiring import keys_of, rank
 from common.api.meta import OwnerReference
@@ -8,38 +8,27 @@ from common.runtime.cache import Cache
 from common.runtime.key import Key
 from support.builders.pods import a_pod
 from support.builders.ray_cluster import a_ray_cluster
+from support.tables import cases
 
 OWNER = OwnerReference(
     api_version="ray.io/v1", kind="RayCluster", name="c", uid="u", controller=True
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("owners", "keys"),
-    [
-        pytest.param([OWNER], [Key("ns", "c")], id="a RayCluster controls it"),
-        pytest.param(
-            [msgspec.structs.replace(OWNER, api_version="ray.io/v1alpha1")],
-            [Key("ns", "c")],
-            id="any version",
-        ),
-        pytest.param(
-            [msgspec.structs.replace(OWNER, controller=None)],
-            [],
-            id="an owner that does not control it",
-        ),
-        pytest.param([msgspec.structs.replace(OWNER, kind="RayService")], [], id="another kind"),
-        pytest.param(
-            [msgspec.structs.replace(OWNER, api_version="example.org/v1")], [], id="another group"
-        ),
-        pytest.param([], [], id="a label alone does not count"),
-    ],
+    {
+        "a RayCluster controls it": ([OWNER], [Key("ns", "c")]),
+        "any version": ([replace(OWNER, api_version="ray.io/v1alpha1")], [Key("ns", "c")]),
+        "an owner that does not control it": ([replace(OWNER, controller=None)], []),
+        "another kind": ([replace(OWNER, kind="RayService")], []),
+        "another group": ([replace(OWNER, api_version="example.org/v1")], []),
+        "a label alone does not count": ([], []),
+    },
 )
 def test_a_child_enqueues_its_controller(owners: list[OwnerReference], keys: list[Key]) -> None:
     pod = a_pod("p")
-    pod = msgspec.structs.replace(
-        pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners)
-    )
+    pod = replace(pod, metadata=replace(pod.metadata, owner_references=owners))
     assert list(keys_of(pod)) == keys
 
 
@@ -47,33 +36,27 @@ def test_a_cluster_enqueues_itself() -> None:
     assert list(keys_of(a_ray_cluster())) == [Key("ns", "c")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "is_steady"),
-    [
-        pytest.param(
+    {
+        "all is there": (
             {"state": "ready", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 3},
             True,
-            id="all is there",
         ),
-        pytest.param({"state": "ready"}, True, id="a head alone"),
-        pytest.param(
+        "a head alone": ({"state": "ready"}, True),
+        "a worker lacks": (
             {"state": "ready", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 2},
             False,
-            id="a worker lacks",
         ),
-        pytest.param(
-            {"desiredWorkerReplicas": 3, "readyWorkerReplicas": 3}, False, id="never ready"
-        ),
-        pytest.param({"state": "suspended"}, False, id="suspended"),
-    ],
+        "never ready": ({"desiredWorkerReplicas": 3, "readyWorkerReplicas": 3}, False),
+        "suspended": ({"state": "suspended"}, False),
+    },
 )
 def test_a_cluster_that_had_all_its_pods_is_steady(
     status: dict[str, object], *, is_steady: bool
 ) -> None:
     cache = Cache()
-    cluster = msgspec.structs.replace(
-        a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus)
-    )
+    cluster = replace(a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus))
     cache.put(cluster)
     assert rank(Key("ns", "c"), cache).is_steady is is_steady
     assert not rank(Key("ns", "another"), cache).is_steady

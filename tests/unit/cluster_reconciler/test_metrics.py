@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster_reconciler.metrics import DURATION, ClusterMetrics
-from cluster_reconciler.observe import Memory
+from cluster_reconciler.observe import ClusterMemory
 from common import labels
 from common.runtime.cache import Cache
 from common.runtime.key import Key
@@ -59,16 +59,16 @@ def test_series_follow_the_state_and_end_with_their_cluster() -> None:
 
 @pytest.mark.acceptance("raycluster", 27, 115)
 def test_the_time_to_provision_is_kept_until_the_cluster_is_gone() -> None:
-    cache, registry, memories = Cache(), CollectorRegistry(), dict[Key, Memory]()
+    cache, registry, memories = Cache(), CollectorRegistry(), dict[Key, ClusterMemory]()
     ClusterMetrics(cache, memories, registry)
     cluster = a_ray_cluster(metadata=CREATED)
     cache.put(cluster)
     assert registry.get_sample_value(DURATION.name, SERIES) is None
-    memories[Key("ns", "c")] = Memory(cluster.metadata.uid, provisioned_after=7.5)
+    memories[Key("ns", "c")] = ClusterMemory(cluster.metadata.uid, provisioned_after=7.5)
     assert registry.get_sample_value(DURATION.name, SERIES) == 7.5
-    memories[Key("ns", "c")] = Memory("another", provisioned_after=8.5)
+    memories[Key("ns", "c")] = ClusterMemory("another", provisioned_after=8.5)
     assert registry.get_sample_value(DURATION.name, SERIES) is None
-    memories[Key("ns", "c")] = Memory(cluster.metadata.uid, provisioned_after=7.5)
+    memories[Key("ns", "c")] = ClusterMemory(cluster.metadata.uid, provisioned_after=7.5)
     cache.remove(type(cluster), "ns", "c", version=3)
     assert registry.get_sample_value(DURATION.name, SERIES) is None
 

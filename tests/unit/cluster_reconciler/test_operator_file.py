@@ -7,8 +7,9 @@ import pytest
 from cluster_reconciler import settings
 from cluster_reconciler.config import Config
 from common.errors import InvalidSpec
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.settings import Settings
+from support.tables import cases
 
 HEADER = "apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n"
 SETTINGS = Settings(service="cluster-reconciler")
@@ -48,57 +49,42 @@ def test_a_file_with_nothing_in_it_changes_nothing(tmp_path: Path) -> None:
     assert configured(tmp_path, HEADER) == Config()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "fault"),
-    [
-        pytest.param(
-            "kind: Configuration\n", "missing required field `apiVersion`", id="no version"
-        ),
-        pytest.param(
+    {
+        "no version": ("kind: Configuration\n", "missing required field `apiVersion`"),
+        "another version": (
             HEADER.replace("v1alpha1", "v1"),
             "Invalid enum value 'config.ray.io/v1'",
-            id="another version",
         ),
-        pytest.param(
-            HEADER.replace("Configuration", "Pod"),
-            "Invalid enum value 'Pod' - at `$.kind`",
-            id="a Pod",
-        ),
-        pytest.param(
+        "a Pod": (HEADER.replace("Configuration", "Pod"), "Invalid enum value 'Pod' - at `$.kind`"),
+        "no list": (
             HEADER + "headSidecarContainers: {}\n",
             "Expected `array`, got `object` - at `$.headSidecarC",
-            id="no list",
         ),
-        pytest.param(
+        "a label of a number": (
             HEADER + "defaultPodLabels: {a: 1}\n",
             "at `$.defaultPodLabels[...]`",
-            id="a label of a number",
         ),
-        pytest.param(
-            HEADER + "qps: many\n", "at `$.qps`", id="a field without effect, of a wrong type"
-        ),
-        pytest.param(
+        "a field without effect, of a wrong type": (HEADER + "qps: many\n", "at `$.qps`"),
+        "no name": (
             HEADER + "defaultContainerEnvs: [{value: x}]\n",
             "defaultContainerEnvs[0].name",
-            id="no name",
         ),
-        pytest.param(
+        "no amount": (
             HEADER + "headSidecarContainers: [{name: s, resources: {limits: {cpu: many}}}]\n",
             "headSidecarContainers[0].resources.limits[cpu]",
-            id="no amount",
         ),
-        pytest.param("{", "failed to decode config file", id="no YAML"),
-        pytest.param(
+        "no YAML": ("{", "failed to decode config file"),
+        "case 118: in a file": (
             HEADER + "batchScheduler: foo\n",
             "scheduler is not supported, name=foo",
-            id="case 118: in a file",
         ),
-        pytest.param(
+        "both": (
             HEADER + "batchScheduler: volcano\nenableBatchScheduler: true\n",
             "Please use batch-scheduler only",
-            id="both",
         ),
-    ],
+    },
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(InvalidSpec) as refusal:
@@ -117,7 +103,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_what_has_no_effect_is_named_with_what_to_set() -> None:
     file = settings.parse(HEADER + "watchNamespace: a\nqps: 5\n", path="f")
-    assert settings.without_effect(file) == ("watchNamespace (set RAYBUS_WATCH_NAMESPACES)", "qps")
+    assert settings.find_ineffective_fields(file) == (
+        "watchNamespace (set RAYBUS_WATCH_NAMESPACES)",
+        "qps",
+    )
 
 
 @pytest.mark.parametrize("name", ["foo", "default", "Volcano"])
@@ -132,7 +121,9 @@ def test_the_old_switch_means_volcano(tmp_path: Path) -> None:
 
 
 def test_gate_and_scheduler_exclude_each_other() -> None:
-    gated = Settings(service="cluster-reconciler", feature_gates=BETA | {Gate.KUBERNETES_WAS})
+    gated = Settings(
+        service="cluster-reconciler", feature_gates=BETA | {FeatureGate.KUBERNETES_WAS}
+    )
     with pytest.raises(InvalidSpec, match="cannot be combined with --batch-scheduler"):
         settings.configure(gated, {"RAYBUS_BATCH_SCHEDULER": "volcano"})
     assert settings.configure(gated, {}).batch_scheduler == ""

@@ -1,4 +1,4 @@
-"""A record in an annotation that somebody wrote over is no record; nobody calculates with what stands there."""
+"""A record in an annotation that somebody has overwritten is no record; its content is not used."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,6 @@
-"""A clock that is set is noticed, one that is slewed is not; replicas on machines with other clocks judge moments alike."""
+"""A clock that is set is noticed, one that is slewed is not; replicas on machines with different
+clocks judge times in the same way.
+"""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -58,7 +60,9 @@ def test_the_whole_seconds_of_a_date_move_no_clock() -> None:
 def test_an_answer_that_was_long_under_way_moves_no_clock_that_is_right(
     seconds: int, *, is_late: bool
 ) -> None:
-    """The server wrote the date when the request was sent and this process stood still afterwards, or just before the answer came."""
+    """The server wrote the date when the request was sent and this process was suspended
+    afterwards, or it wrote it just before the answer arrived.
+    """
     clock = ServerClock()
     written_at = clock.now() - timedelta(seconds=seconds if is_late else 0)
     clock.learn(written_at.replace(microsecond=0), float(seconds))

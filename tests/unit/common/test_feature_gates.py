@@ -3,46 +3,42 @@
 import pytest
 
 from common import errors, feature_gates
-from common.feature_gates import BETA, Gate, Gates
+from common.feature_gates import BETA, FeatureGate, Gates
+from support.tables import cases
 
 
 def test_by_default_beta_is_on_and_alpha_is_off() -> None:
     assert feature_gates.resolve({}) == BETA
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "gate", "is_on"),
-    [
-        pytest.param("RayClusterMTLS=true", "RayClusterMTLS", True, id="a gate named itself"),
-        pytest.param("AllAlpha=true", "RayClusterMTLS", True, id="all alpha"),
-        pytest.param(
-            "AllAlpha=true", "RayJobDeletionPolicy", True, id="all alpha leaves beta as it is"
-        ),
-        pytest.param("AllBeta=false", "RayJobDeletionPolicy", False, id="all beta off"),
-        pytest.param(
+    {
+        "a gate named itself": ("RayClusterMTLS=true", "RayClusterMTLS", True),
+        "all alpha": ("AllAlpha=true", "RayClusterMTLS", True),
+        "all alpha leaves beta as it is": ("AllAlpha=true", "RayJobDeletionPolicy", True),
+        "all beta off": ("AllBeta=false", "RayJobDeletionPolicy", False),
+        "a name beats its group": (
             "RayJobDeletionPolicy=true,AllBeta=false",
             "RayJobDeletionPolicy",
             True,
-            id="a name beats its group",
         ),
-        pytest.param(
-            "RayCronJob=true,RayCronJob=false", "RayCronJob", False, id="the last one counts"
-        ),
-        pytest.param(" RayCronJob = TRUE , ", "RayCronJob", True, id="blanks and case"),
-        pytest.param("RayCronJob=1", "RayCronJob", True, id="Go's 1"),
-        pytest.param("RayCronJob=t", "RayCronJob", True, id="Go's t"),
-        pytest.param("RayJobDeletionPolicy=F", "RayJobDeletionPolicy", False, id="Go's F"),
-    ],
+        "the last one counts": ("RayCronJob=true,RayCronJob=false", "RayCronJob", False),
+        "blanks and case": (" RayCronJob = TRUE , ", "RayCronJob", True),
+        "Go's 1": ("RayCronJob=1", "RayCronJob", True),
+        "Go's t": ("RayCronJob=t", "RayCronJob", True),
+        "Go's F": ("RayJobDeletionPolicy=F", "RayJobDeletionPolicy", False),
+    },
 )
 def test_a_gate_is_as_named_else_as_its_group(text: str, gate: str, is_on: bool) -> None:
-    assert (Gate(gate) in feature_gates.resolve(feature_gates.parse(text))) is is_on
+    assert (FeatureGate(gate) in feature_gates.resolve(feature_gates.parse(text))) is is_on
 
 
 @pytest.mark.parametrize(
     ("text", "gates"),
     [
-        pytest.param("AllAlpha=true", frozenset(Gate), id="all"),
-        pytest.param("AllBeta=false", frozenset[Gate](), id="none"),
+        pytest.param("AllAlpha=true", frozenset(FeatureGate), id="all"),
+        pytest.param("AllBeta=false", frozenset[FeatureGate](), id="none"),
         pytest.param("AsyncJobInfoQuery=true", BETA, id="a gate of older operators is passed over"),
     ],
 )
@@ -69,7 +65,7 @@ def test_an_unknown_gate_is_refused_with_the_message_of_kuberay() -> None:
 
 @pytest.mark.parametrize("version", ["v1.35.0", "v1.35.0-rc.1", "v1.36.2-gke.1", "v2.0.0"])
 def test_a_gate_is_accepted_from_its_version_of_kubernetes_on(version: str) -> None:
-    feature_gates.check_kubernetes(frozenset(Gate), version)
+    feature_gates.check_kubernetes(frozenset(FeatureGate), version)
 
 
 @pytest.mark.parametrize("version", ["v1.34.4", "v1.9.0", "", "v1.x"])
@@ -77,8 +73,10 @@ def test_a_gate_is_refused_before_its_version_of_kubernetes(version: str) -> Non
     with pytest.raises(
         errors.InvalidSpec, match=r"SidecarSubmitterRestart requires Kubernetes 1\.35"
     ):
-        feature_gates.check_kubernetes(frozenset(Gate), version)
-    feature_gates.check_kubernetes(frozenset(Gate) - {Gate.SIDECAR_SUBMITTER_RESTART}, version)
+        feature_gates.check_kubernetes(frozenset(FeatureGate), version)
+    feature_gates.check_kubernetes(
+        frozenset(FeatureGate) - {FeatureGate.SIDECAR_SUBMITTER_RESTART}, version
+    )
 
 
 def test_spelling_is_the_inverse_of_parsing() -> None:

@@ -7,15 +7,14 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-SERVICES = ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"]
-UNWANTED = {
-    "httpx",
-    "click",
-    "cryptography",
-    "kubernetes_asyncio",
-    "opentelemetry",
-    "aiohttp.web",
-}
+SERVICES = [
+    "watcher",
+    "cluster_reconciler",
+    "service_reconciler",
+    "traffic_manager",
+    "job_reconciler",
+]
+UNWANTED = {"httpx", "click", "cryptography", "kubernetes_asyncio", "opentelemetry", "aiohttp.web"}
 
 
 def imported(code: str) -> set[str]:
@@ -27,7 +26,7 @@ def imported(code: str) -> set[str]:
 
 
 def requirements_of(distribution: str) -> set[str]:
-    """Return the distributions that pip installs for one, with their requirements."""
+    """Return the distributions that pip installs for a distribution, with their requirements."""
     names, pending = set[str](), [Requirement(distribution)]
     while pending:
         wanted = pending.pop()

@@ -1,4 +1,4 @@
-"""Names that we derive (spec raycluster §2.7)."""
+"""Names that raybus derives (spec raycluster §2.7)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import names
+from support.tables import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("prefix", "node_type", "expected"),
-    [
-        pytest.param("demo", "head", "demo-head-", id="a short name is kept"),
-        pytest.param(
-            "a" * 60,
-            "worker",
-            "a" * 50 + "-worker-",
-            id="case 104: the first 50 characters are kept",
-        ),
-        pytest.param("Demo-Small", "worker", "demo-small-worker-", id="the whole is lower case"),
-    ],
+    {
+        "a short name is kept": ("demo", "head", "demo-head-"),
+        "case 104: the first 50 characters are kept": ("a" * 60, "worker", "a" * 50 + "-worker-"),
+        "the whole is lower case": ("Demo-Small", "worker", "demo-small-worker-"),
+    },
 )
 def test_pod_prefix(prefix: str, node_type: str, expected: str) -> None:
     assert names.pod_prefix(prefix, node_type) == expected
@@ -91,7 +87,7 @@ OF_KIND: dict[str, list[Callable[[str], str]]] = {
         names.headless_service,
     ],
 }
-"""What derives the names of objects of one kind."""
+"""By kind: functions that derive the names of objects of that kind."""
 
 
 @pytest.mark.parametrize("kind", OF_KIND)

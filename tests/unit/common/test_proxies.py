@@ -6,17 +6,17 @@ import pytest
 from common import errors
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
-from common.proxies import Proxies
+from common.proxies import OutboundProxies
 from support.manifests import ROOT
 
 GOLDEN = msgspec.json.decode((ROOT / "tests" / "golden" / "proxies.json").read_bytes())
-"""URLs, and those of them that Go asks through a proxy, by the value of `NO_PROXY`."""
+"""By value of `NO_PROXY`: URLs, and those of them that Go requests through a proxy."""
 PROXY = {"HTTP_PROXY": "p:1", "HTTPS_PROXY": "p:1"}
 
 
 @pytest.mark.parametrize("no_proxy", GOLDEN["proxied"])
 def test_no_proxy_is_what_it_is_for_go(no_proxy: str) -> None:
-    proxies = Proxies.from_environment(PROXY | {"NO_PROXY": no_proxy})
+    proxies = OutboundProxies.from_environment(PROXY | {"NO_PROXY": no_proxy})
     found = [url for url in GOLDEN["urls"] if proxies.find(url) is not None]
     assert found == GOLDEN["proxied"][no_proxy]
 
@@ -34,11 +34,11 @@ def test_no_proxy_is_what_it_is_for_go(no_proxy: str) -> None:
     ],
 )
 def test_the_environment_names_the_proxy(environment: dict[str, str], proxy: str | None) -> None:
-    assert Proxies.from_environment(environment).find("https://example.com") == proxy
+    assert OutboundProxies.from_environment(environment).find("https://example.com") == proxy
 
 
 def test_a_cgi_script_takes_no_proxy_from_a_header() -> None:
-    proxies = Proxies.from_environment(PROXY | {"REQUEST_METHOD": "GET"})
+    proxies = OutboundProxies.from_environment(PROXY | {"REQUEST_METHOD": "GET"})
     assert proxies.find("http://example.com") is None
     assert proxies.find("https://example.com") == "http://p:1"
 

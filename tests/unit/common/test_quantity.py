@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from common import quantity
 from common.quantity import ZERO, Family, QuantityError
+from support.tables import cases
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "quantity" / "vectors.json"
 
 
 class Vector(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity, another one, and what Go makes of them; null where its 64 bits overflow."""
+    """A quantity, another one, and Go's results for them; null where its 64 bits overflow."""
 
     text: str
     other: str
@@ -50,16 +51,14 @@ def test_a_quantity_prints_counts_and_adds_as_in_kubernetes(vector: Vector) -> N
     assert vector.value in {None, amount.round_up()}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("terms", "total"),
-    [
-        pytest.param(
-            ["1G", "1Gi"], "2073741824", id="the first operand's family, with no suffix left"
-        ),
-        pytest.param(["1.5Gi", "512Mi"], "2Gi", id="binary"),
-        pytest.param(["500m", "500m"], "1", id="thousandths"),
-        pytest.param([], "0", id="nothing"),
-    ],
+    {
+        "the first operand's family, with no suffix left": (["1G", "1Gi"], "2073741824"),
+        "binary": (["1.5Gi", "512Mi"], "2Gi"),
+        "thousandths": (["500m", "500m"], "1"),
+        "nothing": ([], "0"),
+    },
 )
 def test_a_sum_prints_as_the_status_shows_it(terms: list[str], total: str) -> None:
     amount = ZERO

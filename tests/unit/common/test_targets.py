@@ -1,4 +1,6 @@
-"""The servers that gates may ask: what an administrator lists, and the addresses that no list opens."""
+"""The servers that gates may query: those that an administrator lists, and the addresses that no
+list permits.
+"""
 
 from ipaddress import ip_address
 from typing import Final
@@ -129,20 +131,10 @@ def test_an_entry_is_an_origin_with_the_port_of_its_scheme() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "hooks.example.com",
-        "ftp://hooks.example.com",
-        "https://",
-        "https://*",
-        "https://a.*.example.com",
-        "https://user@a.example",
-        "https://a.example/path",
-        "https://a.example:port",
-        "https://a.example:0",
-        "https://a.example:65536",
-        "https://10.0.0.0/33",
-        "https://10.0.0.1/8",
-        "https://a.example/8",
-        "https://[::1",
+        *("hooks.example.com", "ftp://hooks.example.com", "https://", "https://*"),
+        *("https://a.*.example.com", "https://user@a.example", "https://a.example/path"),
+        *("https://a.example:port", "https://a.example:0", "https://a.example:65536"),
+        *("https://10.0.0.0/33", "https://10.0.0.1/8", "https://a.example/8", "https://[::1"),
     ],
 )
 def test_an_entry_that_cannot_be_meant_is_refused_with_its_text(text: str) -> None:

@@ -1,6 +1,9 @@
-"""A text that nests too deep is known before a decoder meets it, and what is above the limit can still be read."""
+"""A text that is nested too deeply is detected before it reaches a decoder, and values just above
+the limit can still be read.
+"""
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -9,31 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import untrusted
+from support.tables import cases
 
 
 def deep(levels: int) -> bytes:
     return b"[" * levels + b"]" * levels
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
-    [
-        pytest.param(deep(100), False, id="at the limit"),
-        pytest.param(deep(101), True, id="above the limit"),
-        pytest.param(b"[" + b",".join([b"{}"] * 500) + b"]", False, id="wide"),
-        pytest.param(json.dumps(["[{" * 500]).encode(), False, id="brackets in a string"),
-        pytest.param(
-            json.dumps(['\\"[{' * 500]).encode(), False, id="brackets behind escaped quotes"
-        ),
-        pytest.param(
-            json.dumps(["\\" * 3, *['"]}'] * 300]).encode(), False, id="closing brackets in strings"
-        ),
-        pytest.param(
-            b'["\\\\",' + deep(101) + b"]",
-            True,
-            id="an escaped backslash before the end of a string",
-        ),
-    ],
+    {
+        "at the limit": (deep(100), False),
+        "above the limit": (deep(101), True),
+        "wide": (b"[" + b",".join([b"{}"] * 500) + b"]", False),
+        "brackets in a string": (json.dumps(["[{" * 500]).encode(), False),
+        "brackets behind escaped quotes": (json.dumps(['\\"[{' * 500]).encode(), False),
+        "closing brackets in strings": (json.dumps(["\\" * 3, *['"]}'] * 300]).encode(), False),
+        "an escaped backslash before the end of a string": (b'["\\\\",' + deep(101) + b"]", True),
+    },
 )
 def test_the_depth_is_what_a_decoder_would_recurse(text: bytes, *, expected: bool) -> None:
     assert untrusted.is_too_deep(text) is expected
@@ -72,3 +68,17 @@ def test_any_text_is_judged_by_its_depth_and_pruned_to_it(value: Any, limit: int
         assert not untrusted.is_too_deep(left, limit)
         if depth_of(value) <= limit:
             assert left == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-01-01T12:00:00+02:00", "2026-01-01T10:00:00+00:00"),
+        ("9999-12-31T23:59:59-12:00", "9000-01-01T00:00:00+00:00"),
+        ("0001-01-01T00:00:00+14:00", "1970-01-01T00:00:00+00:00"),
+    ],
+)
+def test_any_time_can_be_added_to(text: str, shown: str) -> None:
+    moment = untrusted.bounded(datetime.fromisoformat(text))
+    assert moment.isoformat() == shown
+    assert moment + timedelta(seconds=2**31 - 1) > moment

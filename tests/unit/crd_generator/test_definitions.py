@@ -12,6 +12,7 @@ from crd_generator import __main__ as command
 from crd_generator import definitions, upgrade_policy
 from crd_generator.schema import Schema
 from support.crds import shapes
+from support.tables import cases
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -24,7 +25,8 @@ WITHOUT_TEMPLATES = {
     *(".spec.submitterPodTemplate", ".spec.submitterPodTemplate.metadata"),
     ".spec.submitterPodTemplate.spec",
 }
-"""Where the old version of RayJob does not describe a pod template or a Service."""
+"""Places where the old version of the CRD of RayJob does not describe a pod template or a
+Service."""
 
 
 def _spec(file: str, version: int = 0) -> Schema:
@@ -89,9 +91,9 @@ def test_no_field_takes_what_no_schema_describes(file: str, version: int) -> Non
     assert sorted(found) == (templates if is_shortened else [])
 
 
-def test_only_kinds_with_a_controller_are_installed() -> None:
+def test_all_definitions_are_installed() -> None:
     listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    assert {*listed} == {*definitions.installed_definitions(), upgrade_policy.FILE}
+    assert {*listed} == {*ALL, upgrade_policy.FILE}
 
 
 @pytest.mark.parametrize("file", list(ALL))
@@ -99,26 +101,20 @@ def test_the_yaml_reads_back_as_the_definition(file: str) -> None:
     assert yaml.load((FOLDER / file).read_text(), Loader=yaml.CSafeLoader) == ALL[file]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "schema"),
-    [
-        pytest.param(
-            "replicas", {"type": "integer", "format": "int32", "default": 0}, id="replicas"
-        ),
-        pytest.param(
+    {
+        "replicas": ("replicas", {"type": "integer", "format": "int32", "default": 0}),
+        "no upper bound": (
             "maxReplicas",
             {"type": "integer", "format": "int32", "default": 2147483647},
-            id="no upper bound",
         ),
-        pytest.param(
-            "numOfHosts", {"type": "integer", "format": "int32", "default": 1}, id="one host"
-        ),
-        pytest.param(
+        "one host": ("numOfHosts", {"type": "integer", "format": "int32", "default": 1}),
+        "a list-map key": (
             "template.spec.containers.[].ports.[].protocol",
             {"type": "string", "default": "TCP"},
-            id="a list-map key",
         ),
-    ],
+    },
 )
 def test_a_worker_group_has_the_defaults_of_the_specification(path: str, schema: Schema) -> None:
     group = _at(_spec("ray.io_rayclusters.yaml"), "workerGroupSpecs.[]")
@@ -149,7 +145,7 @@ NO_DECISION_READS: Final = {
     *("ServeDeploymentStatus.status", "ServeDeploymentStatus.message"),
     *("RayJobStatus.dashboardURL", "RayJobStatus.reason", "RayJobStatus.message"),
 }
-"""Texts that are copied to a pod or a Service, or that raybus alone writes and never reads."""
+"""Fields that are copied to a pod or a Service, or that only raybus writes and never reads."""
 
 
 def test_every_text_that_a_decision_reads_has_a_limit() -> None:
@@ -201,7 +197,7 @@ def test_the_old_version_lacks_what_came_later_and_warns() -> None:
 def test_the_columns_of_kubectl_get_come_in_kuberays_order() -> None:
     columns = ALL["ray.io_rayclusters.yaml"]["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [column["name"] for column in columns if not column.get("priority")] == [
-        *("desired workers", "available workers", "cpus", "memory", "gpus", "status", "age"),
+        *("desired workers", "available workers", "cpus", "memory", "gpus", "status", "age")
     ]
 
 

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import msgspec
-
-from common.api.go_types import GoField, GoSchema, GoType
+from common.api.go_types import GoField, GoType
 from crd_generator import go_source
 
 SOURCE = """package v1
@@ -52,11 +50,3 @@ def test_a_struct_is_read_field_by_field(tmp_path: Path) -> None:
             GoField(name="time", type="time"),
         ],
     )
-
-
-def test_the_data_file_reads_back(tmp_path: Path) -> None:
-    schema = GoSchema(
-        version="v1",
-        types={"a.A": GoType(fields=[GoField(name="x", type="string")]), "a.B": GoType()},
-    )
-    assert msgspec.json.decode(go_source.render(schema), type=GoSchema) == schema

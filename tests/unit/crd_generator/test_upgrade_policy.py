@@ -1,4 +1,6 @@
-"""The definition of UpgradePolicy has the fields of its reader, and rules that the API server can hold to a bounded cost."""
+"""The CRD of UpgradePolicy has the fields of its reader, and validation rules whose cost the API
+server can bound.
+"""
 
 from collections.abc import Iterator
 from copy import deepcopy

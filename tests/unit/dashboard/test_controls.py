@@ -1,4 +1,4 @@
-"""The verbs that the page offers, and what becomes of a request for one."""
+"""The verbs that the page offers, and the results of requests for them."""
 
 from functools import partial
 from http import HTTPStatus
@@ -13,7 +13,7 @@ from raybus_cli import session
 from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_dashboard import model
-from raybus_dashboard.responses import Actor, Request
+from raybus_dashboard.responses import ActionRequest, Actor
 from support.builders.snapshots import NOW, UPGRADING, a_condition, a_service, in_steps
 from support.fakes.kube import FakeKube
 from support.fakes.kube import Request as KubeRequest
@@ -22,7 +22,7 @@ PAUSED = a_condition("UpgradePaused", reason="PauseRequested", message="Paused b
 
 
 def _verbs(snapshot: Snapshot) -> list[str]:
-    return [each.verb for each in model.available(snapshot, now=NOW)]
+    return [each.verb for each in model.list_available_actions(snapshot, now=NOW)]
 
 
 def test_an_upgrade_can_be_paused_promoted_and_aborted() -> None:
@@ -48,7 +48,9 @@ def test_a_service_of_another_controller_has_no_verb() -> None:
 
 def test_a_verb_names_its_effect_and_its_command() -> None:
     [abort] = [
-        each for each in model.available(in_steps(weight=30), now=NOW) if each.verb == "abort"
+        each
+        for each in model.list_available_actions(in_steps(weight=30), now=NOW)
+        if each.verb == "abort"
     ]
     assert abort.command == "raybus abort demo -n default"
     assert abort.effect.startswith("The upgrade is aborted: generation ")
@@ -59,7 +61,7 @@ def test_a_verb_names_its_effect_and_its_command() -> None:
 
 class _Kube(FakeKube):
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since there is no connection."""
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def _annotations(kube: FakeKube) -> dict[str, str]:
 async def test_a_verb_is_performed(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
     answer = await actor.perform(
-        Request(service="default/demo", verb="pause", generation=_generation(kube))
+        ActionRequest(service="default/demo", verb="pause", generation=_generation(kube))
     )
     assert (answer.status, answer.text.split(":")[0]) == (HTTPStatus.OK, "demo paused")
     assert _annotations(kube)[labels.PAUSE] == "true"
@@ -94,7 +96,7 @@ async def test_a_verb_is_performed(kube: _Kube) -> None:
 async def test_a_service_that_was_changed_since_is_left_alone(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
     answer = await actor.perform(
-        Request(service="default/demo", verb="pause", generation=_generation(kube) + 1)
+        ActionRequest(service="default/demo", verb="pause", generation=_generation(kube) + 1)
     )
     assert answer.status == HTTPStatus.CONFLICT
     assert labels.PAUSE not in _annotations(kube)
@@ -103,7 +105,7 @@ async def test_a_service_that_was_changed_since_is_left_alone(kube: _Kube) -> No
 async def test_a_verb_that_has_nothing_to_act_on_gives_the_reason(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
     answer = await actor.perform(
-        Request(service="default/demo", verb="abort", generation=_generation(kube))
+        ActionRequest(service="default/demo", verb="abort", generation=_generation(kube))
     )
     assert answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "no upgrade to abort" in answer.text
@@ -115,7 +117,7 @@ async def test_a_user_without_the_right_gets_the_reason(kube: _Kube) -> None:
     )
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
     answer = await actor.perform(
-        Request(service="default/demo", verb="pause", generation=_generation(kube))
+        ActionRequest(service="default/demo", verb="pause", generation=_generation(kube))
     )
     assert (answer.status, "cannot patch" in answer.text) == (HTTPStatus.UNPROCESSABLE_ENTITY, True)
 
@@ -123,7 +125,7 @@ async def test_a_user_without_the_right_gets_the_reason(kube: _Kube) -> None:
 async def test_an_unknown_verb_is_refused(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
     answer = await actor.perform(
-        Request(service="default/demo", verb="delete", generation=_generation(kube))
+        ActionRequest(service="default/demo", verb="delete", generation=_generation(kube))
     )
     assert (answer.status, kube.requests) == (HTTPStatus.BAD_REQUEST, [])
 
@@ -137,7 +139,7 @@ async def test_a_change_that_comes_between_is_left_alone(kube: _Kube) -> None:
 
     kube.faults.append(change)
     answer = await Actor(partial(session.connect, Where(kubeconfig=None))).perform(
-        Request(service="default/demo", verb="pause", generation=seen)
+        ActionRequest(service="default/demo", verb="pause", generation=seen)
     )
     assert answer.status == HTTPStatus.CONFLICT
     assert labels.PAUSE not in _annotations(kube)

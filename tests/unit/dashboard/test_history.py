@@ -1,17 +1,17 @@
-"""What is kept of upgrades, and which published and observed changes are shown."""
+"""The stored history of upgrades, and the published and observed changes that are shown."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.bus.cloud_events import Event
 from common.bus.nats import StoredMessage
 from common.upgrade import events as upgrade_events
-from common.upgrade.events import Event
 from raybus_dashboard import history as histories
 from raybus_dashboard.history import KEPT, EventLog, History
 from support.builders.example_upgrade import an_example_upgrade
@@ -50,7 +50,7 @@ def _in_upgrade(weight: int, **fields: Any) -> RayService:
 
 
 def _see(history: History, key: str, service: RayService, *, now: datetime) -> None:
-    history.see(key, histories.progress_of(service), now=now)
+    history.see(key, histories.derive_progress(service), now=now)
 
 
 def _alone(side: Json) -> RayService:
@@ -59,7 +59,7 @@ def _alone(side: Json) -> RayService:
 
 def test_an_event_that_comes_twice_is_kept_once() -> None:
     history, called = _a_history(*an_example_upgrade(), *an_example_upgrade())
-    (timeline,) = history.timelines(KEY, has_all_events=True)
+    (timeline,) = history.list_timelines(KEY, has_all_events=True)
     assert len(timeline.lines) == len(an_example_upgrade()) == len(called)
     assert set(called) == {KEY}
 
@@ -76,8 +76,8 @@ def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "a", "b", "c")):
-        log.take(_stored(msgspec.structs.replace(first, id=str(number), name=name)))
-    assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["b", "c"]
+        log.take(_stored(replace(first, id=str(number), name=name)))
+    assert [name for name in ("a", "b", "c") if log.list_upgrades(f"default/{name}")] == ["b", "c"]
 
 
 def test_the_service_without_an_event_for_the_longest_time_is_dropped(
@@ -87,17 +87,17 @@ def test_the_service_without_an_event_for_the_longest_time_is_dropped(
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "b", "a", "c")):
-        log.take(_stored(msgspec.structs.replace(first, id=str(number), name=name)))
-    assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["a", "c"]
+        log.take(_stored(replace(first, id=str(number), name=name)))
+    assert [name for name in ("a", "b", "c") if log.list_upgrades(f"default/{name}")] == ["a", "c"]
 
 
 def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:
     events = [
-        msgspec.structs.replace(
+        replace(
             an_example_upgrade()[0],
             id=str(number),
             time=START + timedelta(hours=number),
-            data=msgspec.structs.replace(
+            data=replace(
                 an_example_upgrade()[0].data,
                 upgrade=upgrade_events.upgrade("uid", f"c{number}", f"c{number + 1}"),
             ),
@@ -105,7 +105,7 @@ def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:
         for number in range(KEPT + 2)
     ]
     history, _ = _a_history(*events)
-    assert [each.old for each in history.timelines(KEY, has_all_events=True)] == [
+    assert [each.old for each in history.list_timelines(KEY, has_all_events=True)] == [
         "c6",
         "c5",
         "c4",
@@ -130,7 +130,7 @@ def test_observed_state_is_shown_where_no_event_was_published() -> None:
         _alone(a_side(GREEN, capacity=100, weight=100)),
         now=NOW + timedelta(seconds=10),
     )
-    (seen,) = history.timelines("default/demo", has_all_events=False)
+    (seen,) = history.list_timelines("default/demo", has_all_events=False)
     assert [(each.old.traffic, each.new.traffic) for each in seen.points] == [
         (100, 0),
         (90, 10),
@@ -140,7 +140,7 @@ def test_observed_state_is_shown_where_no_event_was_published() -> None:
 
 
 def _seen(history: History, *keys: str) -> list[str]:
-    return [key for key in keys if history.timelines(key, has_all_events=False)]
+    return [key for key in keys if history.list_timelines(key, has_all_events=False)]
 
 
 def test_the_service_without_a_sample_for_the_longest_time_is_dropped(
@@ -173,26 +173,23 @@ def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
         _alone(a_side(BLUE, capacity=100, weight=100)),
         now=NOW + timedelta(seconds=9),
     )
-    assert history.timelines("default/demo", has_all_events=False)[0].outcome == "RolledBack"
+    assert history.list_timelines("default/demo", has_all_events=False)[0].outcome == "RolledBack"
 
 
 def test_a_service_at_rest_has_no_upgrade() -> None:
     history, _ = _a_history()
     _see(history, "default/demo", _alone(a_side(BLUE)), now=NOW)
-    assert history.timelines("default/demo", has_all_events=False) == []
+    assert history.list_timelines("default/demo", has_all_events=False) == []
 
 
 def test_events_win_over_what_was_seen_as_soon_as_all_have_arrived() -> None:
     events = an_example_upgrade()[:4]
     upgrade = upgrade_events.upgrade("uid", BLUE, GREEN)
     published = [
-        msgspec.structs.replace(
-            each, name="demo", data=msgspec.structs.replace(each.data, upgrade=upgrade)
-        )
-        for each in events
+        replace(each, name="demo", data=replace(each.data, upgrade=upgrade)) for each in events
     ]
     history, _ = _a_history(*published)
     _see(history, "default/demo", _in_upgrade(60), now=NOW)
-    (with_bus,) = history.timelines("default/demo", has_all_events=True)
-    (without,) = history.timelines("default/demo", has_all_events=False)
+    (with_bus,) = history.list_timelines("default/demo", has_all_events=True)
+    (without,) = history.list_timelines("default/demo", has_all_events=False)
     assert (with_bus.points[-1].new.traffic, without.points[-1].new.traffic) == (5, 60)

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.opaque import Body
 from raybus_dashboard import model
-from raybus_dashboard.listing import Entry, Listing
+from raybus_dashboard.listing import ListEntry, SharedListing
 from support.builders.snapshots import READY, a_condition, a_service
 
 
@@ -18,26 +18,26 @@ def _service(name: str, version: str = "1", **metadata: Any) -> Body:
     return body
 
 
-async def _entries(listing: Listing, *services: Body) -> dict[str, Entry]:
+async def _entries(listing: SharedListing, *services: Body) -> dict[str, ListEntry]:
     versions = await listing.split("a", msgspec.json.encode({"items": services}))
-    return await listing.entries(versions, {})
+    return await listing.update_entries(versions, {})
 
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    row = model.row
+    row = model.build_row
 
-    def counted(service: Any, *arguments: Any, **more: Any) -> model.Row:
+    def counted(service: Any, *arguments: Any, **more: Any) -> model.ListedService:
         names.append(service.metadata.name)
         return row(service, *arguments, **more)
 
-    monkeypatch.setattr(model, "row", counted)
+    monkeypatch.setattr(model, "build_row", counted)
     return names
 
 
 async def test_a_version_is_computed_once(computed: list[str]) -> None:
-    listing = Listing()
+    listing = SharedListing()
     first = await _entries(listing, _service("x"), _service("y"))
     again = await _entries(listing, _service("x"), _service("y", version="2"))
     assert computed == ["x", "y", "y"]
@@ -48,7 +48,7 @@ async def test_a_version_is_computed_once(computed: list[str]) -> None:
 
 
 async def test_a_version_without_a_number_is_not_kept(computed: list[str]) -> None:
-    listing = Listing()
+    listing = SharedListing()
     for _ in range(2):
         await _entries(listing, _service("x", version=""))
     assert computed == ["x", "x"]
@@ -56,7 +56,7 @@ async def test_a_version_without_a_number_is_not_kept(computed: list[str]) -> No
 
 
 async def test_an_object_that_cannot_be_read_does_not_hide_another() -> None:
-    listing = Listing()
+    listing = SharedListing()
     wrong = {**_service("wrong"), "status": {"numServeEndpoints": "many"}}
     entries = await _entries(listing, wrong, _service("x"))
     assert entries["a/x"].row.phase == "Ready"
@@ -66,7 +66,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_another() -> None:
 
 
 async def test_a_message_of_the_list_is_short() -> None:
-    listing = Listing()
+    listing = SharedListing()
     service = _service("x")
     service["status"]["conditions"] = [a_condition("Ready", "False", message="m" * 30_000)]
     entries = await _entries(listing, service)

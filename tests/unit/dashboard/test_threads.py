@@ -1,4 +1,4 @@
-"""Threads for the event loop: namespaces take turns, whatever one of them computes."""
+"""Threads for the event loop: namespaces take turns, however long one of them computes."""
 
 import asyncio
 import threading

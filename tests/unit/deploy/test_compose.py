@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
+from common.observability.health import MAX_PORTS
 from common.settings import Settings
 from support.manifests import ROOT, SERVICES
 
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 PARTS: dict[str, dict[str, Any]] = COMPOSE["services"]
 TARGETS = {
     line.split()[-1]
@@ -17,8 +19,35 @@ TARGETS = {
 }
 
 
-def test_it_runs_nats_the_four_services_and_what_they_need_first() -> None:
+RUNNING = [name for name in PARTS if name != "credentials"]
+
+
+def test_it_runs_nats_the_services_and_what_they_need_first() -> None:
     assert PARTS.keys() == {"credentials", "nats", "provisioner", *SERVICES}
+
+
+def test_lines_have_at_most_100_columns() -> None:
+    assert [line for line in TEXT.splitlines() if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_container_that_stays_has_a_health_check_and_restarts(name: str) -> None:
+    assert PARTS[name]["healthcheck"]["test"][0] == "CMD"
+    assert PARTS[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_containers_wait_for_the_health_of_what_they_need(name: str) -> None:
+    for needed, dependency in PARTS[name]["depends_on"].items():
+        is_once = needed == "credentials"
+        assert dependency == {
+            "condition": "service_completed_successfully" if is_once else "service_healthy"
+        }
+
+
+def test_each_service_has_ports_for_ten_replicas() -> None:
+    ports = [int(PARTS[name]["environment"]["RAYBUS_HTTP_PORT"]) for name in RUNNING[1:]]
+    assert ports == list(range(ports[0], ports[0] + MAX_PORTS * len(ports), MAX_PORTS))
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -54,8 +83,11 @@ def test_services_wait_for_nats_and_use_their_own_user(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_services_understand_their_environment(name: str) -> None:
-    files = {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE", "RAYBUS_KUBECONFIG"}
-    plain = {key: value for key, value in PARTS[name]["environment"].items() if key not in files}
+    plain = {
+        key: value
+        for key, value in PARTS[name]["environment"].items()
+        if key not in {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE", "RAYBUS_KUBECONFIG"}
+    }
     plain |= {
         key: value.partition(":-")[2].rstrip("}")
         for key, value in plain.items()

@@ -77,7 +77,7 @@ def test_without_the_second_component_it_has_no_right_to_write() -> None:
 
 
 def test_no_right_exceeds_what_the_readers_of_the_page_use() -> None:
-    """The name of each resource is in the code that reads it."""
+    """The name of each resource appears in the code that reads it."""
     read = "".join(
         inspect.getsource(importlib.import_module(name))
         for name in (

@@ -29,7 +29,7 @@ def parsed(name: str) -> Dashboard:
 
 
 def lost(have: object, kept: object, where: str = "") -> Iterator[str]:
-    """Name what a reading of the file has dropped or changed."""
+    """Return the parts of the file that were lost or changed when it was read."""
     match have, kept:
         case dict(), dict():
             known = cast("dict[str, object]", kept)
@@ -49,7 +49,7 @@ def lost(have: object, kept: object, where: str = "") -> Iterator[str]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return whether a value has a type, as far as the schema defines it."""
+    """Return whether a value has a type, as far as the schema defines the type."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     match origin:
         case _ if origin in {Union, types.UnionType}:
@@ -68,12 +68,14 @@ def fits(value: object, hint: Any) -> bool:
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the schema's types; they are text in the package, which takes time to read."""
+    """Return the types of the schema's fields; the package has them as text, which takes time to
+    evaluate.
+    """
     return get_type_hints(kind)
 
 
 def odd(node: object, where: str = "") -> Iterator[str]:
-    """Name the values that are not of the type that the schema gives them."""
+    """Return the values whose type is not the one in the schema."""
     if isinstance(node, list):
         for index, each in enumerate(cast("list[object]", node)):
             yield from odd(each, f"{where}[{index}]")

@@ -38,15 +38,8 @@ def test_the_lock_is_that_of_the_workspace() -> None:
 def test_the_first_install_has_the_locked_versions() -> None:
     export = subprocess.run(
         [
-            UV,
-            "export",
-            "--quiet",
-            "--frozen",
-            "--only-group",
-            "build",
-            "--no-header",
-            "--no-annotate",
-            "--offline",
+            *(UV, "export", "--quiet", "--frozen", "--only-group", "build", "--no-header"),
+            *("--no-annotate", "--offline"),
         ],
         cwd=ROOT,
         capture_output=True,

@@ -17,7 +17,7 @@ PODS = manifests.pod_specs(ALL)
 COMPONENTS = {
     name: manifests.read(DEPLOY / "components" / name) for name in ("dashboard", "notifications")
 }
-"""Those with a pod of their own."""
+"""Manifests of the components with a pod of their own."""
 HARDENED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -178,7 +178,7 @@ def test_the_network_is_closed_but_for_what_is_named() -> None:
     asking = policies["api-server"]["podSelector"]["matchExpressions"][0]["values"]
     assert asking == [*SERVICES, "nats", "nats-streams"]
     dashboards = policies["ray-dashboards"]["podSelector"]["matchExpressions"][0]["values"]
-    assert dashboards == ["service-reconciler", "traffic-manager"]
+    assert dashboards == ["service-reconciler", "traffic-manager", "job-reconciler"]
 
 
 @pytest.mark.parametrize("overlay", ["local", "production"])

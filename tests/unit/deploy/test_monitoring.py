@@ -82,7 +82,7 @@ def test_the_scrape_example_finds_all_services_and_keeps_the_labels_of_objects()
 
 
 def targets() -> list[dict[str, str]]:
-    """Return what Prometheus would discover of the base: one target for each port of a pod."""
+    """Return the targets that Prometheus would discover in the base: one for each port of a pod."""
     workloads = manifests.of_kind(
         manifests.read(manifests.BASE), "Deployment", "StatefulSet", "Job"
     )
@@ -103,7 +103,7 @@ def targets() -> list[dict[str, str]]:
 
 
 def relabelled(target: dict[str, str], rules: list[files.Json]) -> dict[str, str] | None:
-    """Return the labels that a target gets, None when it is not kept; as Prometheus does it."""
+    """Return the labels that Prometheus would give a target, None if it drops the target."""
     labels: dict[str, str] = {}
     for rule in rules:
         value = ";".join(

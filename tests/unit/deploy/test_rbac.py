@@ -1,4 +1,6 @@
-"""What each ServiceAccount may do, written out: a change of the manifests has to be a change of this table too."""
+"""The rights of each ServiceAccount, written out: a change of the manifests must also change this
+table.
+"""
 
 import pytest
 
@@ -19,7 +21,7 @@ READ = {"get", "list", "watch"}
 GATEWAY = "cluster gateway.networking.k8s.io"
 
 LEASES_OF_REPLICAS: dict[str, set[str]] = {
-    "own coordination.k8s.io/leases": {"list", "create", "update", "delete"},
+    "own coordination.k8s.io/leases": {"list", "create", "update", "delete"}
 }
 
 PROVISIONERS = ("provisioner", "provisioner-outside")
@@ -41,6 +43,8 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster authorization.k8s.io/subjectaccessreviews": {"create"},
         "cluster ray.io/rayservices": {"get", "list"},
         "cluster ray.io/rayclusters": {"get", "list"},
+        "cluster ray.io/rayjobs": {"list"},
+        "cluster ray.io/raycronjobs": {"list"},
         "cluster /pods": {"list"},
         "cluster /pods/log": {"get"},
         "cluster /services": {"list"},
@@ -57,6 +61,8 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         **keys("watcher"),
         "cluster ray.io/rayclusters": READ,
         "cluster ray.io/rayservices": READ,
+        "cluster ray.io/rayjobs": READ,
+        "cluster ray.io/raycronjobs": READ,
         "cluster /pods": READ,
         "cluster /services": READ,
         "cluster apps/controllerrevisions": READ,
@@ -134,6 +140,25 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         "cluster events.k8s.io/events": {"create", "patch"},
     },
+    "job-reconciler": {
+        **IDENTITY,
+        **keys("job-reconciler"),
+        **LEASES_OF_REPLICAS,
+        "cluster ray.io/rayjobs": {"get", "create", "patch", "delete"},
+        "cluster ray.io/rayjobs/status": {"update"},
+        "cluster ray.io/rayjobs/finalizers": {"update"},
+        "cluster ray.io/raycronjobs": {"get"},
+        "cluster ray.io/raycronjobs/status": {"update"},
+        "cluster ray.io/raycronjobs/finalizers": {"update"},
+        "cluster ray.io/rayclusters": {"get", "create", "patch", "delete"},
+        "cluster batch/jobs": {"get", "create", "delete"},
+        "cluster /services": {"get", "create", "patch"},
+        "cluster discovery.k8s.io/endpointslices": {"list"},
+        "cluster /secrets": {"get"},
+        f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
+        "cluster scheduling.volcano.sh/podgroups": {"get", "create", "update", "delete"},
+        "cluster events.k8s.io/events": {"create", "patch"},
+    },
     "nats": {
         "own /configmaps": {"list", "watch"},
         "own /pods": {"list"},
@@ -169,6 +194,13 @@ def test_the_proxy_of_the_api_server_needs_rights_that_only_its_component_gives(
     assert manifests.rights(proxy, account) == {
         "cluster /services/proxy": {"get", "update"},
         "cluster /pods/proxy": {"get"},
+    }
+
+
+def test_the_jobs_api_is_reached_through_the_proxy_with_the_same_component() -> None:
+    proxy = manifests.read(manifests.DEPLOY / "rights/kubernetes-proxy")
+    assert manifests.rights(proxy, "job-reconciler") == {
+        "cluster /services/proxy": {"get", "create"}
     }
 
 

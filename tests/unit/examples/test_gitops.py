@@ -1,4 +1,4 @@
-"""The health checks for Argo CD (Lua) and Flux (CEL), run on statuses as raybus writes them."""
+"""The health checks for Argo CD (Lua) and Flux (CEL), run on statuses that raybus writes."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from lupa import lua51
 
 from common.api.ray_service import RayService
 from raybus_cli.show import phase
-from raybus_cli.show.phase import Phase
+from raybus_cli.show.phase import ServicePhase
 from support.builders.snapshots import READY, UPGRADING, a_condition, a_service, a_side
 from support.manifests import ROOT
 
@@ -31,22 +31,22 @@ LIBRARIES: Final = (
     "require",
     "python",
 )
-"""What Argo CD does not give to a check, or not as Lua has it."""
+"""Lua libraries that Argo CD does not give to a check, or only in a modified form."""
 
 ARGO_OF_PHASE: Final = {
-    Phase.DELETING: "Progressing",
-    Phase.INVALID: "Degraded",
-    Phase.TIMED_OUT: "Degraded",
-    Phase.SUSPENDED: "Suspended",
-    Phase.SUSPENDING: "Progressing",
-    Phase.ABORTED: "Degraded",
-    Phase.STALLED: "Degraded",
-    Phase.ROLLING_BACK: "Progressing",
-    Phase.PAUSED: "Suspended",
-    Phase.UPGRADING: "Progressing",
-    Phase.READY: "Healthy",
-    Phase.STARTING: "Progressing",
-    Phase.NOT_READY: "Degraded",
+    ServicePhase.DELETING: "Progressing",
+    ServicePhase.INVALID: "Degraded",
+    ServicePhase.TIMED_OUT: "Degraded",
+    ServicePhase.SUSPENDED: "Suspended",
+    ServicePhase.SUSPENDING: "Progressing",
+    ServicePhase.ABORTED: "Degraded",
+    ServicePhase.STALLED: "Degraded",
+    ServicePhase.ROLLING_BACK: "Progressing",
+    ServicePhase.PAUSED: "Suspended",
+    ServicePhase.UPGRADING: "Progressing",
+    ServicePhase.READY: "Healthy",
+    ServicePhase.STARTING: "Progressing",
+    ServicePhase.NOT_READY: "Degraded",
 }
 
 
@@ -131,7 +131,7 @@ SERVICES: Final = {
 @pytest.mark.parametrize("name", SERVICES)
 def test_argo_cd_and_the_command_line_agree_about_a_service(name: str) -> None:
     body, _ = SERVICES[name]
-    found = phase.of(msgspec.json.decode(msgspec.json.encode(body), type=RayService))
+    found = phase.derive_phase(msgspec.json.decode(msgspec.json.encode(body), type=RayService))
     assert argo(body)[0] == ARGO_OF_PHASE[found.phase]
 
 

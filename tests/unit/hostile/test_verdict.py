@@ -2,28 +2,33 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hostile import verdict
-from hostile.verdict import Figures, Reaction, Service
+from hostile.verdict import RunFigures, VictimReaction, VictimService
 from support.audit_log import ACCOUNT, Line, Reference, User
+from support.tables import cases
 
-SOUND = Service(name="watcher", restarts=0, late=0, peak_mib=100.0, faults=0)
+SOUND = VictimService(name="watcher", restarts=0, late=0, peak_mib=100.0, faults=0)
 
 
-def a_reaction(beside: float, *, control: float = 1.0, count: int = 2 * verdict.ENOUGH) -> Reaction:
-    """Return reactions of one length in calm, in the control and beside hostile tenants; so many of the last."""
+def a_reaction(
+    beside: float, *, control: float = 1.0, count: int = 2 * verdict.ENOUGH
+) -> VictimReaction:
+    """Return equal reaction times in calm and in the control run, and `count` of them beside
+    hostile tenants.
+    """
     many = 2 * verdict.ENOUGH
     taken = {
         verdict.CALM: [0.6] * many,
         verdict.CONTROL: [control] * many,
         verdict.BESIDE: [beside] * count,
     }
-    return Reaction(change="its RayCluster is scaled", taken=taken)
+    return VictimReaction(change="its RayCluster is scaled", taken=taken)
 
 
-FIGURES = Figures(
+FIGURES = RunFigures(
     seed=1,
     attacks=10,
     refused=3,
@@ -45,16 +50,10 @@ def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"services": [msgspec.structs.replace(SOUND, restarts=1)]}, "watcher restarted 1 times"),
-        ({"services": [msgspec.structs.replace(SOUND, faults=2)]}, "watcher met 2 bugs of ours"),
-        (
-            {"services": [msgspec.structs.replace(SOUND, peak_mib=1025.0)]},
-            "watcher took 1025 MiB, more than 1024",
-        ),
-        (
-            {"services": [msgspec.structs.replace(SOUND, late=1)]},
-            "watcher: its event loop was blocked 1 times",
-        ),
+        ({"services": [replace(SOUND, restarts=1)]}, "watcher restarted 1 times"),
+        ({"services": [replace(SOUND, faults=2)]}, "watcher met 2 bugs of ours"),
+        ({"services": [replace(SOUND, peak_mib=1025.0)]}, "watcher took 1025 MiB, more than 1024"),
+        ({"services": [replace(SOUND, late=1)]}, "watcher: its event loop was blocked 1 times"),
         ({"reactions": [a_reaction(1.3)]}, "p99 is 2.2 times the calm one"),
         ({"reactions": [a_reaction(1.1, count=199)]}, "199 reactions (beside), a p99 needs 200"),
         ({"unexplained": ["RayCluster tenant-0/h1: x"]}, "no reason: RayCluster tenant-0/h1: x"),
@@ -67,14 +66,14 @@ def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
     ],
 )
 def test_each_rule_is_broken_by_what_it_forbids(change: dict[str, Any], rule: str) -> None:
-    (broken,) = msgspec.structs.replace(FIGURES, **change).broken
+    (broken,) = replace(FIGURES, **change).broken
     assert rule in broken
 
 
 def test_lag_and_reactions_are_not_judged_where_other_work_takes_the_processors() -> None:
-    late = msgspec.structs.replace(
+    late = replace(
         FIGURES,
-        services=[msgspec.structs.replace(SOUND, late=9)],
+        services=[replace(SOUND, late=9)],
         reactions=[a_reaction(9.0, count=1)],
         is_timed=False,
     )
@@ -95,40 +94,22 @@ def a_line(
     return Line(verb=verb, user=User(user), object_ref=Reference(namespace, what, name))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "is_outside"),
-    [
-        pytest.param(
-            a_line("tenant-0", "anything"), False, id="what stands in a tenant's own namespace"
-        ),
-        pytest.param(
-            a_line("victim", "upgraded-x7k2p"), False, id="what the victim's object asks for"
-        ),
-        pytest.param(a_line("victim", verb="list"), False, id="a list for the victim's object"),
-        pytest.param(a_line("victim", "token"), True, id="what no object of the victim asks for"),
-        pytest.param(
-            a_line("tenant-b", "prod-ray"), True, id="a namespace that nobody's object is in"
-        ),
-        pytest.param(
-            a_line("kube-system", verb="list"), True, id="a list where nobody's object is"
-        ),
-        pytest.param(a_line("raybus", "lease"), False, id="the services' own Leases"),
-        pytest.param(
-            a_line("infra", "shared", what="gateways"), False, id="a Gateway on which a route hangs"
-        ),
-        pytest.param(
-            a_line("infra", "shared", what="gateways", verb="patch"), True, id="a change of it"
-        ),
-        pytest.param(
-            a_line("kube-system", "kube-system", what="namespaces"),
-            False,
-            id="which cluster this is",
-        ),
-        pytest.param(a_line(""), False, id="a watch of all namespaces"),
-        pytest.param(
-            a_line("tenant-b", "prod-ray", user="admin"), False, id="somebody else's request"
-        ),
-    ],
+    {
+        "what stands in a tenant's own namespace": (a_line("tenant-0", "anything"), False),
+        "what the victim's object asks for": (a_line("victim", "upgraded-x7k2p"), False),
+        "a list for the victim's object": (a_line("victim", verb="list"), False),
+        "what no object of the victim asks for": (a_line("victim", "token"), True),
+        "a namespace that nobody's object is in": (a_line("tenant-b", "prod-ray"), True),
+        "a list where nobody's object is": (a_line("kube-system", verb="list"), True),
+        "the services' own Leases": (a_line("raybus", "lease"), False),
+        "a Gateway on which a route hangs": (a_line("infra", "shared", what="gateways"), False),
+        "a change of it": (a_line("infra", "shared", what="gateways", verb="patch"), True),
+        "which cluster this is": (a_line("kube-system", "kube-system", what="namespaces"), False),
+        "a watch of all namespaces": (a_line(""), False),
+        "somebody else's request": (a_line("tenant-b", "prod-ray", user="admin"), False),
+    },
 )
 def test_a_request_is_judged_by_the_owner_of_the_existing_object(
     line: Line, *, is_outside: bool

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.api.ray_job import RayJob, RayJobStatus
+from common.api.ray_job import DeploymentState, JobState, RayJob, RayJobStatus
 from job_reconciler import attempts
-from job_reconciler.states import DeploymentState, Ending, FailureReason, JobState, failure
+from job_reconciler.states import Ending, FailureReason, failure
 from support.builders.ray_job import a_ray_job
 
 NOW = datetime(2026, 8, 19, 9, 30, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.api.ray_job import RayJob
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from job_reconciler import cleanup
 from job_reconciler.cleanup import Cleanup, ClusterFacts
 from support.builders.ray_job import a_ray_job
@@ -157,7 +157,7 @@ def test_a_selected_cluster_stays_and_its_job_can_go() -> None:
 
 def test_without_the_gate_a_strategy_does_not_count() -> None:
     job = _ended(deletionStrategy=STAGES)
-    assert cleanup.decide(job, THERE, BETA - {Gate.DELETION_POLICY}, _at(3600)) == Cleanup()
+    assert cleanup.decide(job, THERE, BETA - {FeatureGate.DELETION_POLICY}, _at(3600)) == Cleanup()
 
 
 def test_a_job_without_an_end_is_left_alone() -> None:

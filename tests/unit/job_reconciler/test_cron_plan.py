@@ -215,6 +215,10 @@ def test_every_minute_keeps_kuberays_name() -> None:
             {"schedule": "TZ=UTC */5 * * * *"},
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
         ),
+        (
+            {"schedule": f"{'1,' * 512}1 * * * *"},
+            "schedule should be no more than 1024 characters",
+        ),
         ({"timeZone": "Invalid/Zone"}, "invalid time zone: unknown time zone Invalid/Zone"),
         ({"timeZone": "America"}, "invalid time zone: unknown time zone America"),
         ({"timeZone": "x" * 300}, f"invalid time zone: unknown time zone {'x' * 300}"),
@@ -316,6 +320,12 @@ def test_ended_jobs_above_the_limits_are_deleted_the_oldest_first() -> None:
     ]
 
 
+def test_ended_jobs_are_deleted_before_a_run_that_a_quota_may_refuse() -> None:
+    limit = {"raybus.io/successful-jobs-history-limit": "0"}
+    found = _plan("00:05:30", _job("ok", "Complete"), annotations=limit)
+    assert [type(action) for action in found.actions] == [Delete, Create, UpdateStatus]
+
+
 def test_a_job_that_is_being_deleted_is_not_deleted_again() -> None:
     limits = {"raybus.io/successful-jobs-history-limit": "0"}
     ending = _job("ok", "Complete", deletionTimestamp=CREATED)
@@ -388,6 +398,36 @@ def test_an_annotation_without_a_meaning_starts_nothing(
     assert _created(found) == []
 
 
-def test_a_last_schedule_time_in_the_future_does_not_stop_the_schedule() -> None:
+def test_a_last_schedule_time_in_the_future_is_reported() -> None:
     found = _plan("00:05:30", last="2030-01-01T00:00:00Z")
+    assert found.requeue_at == _at("00:10:00")
+    assert _created(found) == []
+    ((reason, note),) = _events(found)
+    assert reason == "MissSchedule"
+    assert "recorded for 2030-01-01T00:00:00Z, which is in the future" in note
+
+
+def test_a_clock_that_is_some_seconds_late_is_not_reported() -> None:
+    found = _plan("00:04:58", last="2026-01-01T00:05:00Z")
+    assert (found.actions, found.requeue_at) == ((), _at("00:05:00"))
+    found = _plan("00:05:01", last="2026-01-01T00:05:00Z")
+    assert (found.actions, found.requeue_at) == ((), _at("00:10:00"))
+
+
+@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
+@pytest.mark.parametrize("status", ["Running", "Complete"])
+def test_a_run_that_has_started_is_recorded_and_neither_replaced_nor_repeated(
+    policy: str, status: str
+) -> None:
+    (name,) = _created(_plan("00:05:01"))
+    annotations = {
+        "raybus.io/concurrency-policy": policy,
+        "raybus.io/starting-deadline": "60",
+        "raybus.io/successful-jobs-history-limit": "0",
+    }
+    found = _plan("00:09:00", _job(name, status), annotations=annotations)
+    (record, *deletions) = found.actions
+    assert isinstance(record, UpdateStatus)
+    assert record.status == ray_cron_job.RayCronJobStatus(last_schedule_time=_at("00:05:00"))
+    assert len(deletions) == (status == "Complete")
     assert found.requeue_at == _at("00:10:00")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.api.ray_job import RayJob
+from common.api.ray_job import DeploymentState, RayJob
 from job_reconciler import deadlines
-from job_reconciler.states import DeploymentState, FailureReason
+from job_reconciler.states import FailureReason
 from support.builders.ray_job import a_ray_job
 
 START = datetime(2026, 8, 19, 9, 21, 52, tzinfo=UTC)

@@ -1,14 +1,14 @@
-"""How a running attempt goes on (spec rayjob §6.4, §10)."""
+"""The next step of a running attempt (spec rayjob §6.4, §10)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from common.api.ray_job import RayJob
+from common.api.ray_job import DeploymentState, JobState, RayJob
 from job_reconciler import outcome
-from job_reconciler.outcome import NO_SUBMITTER, JobInfo, SilentDashboard, Submitter, UnknownJob
-from job_reconciler.states import DeploymentState, Ending, FailureReason, JobState
+from job_reconciler.outcome import NO_SUBMITTER, JobAnswer, SilentDashboard, Submitter, UnknownJob
+from job_reconciler.states import Ending, FailureReason
 from support.builders.ray_job import a_ray_job
 
 NOW = datetime(2026, 8, 19, 9, 30, tzinfo=UTC)
@@ -41,7 +41,7 @@ def _end(job: RayJob, answer: outcome.Answer, submitter: Submitter) -> Ending | 
 @pytest.mark.parametrize("mode", [*WITH_SUBMITTER, *WITHOUT_SUBMITTER])
 @pytest.mark.parametrize("state", ["", "PENDING", "RUNNING"])
 def test_a_job_that_has_not_ended_goes_on(mode: str, state: str) -> None:
-    decision = outcome.decide(_running(mode), JobInfo(state=JobState(state)), BUSY, NOW)
+    decision = outcome.decide(_running(mode), JobAnswer(state=JobState(state)), BUSY, NOW)
     assert decision.ending is None
     assert decision.job_state == state
 
@@ -58,7 +58,7 @@ def test_a_job_that_has_not_ended_goes_on(mode: str, state: str) -> None:
 def test_a_job_without_submitter_ends_with_its_ray_job(
     mode: str, state: str, end: DeploymentState, reason: FailureReason | None
 ) -> None:
-    info = JobInfo(state=JobState(state), message="said Ray")
+    info = JobAnswer(state=JobState(state), message="said Ray")
     decision = outcome.decide(_running(mode), info, NO_SUBMITTER, NOW)
     assert decision.ending == Ending(state=end, reason=reason)
     assert decision.message == "said Ray"
@@ -67,7 +67,7 @@ def test_a_job_without_submitter_ends_with_its_ray_job(
 @pytest.mark.acceptance("rayjob", 25)
 @pytest.mark.parametrize("mode", WITH_SUBMITTER)
 def test_a_job_with_a_submitter_ends_after_its_submitter(mode: str) -> None:
-    succeeded = JobInfo(state=JobState.SUCCEEDED)
+    succeeded = JobAnswer(state=JobState.SUCCEEDED)
     assert _end(_running(mode), succeeded, BUSY) is None
     assert _end(_running(mode), succeeded, _finished(0)) == Ending(state=DeploymentState.COMPLETE)
 
@@ -75,7 +75,7 @@ def test_a_job_with_a_submitter_ends_after_its_submitter(mode: str) -> None:
 @pytest.mark.acceptance("rayjob", 88)
 @pytest.mark.parametrize("mode", WITH_SUBMITTER)
 def test_an_end_that_is_seen_late_is_the_end_that_ray_reports(mode: str) -> None:
-    succeeded = JobInfo(state=JobState.SUCCEEDED)
+    succeeded = JobAnswer(state=JobState.SUCCEEDED)
     assert _end(_running(mode), succeeded, _finished(3600)) == Ending(
         state=DeploymentState.COMPLETE
     )
@@ -83,7 +83,7 @@ def test_an_end_that_is_seen_late_is_the_end_that_ray_reports(mode: str) -> None
 
 @pytest.mark.acceptance("rayjob", 66)
 def test_the_failure_of_the_job_counts_more_than_that_of_its_submitter() -> None:
-    job, failed = _running("SidecarMode", jobStatus="RUNNING"), JobInfo(state=JobState.FAILED)
+    job, failed = _running("SidecarMode", jobStatus="RUNNING"), JobAnswer(state=JobState.FAILED)
     decision = outcome.decide(job, failed, OUT_OF_MEMORY, NOW)
     assert decision.ending == Ending(state=DeploymentState.FAILED, reason=FailureReason.APPLICATION)
     assert decision.job_state == JobState.FAILED
@@ -91,13 +91,13 @@ def test_the_failure_of_the_job_counts_more_than_that_of_its_submitter() -> None
 
 @pytest.mark.acceptance("rayjob", 91)
 def test_a_job_whose_submitter_was_deleted_ends_with_its_ray_job() -> None:
-    succeeded, running = JobInfo(state=JobState.SUCCEEDED), JobInfo(state=JobState.RUNNING)
+    succeeded, running = JobAnswer(state=JobState.SUCCEEDED), JobAnswer(state=JobState.RUNNING)
     assert _end(_running(), running, NO_SUBMITTER) is None
     assert _end(_running(), UnknownJob(), NO_SUBMITTER) is None
     assert _end(_running(), succeeded, NO_SUBMITTER) == Ending(state=DeploymentState.COMPLETE)
 
 
-@pytest.mark.parametrize("answer", [UnknownJob(), JobInfo(state=JobState.PENDING)])
+@pytest.mark.parametrize("answer", [UnknownJob(), JobAnswer(state=JobState.PENDING)])
 @pytest.mark.parametrize("mode", WITH_SUBMITTER)
 def test_a_submitter_that_fails_before_the_job_runs_fails_the_submission(
     mode: str, answer: outcome.Answer
@@ -111,7 +111,7 @@ def test_a_submitter_that_fails_before_the_job_runs_fails_the_submission(
 
 @pytest.mark.acceptance("rayjob", 87)
 def test_a_job_has_thirty_seconds_after_its_submitter() -> None:
-    job, running = _running(), JobInfo(state=JobState.RUNNING)
+    job, running = _running(), JobAnswer(state=JobState.RUNNING)
     assert _end(job, running, _finished(29)) is None
     assert _end(job, running, _finished(30)) == Ending(
         state=DeploymentState.FAILED,
@@ -154,7 +154,7 @@ def test_only_a_job_in_http_mode_is_submitted_by_a_request(mode: str) -> None:
 
 
 @pytest.mark.acceptance("rayjob", 76)
-@pytest.mark.parametrize("answer", [UnknownJob(), JobInfo(state=JobState.PENDING)])
+@pytest.mark.parametrize("answer", [UnknownJob(), JobAnswer(state=JobState.PENDING)])
 def test_any_answer_ends_a_series_of_failed_checks(answer: outcome.Answer) -> None:
     job = _running(jobStatusCheckFailureStartTime=_ago(400))
     decision = outcome.decide(job, answer, BUSY, NOW)
@@ -202,7 +202,7 @@ def test_a_recorded_end_needs_no_second_answer(answer: outcome.Answer) -> None:
     [("SUCCEEDED", DeploymentState.COMPLETE), ("FAILED", DeploymentState.FAILED)],
 )
 def test_a_submitter_that_hangs_is_given_up(state: str, end: DeploymentState) -> None:
-    info = JobInfo(state=JobState(state))
+    info = JobAnswer(state=JobState(state))
     for seconds, expected in ((299, None), (300, end)):
         job = _running(jobStatus=state, rayJobInfo={"endTime": _ago(seconds)})
         ending = _end(job, info, BUSY)

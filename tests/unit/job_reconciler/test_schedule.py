@@ -6,7 +6,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from job_reconciler.cron import schedule
@@ -212,6 +212,7 @@ ZONES = st.sampled_from(["UTC", "America/New_York", "Australia/Lord_Howe", "Asia
 )
 
 
+@settings(deadline=None)
 @given(text=TEXTS, after=MOMENTS, zone=ZONES)
 def test_the_newest_run_up_to_the_next_one_is_the_next_one(
     text: str, after: datetime, zone: ZoneInfo
@@ -224,6 +225,7 @@ def test_the_newest_run_up_to_the_next_one_is_the_next_one(
     assert found.newest_run(after, run - timedelta(seconds=1), zone) is None
 
 
+@settings(deadline=None)
 @given(text=TEXTS, after=MOMENTS, zone=ZONES)
 def test_the_newest_run_is_the_last_of_all_runs(text: str, after: datetime, zone: ZoneInfo) -> None:
     found = schedule.parse(text)

@@ -1,10 +1,12 @@
-"""How the submitter is doing (spec rayjob §10.3)."""
+"""The state of the submitter (spec rayjob §10.3)."""
 
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from common.api.core import Job, Pod
 from common.api.opaque import Json
 from job_reconciler import submitter
 from job_reconciler.outcome import NO_SUBMITTER, Submitter
@@ -27,30 +29,36 @@ def _condition(kind: str, status: str = "True") -> Json:
     }
 
 
-def _job(*conditions: Json) -> Json:
-    return {"status": {"conditions": list(conditions)}}
+def _job(*conditions: Json) -> Job:
+    body = {"metadata": {"name": "sum"}, "status": {"conditions": list(conditions)}}
+    return msgspec.convert(body, Job, strict=False)
 
 
 def _terminated(exit_code: int) -> Json:
     return {"terminated": {"exitCode": exit_code, "reason": "Error", "finishedAt": TIME}}
 
 
-def _pod(**status: Any) -> Json:
-    others = [{"name": "ray-head", "state": _terminated(1)}]
-    return {"status": {"containerStatuses": [*others, {"name": "ray-job-submitter", **status}]}}
+def _pod(*statuses: Json) -> Pod:
+    body = {"metadata": {"name": "head"}, "status": {"containerStatuses": list(statuses)}}
+    return msgspec.convert(body, Pod, strict=False)
+
+
+def _sidecar(**status: Any) -> Pod:
+    return _pod(
+        {"name": "ray-head", "state": _terminated(1)}, {"name": "ray-job-submitter", **status}
+    )
 
 
 @pytest.mark.parametrize(
     "job",
     [
-        {},
         _job(),
         _job(_condition("FailureTarget")),
         _job(_condition("Failed", "False"), _condition("Complete", "False")),
         _job(_condition("Suspended")),
     ],
 )
-def test_a_job_without_an_end_goes_on(job: Json) -> None:
+def test_a_job_without_an_end_goes_on(job: Job) -> None:
     assert submitter.read_job(job) == Submitter()
 
 
@@ -74,19 +82,21 @@ def test_an_absent_object_has_no_submitter() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("pod", [{}, _pod(), _pod(state={"running": {"startedAt": TIME}})])
-def test_a_sidecar_without_an_end_goes_on(pod: Json, restarts: bool) -> None:
+@pytest.mark.parametrize(
+    "pod", [_pod(), _sidecar(), _sidecar(state={"running": {"startedAt": TIME}})]
+)
+def test_a_sidecar_without_an_end_goes_on(pod: Pod, restarts: bool) -> None:
     assert submitter.read_head_pod(pod, restarts=restarts) == Submitter()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_sidecar_that_exits_with_zero_has_submitted(restarts: bool) -> None:
-    pod = _pod(state=_terminated(0))
+    pod = _sidecar(state=_terminated(0))
     assert submitter.read_head_pod(pod, restarts=restarts) == Submitter(finished_at=MOMENT)
 
 
 def test_a_sidecar_that_fails_says_why() -> None:
-    assert submitter.read_head_pod(_pod(state=_terminated(137)), restarts=False) == Submitter(
+    assert submitter.read_head_pod(_sidecar(state=_terminated(137)), restarts=False) == Submitter(
         finished_at=MOMENT,
         failure_message="Ray head pod container ray-job-submitter terminated with exit code 137: "
         "Error",
@@ -96,7 +106,7 @@ def test_a_sidecar_that_fails_says_why() -> None:
 @pytest.mark.acceptance("rayjob", 64)
 def test_a_sidecar_is_restarted_twice() -> None:
     def read(count: int, **states: Json) -> Submitter:
-        return submitter.read_head_pod(_pod(restartCount=count, **states), restarts=True)
+        return submitter.read_head_pod(_sidecar(restartCount=count, **states), restarts=True)
 
     assert read(0, state=_terminated(1)) == Submitter()
     assert read(1, lastState=_terminated(1)) == Submitter()

@@ -1,4 +1,6 @@
-"""The scanner finds a planted secret in every spelling and place, and takes no resource of a user for a leak."""
+"""The scanner finds a planted secret in every spelling and place, and reports no resource of a user
+as a leak.
+"""
 
 import base64
 import zlib
@@ -12,6 +14,7 @@ from support.leaks import scan, sought
 from support.leaks.check import found
 from support.leaks.scan import Leak, Message
 from support.leaks.sought import Container, Meta, Pod, PodSpec, Secret, Sought, Variable
+from support.tables import cases
 
 CANARY = b'canary-5f1d+9c"3/e'
 FROM_SECRET = Sought(value=CANARY, origin="Secret ns/s, key k")
@@ -27,35 +30,28 @@ def _published(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
-    [
-        pytest.param(_published(b"x" + CANARY + b"y"), id="in clear"),
-        pytest.param(_published(msgspec.json.encode({"a": TEXT})), id="in JSON, with escapes"),
-        pytest.param(
-            _published(msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})),
-            id="in JSON in JSON",
+    {
+        "in clear": _published(b"x" + CANARY + b"y"),
+        "in JSON, with escapes": _published(msgspec.json.encode({"a": TEXT})),
+        "in JSON in JSON": _published(
+            msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})
         ),
-        pytest.param(_published(b"a=canary-5f1d%2B9c%223%2Fe&b"), id="in a URL"),
-        pytest.param(_published(base64.b64encode(CANARY)), id="in base64"),
-        pytest.param(
-            _published(base64.b64encode(b"user:" + CANARY)), id="in base64 behind five bytes"
+        "in a URL": _published(b"a=canary-5f1d%2B9c%223%2Fe&b"),
+        "in base64": _published(base64.b64encode(CANARY)),
+        "in base64 behind five bytes": _published(base64.b64encode(b"user:" + CANARY)),
+        "in base64 behind two bytes": _published(base64.b64encode(b"u:" + CANARY + b"!")),
+        "in base64 behind one byte": _published(base64.b64encode(b"u" + CANARY)),
+        "compressed": _published(
+            zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}
         ),
-        pytest.param(
-            _published(base64.b64encode(b"u:" + CANARY + b"!")), id="in base64 behind two bytes"
+        "in a header": _published(b"", headers={"Raybus-Gone": TEXT}),
+        "in the subject": _published(b"", subject=f"ray.state.{TEXT}"),
+        "in the state of a RayCluster, where a Secret's value is none either": _published(
+            CANARY, kind="RayCluster"
         ),
-        pytest.param(_published(base64.b64encode(b"u" + CANARY)), id="in base64 behind one byte"),
-        pytest.param(
-            _published(zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}),
-            id="compressed",
-        ),
-        pytest.param(_published(b"", headers={"Raybus-Gone": TEXT}), id="in a header"),
-        pytest.param(_published(b"", subject=f"ray.state.{TEXT}"), id="in the subject"),
-        pytest.param(
-            _published(CANARY, kind="RayCluster"),
-            id="in the state of a RayCluster, where a Secret's value is none either",
-        ),
-    ],
+    },
 )
 def test_a_value_is_found(message: Message) -> None:
     assert scan.leaks([message], [FROM_SECRET]) == [

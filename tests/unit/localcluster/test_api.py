@@ -1,4 +1,4 @@
-"""The client that sets clusters up outlives an API server that dies."""
+"""The client that sets up clusters survives the end of an API server."""
 
 import asyncio
 import ssl
@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from localcluster import kubeconfig
-from localcluster.api import Api
+from localcluster.api import ApiClient
 from localcluster.kubeconfig import Access
 
 
@@ -29,7 +29,7 @@ def test_a_connection_that_breaks_anywhere_is_no_answer(
     access = Access(server="https://127.0.0.1:1", ca=created.ca.read_bytes(), token="token")
 
     async def answers() -> tuple[bool, object]:
-        async with Api(access) as api:
+        async with ApiClient(access) as api:
             return await api.is_ready(), await api.get("/api")
 
     assert asyncio.run(answers()) == (False, None)

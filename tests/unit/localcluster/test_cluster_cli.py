@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from localcluster import settings
 from localcluster.cli import app
+from support.tables import cases
 
 _EXISTING_UNNAMED = ["up", "--kubeconfig", "config"]
 
@@ -17,27 +18,19 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "complaint"),
-    [
-        pytest.param(
-            _EXISTING_UNNAMED, 2, "needs --driver kubeconfig", id="existing cluster, not named"
-        ),
-        pytest.param(
-            ["up", "--driver", "kubeconfig"], 2, "needs --kubeconfig FILE", id="named, no file"
-        ),
-        pytest.param(["up", "--driver", "other"], 2, "not one of", id="unknown driver"),
-        pytest.param(["up", "--name", "A B"], 2, "cluster name 'A B'", id="bad name"),
-        pytest.param(["up", "--crds", "/none"], 2, "the folder does not exist", id="no CRDs"),
-        pytest.param(
-            ["up", "--driver", "kind"], 1, "start Docker, or use --driver built", id="no Docker"
-        ),
-        pytest.param(["status"], 1, "start it with 'raybus cluster up'", id="no cluster"),
-        pytest.param(
-            ["kubeconfig"], 1, "start it with 'raybus cluster up'", id="no cluster, no kubeconfig"
-        ),
-        pytest.param(["exec"], 2, "name a program to run", id="nothing to run"),
-    ],
+    {
+        "existing cluster, not named": (_EXISTING_UNNAMED, 2, "needs --driver kubeconfig"),
+        "named, no file": (["up", "--driver", "kubeconfig"], 2, "needs --kubeconfig FILE"),
+        "unknown driver": (["up", "--driver", "other"], 2, "not one of"),
+        "bad name": (["up", "--name", "A B"], 2, "cluster name 'A B'"),
+        "no CRDs": (["up", "--crds", "/none"], 2, "the folder does not exist"),
+        "no Docker": (["up", "--driver", "kind"], 1, "start Docker, or use --driver built"),
+        "no cluster": (["status"], 1, "start it with 'raybus cluster up'"),
+        "no cluster, no kubeconfig": (["kubeconfig"], 1, "start it with 'raybus cluster up'"),
+        "nothing to run": (["exec"], 2, "name a program to run"),
+    },
 )
 def test_bad_input_is_answered_in_one_line(arguments: list[str], code: int, complaint: str) -> None:
     result = CliRunner().invoke(app, arguments)
@@ -61,7 +54,7 @@ def test_the_image_store_that_stays_is_named_with_its_size_and_its_removal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    images = settings.Settings.from_environment().layout("kept").images
+    images = settings.LocalSettings.from_environment().layout("kept").images
     (images / "blobs").mkdir(parents=True)
     with (images / "blobs" / "layer").open("wb") as file:
         file.truncate(2_200_000_000)

@@ -1,4 +1,6 @@
-"""Packages are installed one run after the other, and after the holder of apt's locks. apt-get is a script here."""
+"""Packages are installed one run after the other, and after the process that holds apt's locks.
+apt-get is a script here.
+"""
 
 import shutil
 import threading

@@ -1,4 +1,6 @@
-"""The gateway of a demo comes from a command that runs beside it: its progress is shown, its failure raised, and it never outlives the demo."""
+"""The gateway of a demo is added by a command that runs at the same time: its progress is shown,
+its failure raised, and it never outlives the demo.
+"""
 
 import sys
 
@@ -7,8 +9,9 @@ from typer.testing import CliRunner
 
 from common import errors
 from localcluster.demo import cli, demo_cluster
-from localcluster.demo.demo_cluster import Gateway, LateGateway
+from localcluster.demo.demo_cluster import GatewayTiming, LateGateway
 from raybus_cli import main
+from support.tables import cases
 from support.waiting import eventually
 from unit.cli.test_help import parse
 
@@ -23,14 +26,14 @@ async def _ended(late: LateGateway) -> None:
 
 async def test_the_last_line_of_progress_is_shown_without_its_mark() -> None:
     script = "printf '  … building a\\n  ✓ building a: done in 1.0 s\\n  … building b: 4 s\\n' >&2; exec sleep 60"
-    async with demo_cluster.adding_gateway(["sh", "-c", script]) as late:
+    async with demo_cluster.add_gateway(["sh", "-c", script]) as late:
         await _until(late, shown="building b")
         assert late.activity == "building b: 4 s"
         assert not late.has_ended
 
 
 async def test_a_failure_is_raised_with_its_last_line() -> None:
-    async with demo_cluster.adding_gateway(
+    async with demo_cluster.add_gateway(
         ["sh", "-c", "echo 'error: no space left' >&2; exit 1"]
     ) as late:
         await _ended(late)
@@ -39,7 +42,7 @@ async def test_a_failure_is_raised_with_its_last_line() -> None:
 
 
 async def test_success_raises_nothing() -> None:
-    async with demo_cluster.adding_gateway(["true"]) as late:
+    async with demo_cluster.add_gateway(["true"]) as late:
         await _ended(late)
         late.expect_success()
 
@@ -50,7 +53,7 @@ async def test_a_command_that_still_runs_is_interrupted_and_can_clean_up() -> No
         "signal.signal(signal.SIGINT, lambda *_: (print('cleaned up', flush=True), sys.exit(3)))\n"
         "print('runs', flush=True)\ntime.sleep(60)\n"
     )
-    async with demo_cluster.adding_gateway([sys.executable, "-c", script]) as late:
+    async with demo_cluster.add_gateway([sys.executable, "-c", script]) as late:
         await _until(late, shown="runs")
         await late.end()
         assert late.activity == "cleaned up"
@@ -58,7 +61,7 @@ async def test_a_command_that_still_runs_is_interrupted_and_can_clean_up() -> No
 
 
 async def test_a_command_that_ignores_the_interrupt_is_killed() -> None:
-    async with demo_cluster.adding_gateway(
+    async with demo_cluster.add_gateway(
         ["sh", "-c", "trap '' INT; echo runs; sleep 5 & wait"]
     ) as late:
         await _until(late, shown="runs")
@@ -67,43 +70,43 @@ async def test_a_command_that_ignores_the_interrupt_is_killed() -> None:
 
 
 def test_the_command_is_one_that_a_user_can_type() -> None:
-    _, _, _, *arguments = demo_cluster.gateway_command("built", "demo")
+    _, _, _, *arguments = demo_cluster.build_gateway_command("built", "demo")
     parse(arguments)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("in_steps", "is_kept", "wanted", "expected"),
-    [
-        pytest.param(
-            False, False, True, Gateway.NONE, id="a cluster that is removed at the end needs none"
-        ),
-        pytest.param(False, True, True, Gateway.LATER, id="one that is kept has it for the user"),
-        pytest.param(False, True, False, Gateway.NONE, id="unless it is left out"),
-        pytest.param(True, False, True, Gateway.LATER, id="an upgrade in steps"),
-    ],
+    {
+        "a cluster that is removed at the end needs none": (False, False, True, GatewayTiming.NONE),
+        "one that is kept has it for the user": (False, True, True, GatewayTiming.LATER),
+        "unless it is left out": (False, True, False, GatewayTiming.NONE),
+        "an upgrade in steps": (True, False, True, GatewayTiming.LATER),
+    },
 )
 def test_the_cluster_gets_its_gateway(
-    in_steps: bool, is_kept: bool, wanted: bool, expected: Gateway
+    in_steps: bool, is_kept: bool, wanted: bool, expected: GatewayTiming
 ) -> None:
-    assert demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=wanted) is expected
+    assert (
+        demo_cluster.decide_gateway(in_steps=in_steps, is_kept=is_kept, wanted=wanted) is expected
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--keep"], Gateway.LATER),
-        ([], Gateway.NONE),
-        (["--keep", "--no-gateway"], Gateway.NONE),
-        (["--keep", "--driver", "kubeconfig", "--kubeconfig", "x"], Gateway.NONE),
-        (["--strategy", "incremental"], Gateway.LATER),
+        (["--keep"], GatewayTiming.LATER),
+        ([], GatewayTiming.NONE),
+        (["--keep", "--no-gateway"], GatewayTiming.NONE),
+        (["--keep", "--driver", "kubeconfig", "--kubeconfig", "x"], GatewayTiming.NONE),
+        (["--strategy", "incremental"], GatewayTiming.LATER),
     ],
 )
 def test_the_options_select_the_gateway(
-    options: list[str], expected: Gateway, monkeypatch: pytest.MonkeyPatch
+    options: list[str], expected: GatewayTiming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Gateway] = []
+    found: list[GatewayTiming] = []
 
-    def run(*_: object, gateway: Gateway, **__: object) -> None:
+    def run(*_: object, gateway: GatewayTiming, **__: object) -> None:
         found.append(gateway)
         raise errors.Rejected("it ends here")
 
@@ -130,5 +133,5 @@ class _Scenario:
 async def test_a_gateway_that_cannot_be_added_after_the_upgrade_is_a_note(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await cli._completed(_Scenario(), None)  # pyright: ignore[reportArgumentType, reportPrivateUsage]  (all that it asks for)
+    await cli._wait_for_gateway(_Scenario(), None)  # pyright: ignore[reportArgumentType, reportPrivateUsage]  (all that it asks for)
     assert "no space left; 'raybus cluster up --gateway' adds one" in capsys.readouterr().err

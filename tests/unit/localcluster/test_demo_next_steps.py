@@ -1,11 +1,11 @@
-"""A demo ends with the commands that a user types next, and this program accepts them."""
+"""A demo ends with the commands that a user runs next, and this program accepts them."""
 
 import shlex
 from pathlib import Path
 
 import pytest
 
-from localcluster.demo.cli import next_steps
+from localcluster.demo.cli import format_next_steps
 from support.manifests import ROOT
 from unit.cli.test_help import parse
 
@@ -23,7 +23,7 @@ def test_the_next_commands_are_those_of_the_cluster(
 ) -> None:
     commands = [
         line.strip()
-        for line in next_steps(name, kubeconfig, is_kept=True).splitlines()
+        for line in format_next_steps(name, kubeconfig, is_kept=True).splitlines()
         if line[:2] == "  "
     ]
     assert commands[:4] == [
@@ -38,13 +38,13 @@ def test_the_next_commands_are_those_of_the_cluster(
 
 
 def test_a_cluster_with_a_gateway_is_upgraded_in_steps_next() -> None:
-    shown = next_steps("a", None, is_kept=True, has_gateway=True)
+    shown = format_next_steps("a", None, is_kept=True, has_gateway=True)
     assert "  raybus cluster kubectl --name a -- apply -k deploy/demo/incremental-v1\n" in shown
     assert (ROOT / "deploy" / "demo" / "incremental-v1" / "kustomization.yaml").exists()
-    assert "incremental" not in next_steps("a", None, is_kept=True, has_gateway=False)
+    assert "incremental" not in format_next_steps("a", None, is_kept=True, has_gateway=False)
 
 
 def test_a_removed_cluster_is_not_offered() -> None:
-    shown = next_steps(None, None, is_kept=False)
+    shown = format_next_steps(None, None, is_kept=False)
     assert "--keep" in shown
     assert "KUBECONFIG" not in shown

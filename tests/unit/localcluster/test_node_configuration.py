@@ -1,6 +1,5 @@
 """The configuration of the node's programs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.images import debian
-from localcluster.kubeconfig import Pki
+from localcluster.kubeconfig import ClusterPki
 from localcluster.node import container_runtime, kubelet, manifests
 
 
@@ -20,7 +19,7 @@ def _place(*, node: bool = True) -> Place:
     return Place(
         binaries=Binaries(paths={name: Path("/bin") / name for name in names}),
         work=Path("/node/work"),
-        pki=Pki(folder=Path("/node/work/pki"), tokens={}),
+        pki=ClusterPki(folder=Path("/node/work/pki"), tokens={}),
         host="10.200.0.1",
         ports=Ports(api=1, etcd=2, etcd_peer=3, controller_manager=4, scheduler=5, kwok=6),
         node_authorizer=node,
@@ -28,37 +27,21 @@ def _place(*, node: bool = True) -> Place:
 
 
 def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
-    flags = components.api_server(_place())
+    flags = components.build_api_server_argv(_place())
     assert "--authorization-mode=Node,RBAC" in flags
     assert "--kubelet-certificate-authority=/node/work/pki/ca.crt" in flags
     assert not [flag for flag in flags if "insecure" in flag or "disable-admission" in flag]
 
 
-def test_without_nodes_there_is_no_node_authorizer() -> None:
-    assert "--authorization-mode=RBAC" in components.api_server(_place(node=False))
-
-
 def test_the_kubelet_asks_the_api_server_for_authorization() -> None:
-    document = yaml.safe_load(kubelet.configuration(_place(), name="mine"))
+    document = yaml.safe_load(kubelet.format_configuration(_place(), name="mine"))
     assert document["cgroupRoot"] == "/mine"
     assert document["authentication"]["anonymous"] == {"enabled": False}
     assert document["authorization"] == {"mode": "Webhook"}
 
 
-def test_the_pod_network_is_routed() -> None:
-    network = json.loads(container_runtime.pod_network("mine"))
-    assert [plugin["type"] for plugin in network["plugins"]] == ["ptp"]
-
-
-def test_dns_answers_at_the_address_that_pods_are_given() -> None:
-    service = next(
-        document for document in manifests.dns("10.200.0.1") if document["kind"] == "Service"
-    )
-    assert service["spec"]["clusterIP"] == components.DNS_ADDRESS
-
-
 def test_the_gateway_runs_local_images_only() -> None:
-    text = yaml.safe_dump_all(manifests.gateway())
+    text = yaml.safe_dump_all(manifests.build_gateway())
     parts = {part.strip("\"'") for part in text.replace("\\n", " ").split()}
     images = {part for part in parts if part.startswith(("docker.io/", "registry.invalid/"))}
     assert images == {manifests.GATEWAY_IMAGE, manifests.ENVOY_IMAGE}
@@ -72,7 +55,7 @@ def test_too_little_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
 
 def test_a_package_is_missing_when_none_of_its_programs_is_there() -> None:
     packages = {"shell": ("no-such-program", "sh"), "other": ("no-such-program", "/no/such/file")}
-    assert debian.missing(packages) == ["other"]
+    assert debian.list_missing(packages) == ["other"]
 
 
 def test_what_is_no_image_archive_is_refused(tmp_path: Path) -> None:

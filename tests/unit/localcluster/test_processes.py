@@ -11,7 +11,7 @@ from localcluster import processes
 from raybus_cli import child_processes
 
 TRIES = 60
-"""With `Process.kill` a fifth of them met the watcher."""
+"""Number of tries; with `Process.kill` a fifth of them met the message of the watcher."""
 
 
 async def test_a_child_that_ends_while_it_is_ended_is_reaped_by_its_watcher(

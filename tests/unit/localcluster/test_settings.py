@@ -1,4 +1,4 @@
-"""Where things lie: names that cannot clash, and folders that carry them."""
+"""Locations of files: names that cannot clash, and folders that contain them."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from localcluster.errors import MisuseError
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 
-_SETTINGS = Settings(
+_SETTINGS = LocalSettings(
     checkout=Path("/src/one"), cache_root=Path("/cache"), state_root=Path("/state")
 )
 
@@ -22,12 +22,9 @@ def test_two_checkouts_have_two_names() -> None:
 def test_a_user_may_name_the_cluster_once_for_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYBUS_CLUSTER", "mine")
     assert (
-        Settings.from_environment().layout().name,
-        Settings.from_environment().layout("other").name,
-    ) == (
-        "mine",
-        "other",
-    )
+        LocalSettings.from_environment().layout().name,
+        LocalSettings.from_environment().layout("other").name,
+    ) == ("mine", "other")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a" * 16, "../x", "1a"])

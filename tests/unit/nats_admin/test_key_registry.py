@@ -1,4 +1,4 @@
-"""What ConfigMaps of public keys give, and what of them is ignored."""
+"""The keys that are read from ConfigMaps of public keys, and the entries that are ignored."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What is exported of a NATS server, from answers of its monitoring port."""
+"""The metrics of a NATS server, from answers of its monitoring port."""
 
 from typing import Any
 

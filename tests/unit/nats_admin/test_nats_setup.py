@@ -1,4 +1,4 @@
-"""Streams, users and the server's configuration, as far as they are pure."""
+"""Streams, users and the server's configuration, as far as the code is pure."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from nats_admin import (
     server_conf,
 )
 from nats_admin.server_conf import ServerCluster, ServerConfig
+from support.tables import cases
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = {user.name: [f"U{user.name.upper()}"] for user in permissions.USERS}
@@ -235,14 +236,12 @@ def test_a_key_that_is_none_ends_the_process_with_one_line(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "complaint"),
-    [
-        pytest.param(
-            ["streams", "--replicas", "2"], "expected 1, 3 or 5", id="an even number of replicas"
-        ),
-        pytest.param(["keeper", "--servers", "4"], "expected 1, or 3, 5 or 7", id="of servers"),
-    ],
+    {
+        "an even number of replicas": (["streams", "--replicas", "2"], "expected 1, 3 or 5"),
+        "of servers": (["keeper", "--servers", "4"], "expected 1, or 3, 5 or 7"),
+    },
 )
 def test_an_option_that_cannot_be_meant_is_named(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""docs/how-to/notifications.md: its recipe verifies what is sent, and its examples are valid."""
+"""docs/how-to/notifications.md: its recipe verifies sent requests, and its examples are valid."""
 
 import base64
 import re
@@ -18,7 +18,7 @@ KEY = b"32 bytes that both sides know 12"
 
 
 def block(language: str, beginning: str) -> str:
-    """Return the code block of the page that begins so."""
+    """Return the code block of the page that begins with a text."""
     found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     return next(each for each in found if each.startswith(beginning))
 
@@ -42,14 +42,14 @@ def is_genuine() -> Callable[..., bool]:
 def test_the_recipe_accepts_a_signed_request_alone(
     is_genuine: Callable[..., bool], body: bytes, key: bytes, later: int, expected: bool
 ) -> None:
-    headers = request.headers("1-started", b"{}", key=KEY, now=NOW)
+    headers = request.build_headers("1-started", b"{}", key=KEY, now=NOW)
     text = f"whsec_{base64.b64encode(key).decode()}"
     assert is_genuine(headers, body, text, NOW.timestamp() + later) is expected
 
 
 def test_the_examples_are_valid() -> None:
     choices = settings.decode(block("yaml", "# notifications.yaml").encode())
-    assert [each.name for each in choices.destinations] == ["slack", "pager"]
+    assert [each.name for each in choices.destinations] == ["slack", "pager", "data-team"]
     assert templates.check_templates(yaml.safe_load(block("yaml", "templates:"))["templates"])
 
 

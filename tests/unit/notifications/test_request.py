@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from notifications import request
-from notifications.request import Answer, Drop, Retry
+from notifications.request import Drop, ReceiverAnswer, Retry
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = b"32 bytes that both sides know 12"
@@ -19,7 +19,11 @@ def decided(
     status: int, *, attempt: int = 1, most: int = 5, retry_after: str = "", jitter: float = 1.0
 ) -> object:
     return request.decide(
-        Answer(status, retry_after), attempt=attempt, max_attempts=most, now=NOW, jitter=jitter
+        ReceiverAnswer(status, retry_after),
+        attempt=attempt,
+        max_attempts=most,
+        now=NOW,
+        jitter=jitter,
     )
 
 
@@ -64,14 +68,7 @@ def test_the_delay_doubles_up_to_its_limit_and_jitter_halves_it_at_most() -> Non
         ("Thu, 01 Jan 2026 12:02:00", 1.0),
     ],
     ids=[
-        "seconds",
-        "zero",
-        "date",
-        "past",
-        "long",
-        "absurd",
-        "negative",
-        "text",
+        *("seconds", "zero", "date", "past", "long", "absurd", "negative", "text"),
         "date without a zone",
     ],
 )
@@ -80,7 +77,7 @@ def test_retry_after_lengthens_the_delay_and_is_bounded(retry_after: str, second
 
 
 def test_the_id_is_the_key_of_repetitions() -> None:
-    assert request.headers("1-started", b"{}", key=None, now=NOW) == {
+    assert request.build_headers("1-started", b"{}", key=None, now=NOW) == {
         "Content-Type": "application/json",
         "User-Agent": "raybus-notifications",
         "Idempotency-Key": "1-started",
@@ -88,7 +85,7 @@ def test_the_id_is_the_key_of_repetitions() -> None:
 
 
 def test_the_signature_covers_id_time_and_body() -> None:
-    found = request.headers("1-started", b"{}", key=KEY, now=NOW)
+    found = request.build_headers("1-started", b"{}", key=KEY, now=NOW)
     digest = hmac.new(KEY, b"1-started.1767268800.{}", hashlib.sha256).digest()
     assert found["webhook-id"] == "1-started"
     assert found["webhook-timestamp"] == "1767268800"

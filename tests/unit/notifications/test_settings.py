@@ -1,4 +1,4 @@
-"""The file and the secrets: what is wrong is named, and no secret is shown."""
+"""The file and the secrets: errors are named, and no secret is shown."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from common import errors
+from common.bus.cloud_events import EventSource
 from notifications import settings
 from notifications.settings import Destination, NotificationSettings, Paths
+from support.tables import cases
 
 URL = "https://hooks.slack.test/services/T0/B0/very-secret"
 KEY = "whsec_MzIgYnl0ZXMgdGhhdCBib3RoIHNpZGVzIGtub3cgMTI="
@@ -43,37 +45,27 @@ def test_no_secret_is_in_the_text_of_the_settings(tmp_path: Path) -> None:
     assert "both sides" not in text
 
 
-@pytest.mark.parametrize(
-    ("text", "reported"),
-    [
-        pytest.param("destinations: []", "length >= 1 - at `$.destinations`", id="none"),
-        pytest.param("destinations:\n- name: slack\n  kind: [failed]", "unknown field `kind` - at `$.destin", id="typo"),
-        pytest.param("destinations:\n- name: slack\n  kinds: [fail]", r"destinations[0].kinds: there is no kind 'fail'", id="kind"),
-        pytest.param("destinations:\n- name: Slack", "destinations[0].name: 'Slack' is no name", id="name"),
-        pytest.param("destinations:\n- name: slack\n- name: slack", "destinations[1].name: 'slack' occurs twice", id="twice"),
-        pytest.param("destinations:\n- name: slack\n  format: xml", "'xml' - at `$.destinations[0].format`", id="format"),
-        pytest.param(f"{ONE}attempts: 0", "`int` >= 1 - at `$.attempts`", id="attempts"),
-        pytest.param(f"{ONE}templates: {{failed: $why}}", "templates.failed: there is no field $why", id="template"),
-        pytest.param("{", "notifications.yaml: ", id="no YAML"),
-        pytest.param("destinations:\n- name: pager", "there is no file pager.url in", id="no address"),
-    ],
-)  # fmt: skip
+@cases(("text", "reported"), {"none": ("destinations: []", "length >= 1 - at `$.destinations`"),
+"typo": ("destinations:\n- name: slack\n  kind: [failed]", "unknown field `kind` - at `$.destin"),
+"kind": ("destinations:\n- name: slack\n  kinds: [fail]", r"destinations[0].kinds: there is no kind 'fail'"),
+"name": ("destinations:\n- name: Slack", "destinations[0].name: 'Slack' is no name"),
+"twice": ("destinations:\n- name: slack\n- name: slack", "destinations[1].name: 'slack' occurs twice"),
+"format": ("destinations:\n- name: slack\n  format: xml", "'xml' - at `$.destinations[0].format`"),
+"attempts": (f"{ONE}attempts: 0", "`int` >= 1 - at `$.attempts`"),
+"template": (f"{ONE}templates: {{failed: $why}}", "templates.failed: there is no field $why"),
+"no YAML": ("{", "notifications.yaml: "),
+"no address": ("destinations:\n- name: pager", "there is no file pager.url in"),})  # fmt: skip
 def test_a_wrong_value_is_named(tmp_path: Path, text: str, reported: str) -> None:
     with pytest.raises(errors.InvalidSpec) as refusal:
         read(tmp_path, text)
     assert reported in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("entries", "reported"),
-    [
-        pytest.param({"slack_url": "http://hooks.test/secret"}, "slack.url: expected https://; set allowHttp", id="http"),
-        pytest.param({"slack_url": "hooks.test/secret"}, "slack.url: expected https://HOST/PATH", id="no scheme"),
-        pytest.param({"slack_url": "https:///secret"}, "slack.url: expected https://HOST/PATH", id="no host"),
-        pytest.param({"slack_url": "https://a b/secret\x00"}, "slack.url: expected https://HOST/PATH", id="invalid"),
-        pytest.param({"slack_key": "secret"}, "slack.key: expected whsec_ and base64", id="no key"),
-    ],
-)  # fmt: skip
+@cases(("entries", "reported"), {"http": ({"slack_url": "http://hooks.test/secret"}, "slack.url: expected https://; set allowHttp"),
+"no scheme": ({"slack_url": "hooks.test/secret"}, "slack.url: expected https://HOST/PATH"),
+"no host": ({"slack_url": "https:///secret"}, "slack.url: expected https://HOST/PATH"),
+"invalid": ({"slack_url": "https://a b/secret\x00"}, "slack.url: expected https://HOST/PATH"),
+"no key": ({"slack_key": "secret"}, "slack.key: expected whsec_ and base64"),})  # fmt: skip
 def test_a_wrong_secret_is_named_and_not_shown(
     tmp_path: Path, entries: dict[str, str], reported: str
 ) -> None:
@@ -115,7 +107,28 @@ def test_the_environment_names_the_places() -> None:
         ({"namespaces": ("team-b",)}, False),
         ({"ray_services": ("demo",)}, True),
         ({"ray_services": ("other",), "namespaces": ("team-a",)}, False),
+        ({"ray_jobs": ("demo",)}, False),
     ],
 )
 def test_an_event_passes_all_filters(filters: dict[str, Any], wanted: bool) -> None:
-    assert Destination(name="slack", **filters).wants("stalled", "team-a", "demo") is wanted
+    source = EventSource(resource="rayservices", namespace="team-a", name="demo")
+    assert Destination(name="slack", **filters).is_interested_in("stalled", source) is wanted
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ({}, True),
+        ({"kinds": ("job-failed",)}, True),
+        ({"kinds": ("failed",)}, False),
+        ({"ray_services": ("train",)}, False),
+        ({"ray_jobs": ("train",)}, True),
+        ({"ray_jobs": ("other",)}, False),
+        ({"ray_jobs": ("other",), "ray_cron_jobs": ("nightly",)}, True),
+        ({"ray_cron_jobs": ("hourly",)}, False),
+    ],
+)
+def test_an_event_of_a_job_passes_all_filters(filters: dict[str, Any], wanted: bool) -> None:
+    source = EventSource(resource="rayjobs", namespace="team-a", name="train")
+    destination = Destination(name="slack", **filters)
+    assert destination.is_interested_in("job-failed", source, "nightly") is wanted

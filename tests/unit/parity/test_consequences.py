@@ -37,7 +37,7 @@ THEIRS = an_outcome(
     addresses=("10.0.0.1", "127.0.0.1"),
 )
 OURS = an_outcome(writes=("delete Pod a", "delete Pod b"), h=a_pod("head"))
-"""Only raybus has deleted a worker that is ready and one that is not."""
+"""The outcome in which only raybus has deleted a worker that is ready and one that is not."""
 
 
 @pytest.mark.parametrize(

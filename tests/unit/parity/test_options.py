@@ -68,11 +68,7 @@ def test_an_option_of_a_newer_kuberay_is_missing(tmp_path: Path) -> None:
         flags=["metrics-addr", "new-flag"],
         fields=["newField", "qps"],
     )
-    assert options.missing(found) == [
-        "variable NEW_VARIABLE",
-        "flag --new-flag",
-        "field newField",
-    ]
+    assert options.missing(found) == ["variable NEW_VARIABLE", "flag --new-flag", "field newField"]
 
 
 def test_a_variable_without_a_constant_name_is_an_error(tmp_path: Path) -> None:
@@ -84,11 +80,11 @@ def test_every_field_of_the_file_is_applied_or_reported() -> None:
     text = "apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n"
     values = {"qps": "1.5", "burst": "3", "reconcileConcurrency": "2"}
     applied = {*PodAdditions.__struct_encode_fields__}
-    applied |= {"batchScheduler", "enableBatchScheduler"}
+    applied |= {"batchScheduler", "enableBatchScheduler", "deleteRayJobAfterJobFinishes"}
     for field in recorded.read_options().fields:
         if field not in applied:
-            is_switch = field.startswith(("enable", "use", "delete"))
+            is_switch = field.startswith(("enable", "use"))
             value = values.get(field, "true" if is_switch else "x")
             file = cluster_settings.parse(f"{text}{field}: {value}\n", path="f")
-            (reported,) = cluster_settings.without_effect(file)
+            (reported,) = cluster_settings.find_ineffective_fields(file)
             assert reported.partition(" ")[0] == field

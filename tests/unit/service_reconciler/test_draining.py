@@ -1,4 +1,6 @@
-"""When an unneeded cluster is deleted, from one pass's reads; `tests/scenario/service_reconciler/test_graceful_drain.py` has the whole of it."""
+"""When an unneeded cluster is deleted, from the reads of one pass;
+`tests/scenario/service_reconciler/test_graceful_drain.py` tests all of it.
+"""
 
 from datetime import datetime, timedelta
 

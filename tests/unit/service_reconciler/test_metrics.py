@@ -1,4 +1,6 @@
-"""What is exported about a RayService: right at each moment of an upgrade, once, and gone with the service."""
+"""The metrics of a RayService: right at each moment of an upgrade, exported once, and removed with
+the service.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,7 +44,7 @@ class Polls:
 
 
 class Harness:
-    """A cache and what is exported of it."""
+    """A cache and the metrics that are exported from it."""
 
     def __init__(self) -> None:
         self.cache, self.polls, self.clock = Cache(), Polls(), FakeClock()
@@ -116,7 +118,7 @@ def a_condition(kind: str, since: str) -> Json:
 
 
 def serving(*, capacity: float | None) -> ServeDetails:
-    """Return the status of a Serve that runs all of its applications."""
+    """Return the status of a Serve all of whose applications run."""
     head = FakeHead(FakeClock(), deploy_seconds=0)
     app = {"name": "app", "import_path": "app:main"}
     head.deploy({"applications": [app], "target_capacity": capacity})

@@ -1,4 +1,6 @@
-"""The head's label `ray.io/serve`: up at once, down after two failures in three; spec rayservice §11.2."""
+"""The head's label `ray.io/serve`: set at once, removed after two failures in three checks; spec
+rayservice §11.2.
+"""
 
 import pytest
 

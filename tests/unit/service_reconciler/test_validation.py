@@ -8,10 +8,11 @@ import pytest
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.errors import Problem
-from common.feature_gates import BETA, Gate, Gates
+from common.feature_gates import BETA, FeatureGate, Gates
 from service_reconciler import validation
 from service_reconciler.reasons import EventReason
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.tables import cases
 
 TIMEOUT: Final = "ray.io/initializing-timeout"
 HEAD: Final[Json] = a_cluster_config()["headGroupSpec"]
@@ -29,7 +30,7 @@ LABEL_RULE: Final = (
 
 
 def found(gates: Gates = BETA, **fields: Any) -> Problem[EventReason] | None:
-    """Judge a RayService; keywords are those of the builder."""
+    """Return the problems of a RayService; keywords are those of the builder."""
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service(**fields)), type=RayService)
     return validation.violation(service, gates)
 
@@ -258,23 +259,18 @@ def test_the_rules_of_services(fields: Json, text: str) -> None:
 
 
 @pytest.mark.acceptance("rayservice", 9)
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        pytest.param(in_steps(without="maxSurgePercent"), id="no surge is all of it"),
-        pytest.param(
-            in_steps(without="maxSurgePercent", stepSizePercent=100),
-            id="so the step may be all too",
-        ),
-        pytest.param(
-            in_steps(maxSurgePercent=0, stepSizePercent=0), id="a surge of 0, which gets a Warning"
-        ),
-        pytest.param({"upgradeStrategy": {}}, id="a strategy without a type"),
-        pytest.param({"upgradeStrategy": {"type": "None"}}, id="None"),
-        pytest.param({"rayClusterDeletionDelaySeconds": 0}, id="no delay"),
-        pytest.param({"serve": "applications: ["}, id="a Serve config that is no YAML"),
-        pytest.param({"serve": ""}, id="no Serve config"),
-    ],
+    {
+        "no surge is all of it": in_steps(without="maxSurgePercent"),
+        "so the step may be all too": in_steps(without="maxSurgePercent", stepSizePercent=100),
+        "a surge of 0, which gets a Warning": in_steps(maxSurgePercent=0, stepSizePercent=0),
+        "a strategy without a type": {"upgradeStrategy": {}},
+        "None": {"upgradeStrategy": {"type": "None"}},
+        "no delay": {"rayClusterDeletionDelaySeconds": 0},
+        "a Serve config that is no YAML": {"serve": "applications: ["},
+        "no Serve config": {"serve": ""},
+    },
 )
 def test_what_is_accepted(fields: Json) -> None:
     assert found(**fields) is None
@@ -450,7 +446,8 @@ def test_s2_labels_are_kubernetes_labels(group: str, config: Json) -> None:
 
 def test_s2_a_suspended_group_needs_its_gate() -> None:
     violation = found(
-        gates=BETA - {Gate.DELETION_POLICY}, config=a_cluster_config(a_group("g", suspend=True))
+        gates=BETA - {FeatureGate.DELETION_POLICY},
+        config=a_cluster_config(a_group("g", suspend=True)),
     )
     text = (
         "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"

@@ -1,11 +1,13 @@
-"""The Events of gates: what an earlier upgrade came to neither counts for this one nor hides an Event of it."""
+"""The Events of gates: the result of an earlier upgrade neither counts for this one nor hides an
+Event of it.
+"""
 
 import pytest
 
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gate_record import Current, State
-from common.upgrade.gates import Outcome, Result
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade.gate_record import Current, GateState
+from common.upgrade.gates import GateOutcome, GateResult
+from common.upgrade.traffic_record import RecordedUpgrade
 from support.builders.upgrade import START, an_upgrade
 from support.builders.upgrade_policy import a_policy
 from traffic_manager import events
@@ -16,14 +18,16 @@ POLICY = upgrade_policy.read(
     "careful", a_policy(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})["spec"]
 )
 GATE = POLICY.gates[0]
-PASSED = Result(gate=GATE, outcome=Outcome.PASS, text="errorRate: 0 %")
+PASSED = GateResult(gate=GATE, outcome=GateOutcome.PASS, text="errorRate: 0 %")
 
 
 def recorded(new: str) -> Observed:
-    """Return an upgrade from blue to green, with the record of one from blue to another cluster: a gate failed there, and one passed."""
-    state = State(gate=GATE.title, outcome=Outcome.PASS, at=START, text="errorRate: 0 %")
+    """Return an upgrade from blue to green, with the record of an upgrade from blue to another
+    cluster in which one gate failed and one passed.
+    """
+    state = GateState(gate=GATE.title, outcome=GateOutcome.PASS, at=START, text="errorRate: 0 %")
     gates = Current(weight=50, since=START, written_at=START, gates=(state,))
-    past = Upgrade(
+    past = RecordedUpgrade(
         old="blue",
         new=new,
         began_at=START,

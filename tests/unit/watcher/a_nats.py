@@ -1,4 +1,4 @@
-"""NATS, as a watcher asks whether it is in reach."""
+"""NATS as a watcher sees it when it checks whether NATS is reachable."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,13 +10,14 @@ from watcher.adapters.lease import ReachCheck
 
 
 class Nats:
-    """Implements `watcher.ports.Server`; each question that is not answered takes its time-out."""
+    """Implements `watcher.ports.Server`; each unanswered query takes its whole time-out."""
 
     def __init__(self) -> None:
         self.stream: errors.RaybusError | None = None
-        """What a question after the stream comes to."""
+        """Error with which a query about the stream ends; None for an answer."""
         self.takes = 2.0
-        """Seconds until an unanswered question times out: more where the process got no processor meanwhile."""
+        """Seconds until an unanswered query times out; more if the process got no processor
+        meanwhile."""
         self.is_there = True
         self.reconnects: list[str] = []
 

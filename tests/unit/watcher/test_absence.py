@@ -1,4 +1,6 @@
-"""What readers know equals what there is, whichever watches were down while objects changed their labels or were deleted."""
+"""Readers know exactly the existing objects, whichever watches were down while objects changed
+their labels or were deleted.
+"""
 
 from random import Random
 from typing import Any
@@ -19,7 +21,7 @@ SELECTED = ("a", "b")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of an object at the API server; None: it is not there."""
+    """A change of an object at the API server; None if the object does not exist."""
 
     version: int
     name: str
@@ -27,23 +29,25 @@ class Change(msgspec.Struct, frozen=True):
     after: str | None
 
     def raw(self, label: str | None) -> bytes:
-        """Return the object as an event shows it."""
+        """Return the object as a watch event contains it."""
         return _an_object(self.name, self.version, label)
 
 
 class World:
-    """An API server, the watcher's relay with two watches of one kind, and a reader that also writes."""
+    """An API server, the watcher's relay with two watches of one kind, and a reader that also
+    writes.
+    """
 
     def __init__(self) -> None:
         self.changes = [Change(1, "nobody", None, None)]
         self.objects: dict[str, tuple[str, int]] = {}
-        """The label value and the version of each object."""
+        """By name: the label value and the version of each object."""
         self.cache = Cache()
         self.stream: dict[str, Message] = {}
         self.begin()
 
     def begin(self) -> None:
-        """Have another watcher take over, with no list yet."""
+        """Let another watcher take over, which has not listed anything yet."""
         self.relay = Relay(self, _refuse)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
         self.sources = [RelaySource(self.relay, each, resources.SERVICE) for each in range(2)]
         self.positions: list[int | None] = [None, None]
@@ -84,7 +88,7 @@ class World:
         return self.changes[-1].version
 
     def change(self, name: str, after: str | None) -> None:
-        """Have another party create, change or delete an object."""
+        """Let another party create, change or delete an object."""
         before = self.objects.get(name, (None, 0))[0]
         if before is None and after is None:
             return
@@ -95,26 +99,30 @@ class World:
             self.objects[name] = (after, self.version)
 
     def rewrite(self, name: str) -> None:
-        """Have the reader change an object that it knows, but not the label that the watches select by."""
+        """Let the reader change an object that it knows, except for the label by which the watches
+        select.
+        """
         if (label := self._writable(name)) is not None:
             self.change(name, label)
             self.cache.put(msgspec.json.decode(_an_object(name, self.version, label), type=Service))
 
     def delete(self, name: str) -> None:
-        """Have the reader delete an object that it knows."""
+        """Let the reader delete an object that it knows."""
         if self._writable(name) is not None:
             version = self.objects[name][1]
             self.change(name, None)
             self.cache.remove(Service, "ns", name, version=version)
 
     def _writable(self, name: str) -> str | None:
-        """Return the label of an object that the reader knows as it is now; None where another party was faster."""
+        """Return the label of an object whose current version the reader knows; None if another
+        party was faster.
+        """
         known = self.cache.get(Service, "ns", name)
         label, version = self.objects.get(name, (None, 0))
         return label if known is not None and known.metadata.version == version else None
 
     def list(self, watch: int) -> None:
-        """Have a watch list its selection anew."""
+        """Let a watch list its selection again."""
         shown = {
             name: version
             for name, (label, version) in self.objects.items()
@@ -129,7 +137,7 @@ class World:
             self.relay.everything_is_listed()
 
     def follow(self, watch: int) -> None:
-        """Have a watch report the next change; a bookmark where there is none."""
+        """Let a watch report the next change, or a bookmark if there is none."""
         position, mine = self.positions[watch], SELECTED[watch]
         if position is None:
             return
@@ -165,7 +173,7 @@ def _refuse(why: str) -> None:
 
 
 def _step(world: World, draw: Random) -> None:
-    """Have one thing happen."""
+    """Let one random event happen."""
     name, watch = draw.choice(NAMES), draw.randrange(2)
     match draw.randrange(12):
         case 0:

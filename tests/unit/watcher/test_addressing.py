@@ -1,4 +1,4 @@
-"""Which root an object has, whatever the order in which its tree is seen."""
+"""The root of an object, which is the same in whatever order its tree is seen."""
 
 import itertools
 from typing import cast
@@ -7,6 +7,7 @@ import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
 from common.bus.subjects import ObjectRef
+from support.tables import cases
 from watcher.addressing import OwnerGraph, RootAddress, find_parent
 
 SERVICE = ObjectRef("RayService", "ns", "svc")
@@ -14,6 +15,8 @@ CLUSTER = ObjectRef("RayCluster", "ns", "svc-abcde")
 POD = ObjectRef("Pod", "ns", "svc-abcde-head")
 HEAD_SERVICE = ObjectRef("Service", "ns", "svc-abcde-head-svc")
 SLICE = ObjectRef("EndpointSlice", "ns", "svc-abcde-head-svc-x1")
+JOB = ObjectRef("RayJob", "ns", "job")
+CRON_JOB = ObjectRef("RayCronJob", "ns", "cron")
 
 
 def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
@@ -22,32 +25,28 @@ def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
     return ObjectMeta(namespace="ns", name="x", owner_references=owners, labels=names)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "found", "parent"),
-    [
-        pytest.param("RayService", meta(), None, id="a RayService is a root"),
-        pytest.param("RayCluster", meta(), None, id="a RayCluster that a user made is a root"),
-        pytest.param(
+    {
+        "a RayService is a root": ("RayService", meta(), None),
+        "a RayCluster that a user made is a root": ("RayCluster", meta(), None),
+        "a RayCluster by its controller": (
             "RayCluster",
             meta(owner=("RayService", "svc")),
             SERVICE,
-            id="a RayCluster by its controller",
         ),
-        pytest.param(
-            "RayCluster", meta(owner=("RayJob", "job")), None, id="a RayJob is none of ours"
-        ),
-        pytest.param(
-            "Pod", meta(owner=("RayCluster", "svc-abcde")), CLUSTER, id="a pod by its controller"
-        ),
-        pytest.param("Pod", meta(), None, id="a pod without anything"),
-        pytest.param(
-            "EndpointSlice",
-            meta(owner=("Service", "svc-abcde-head-svc")),
-            HEAD_SERVICE,
-            id="a slice",
-        ),
-        pytest.param("HTTPRoute", meta(owner=("RayService", "svc")), SERVICE, id="a route"),
-    ],
+        "a RayJob's cluster": ("RayCluster", meta(owner=("RayJob", "job")), JOB),
+        "a RayCronJob": ("RayCronJob", meta(owner=("RayService", "svc")), None),
+        "a RayJob that a user made is a root": ("RayJob", meta(), None),
+        "a RayJob of a schedule": ("RayJob", meta(owner=("RayCronJob", "cron")), CRON_JOB),
+        "another owner": ("RayJob", meta(owner=("CronJob", "cron")), None),
+        "a submitter": ("Job", meta(owner=("RayJob", "job")), JOB),
+        "a Job of someone else": ("Job", meta(owner=("CronJob", "cron")), None),
+        "a pod by its controller": ("Pod", meta(owner=("RayCluster", "svc-abcde")), CLUSTER),
+        "a pod without anything": ("Pod", meta(), None),
+        "a slice": ("EndpointSlice", meta(owner=("Service", "svc-abcde-head-svc")), HEAD_SERVICE),
+        "a route": ("HTTPRoute", meta(owner=("RayService", "svc")), SERVICE),
+    },
 )
 def test_an_object_stands_below_its_controller(
     kind: str, found: ObjectMeta, parent: ObjectRef | None
@@ -74,44 +73,32 @@ def labelled(**labels: str) -> ObjectMeta:
     )
 
 
-@pytest.mark.parametrize(
+OF_SERVICE = labelled(origin="svc", crd="RayService")
+OF_JOB = labelled(origin="job", crd="RayJob")
+
+
+@cases(
     ("kind", "found", "parent"),
-    [
-        pytest.param(
+    {
+        "a RayCluster by its origin": ("RayCluster", OF_SERVICE, SERVICE),
+        "a RayCluster of a RayJob by its origin": ("RayCluster", OF_JOB, JOB),
+        "no RayCluster stands right below a RayCronJob": (
             "RayCluster",
-            labelled(origin="svc", crd="RayService"),
-            SERVICE,
-            id="a RayCluster by its origin",
-        ),
-        pytest.param(
-            "RayCluster",
-            labelled(origin="job", crd="RayJob"),
+            labelled(origin="cron", crd="RayCronJob"),
             None,
-            id="a RayCluster of a RayJob is a root",
         ),
-        pytest.param(
-            "Pod", labelled(cluster="svc-abcde"), CLUSTER, id="an orphaned pod by its label"
-        ),
-        pytest.param(
-            "Service",
-            labelled(origin="svc", crd="RayService"),
-            SERVICE,
-            id="the RayService's head Service",
-        ),
-        pytest.param(
-            "HTTPRoute",
-            labelled(origin="svc", crd="RayService"),
-            SERVICE,
-            id="a user's route, once marked",
-        ),
-        pytest.param("HTTPRoute", labelled(), None, id="a user's route before that"),
-        pytest.param(
+        "the RayJob's head Service": ("Service", OF_JOB, JOB),
+        "a RayJob has no parent by labels": ("RayJob", labelled(origin="next", crd="RayJob"), None),
+        "an orphaned pod by its label": ("Pod", labelled(cluster="svc-abcde"), CLUSTER),
+        "the RayService's head Service": ("Service", OF_SERVICE, SERVICE),
+        "a user's route, once marked": ("HTTPRoute", OF_SERVICE, SERVICE),
+        "a user's route before that": ("HTTPRoute", labelled(), None),
+        "a cluster's own Serve Service has RayService in its labels, its controller knows better": (
             "Service",
             labelled(origin="svc-abcde", crd="RayService", owned="yes"),
             CLUSTER,
-            id="a cluster's own Serve Service has RayService in its labels, its controller knows better",
         ),
-    ],
+    },
 )
 def test_labels_decide_where_there_is_no_controller(
     kind: str, found: ObjectMeta, parent: ObjectRef | None
@@ -126,21 +113,29 @@ TREE: list[tuple[ObjectRef, ObjectRef | None]] = [
     (HEAD_SERVICE, CLUSTER),
     (SLICE, HEAD_SERVICE),
 ]
+JOB_TREE: list[tuple[ObjectRef, ObjectRef | None]] = [
+    (CRON_JOB, None),
+    (JOB, CRON_JOB),
+    (CLUSTER, JOB),
+    (HEAD_SERVICE, CLUSTER),
+    (SLICE, HEAD_SERVICE),
+]
 AT_SERVICE = RootAddress(ObjectRef("RayService", "ns", "svc"), is_certain=True)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
+@pytest.mark.parametrize("tree", [TREE, JOB_TREE])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
 def test_the_root_does_not_depend_on_the_order(
-    order: list[tuple[ObjectRef, ObjectRef | None]],
+    tree: list[tuple[ObjectRef, ObjectRef | None]], order: tuple[int, ...]
 ) -> None:
     graph = OwnerGraph()
     addresses: dict[ObjectRef, RootAddress] = {}
-    for ref, parent in order:
+    for ref, parent in (tree[number] for number in order):
         moved = graph.add(ref, parent)
         for each in [ref, *moved]:
             addresses[each] = graph.address(each)
 
-    assert set(addresses.values()) == {AT_SERVICE}
+    assert set(addresses.values()) == {RootAddress(tree[0][0], is_certain=True)}
 
 
 def test_a_child_without_its_parent_is_uncertain() -> None:
@@ -150,6 +145,15 @@ def test_a_child_without_its_parent_is_uncertain() -> None:
     assert graph.address(POD) == RootAddress(
         ObjectRef("RayCluster", "ns", "svc-abcde"), is_certain=False
     )
+
+
+def test_a_ray_job_may_have_a_ray_cron_job_until_it_is_observed() -> None:
+    graph = OwnerGraph()
+    graph.add(CLUSTER, JOB)
+    assert graph.address(CLUSTER) == RootAddress(JOB, is_certain=False)
+
+    graph.add(JOB, CRON_JOB)
+    assert graph.address(CLUSTER) == RootAddress(CRON_JOB, is_certain=True)
 
 
 def test_a_parent_is_remembered_while_something_stands_below_it() -> None:
@@ -184,7 +188,7 @@ def test_owners_in_a_circle_end_somewhere() -> None:
 
 
 class Counted:
-    """Stands for a `Ref` and counts how often it is compared."""
+    """Replaces a `Ref` and counts its comparisons."""
 
     comparisons = 0
 
@@ -218,7 +222,7 @@ def test_a_new_parent_costs_no_more_than_there_are_objects_below() -> None:
     assert comparisons_of_a_new_parent(5_000) <= 5_000
 
 
-@pytest.mark.parametrize("kind", ["RayCluster", "Service", "Pod"])
+@pytest.mark.parametrize("kind", ["RayCronJob", "RayJob", "RayCluster", "Service", "Pod"])
 def test_no_label_or_owner_makes_a_tree_deeper_than_its_kinds(kind: str) -> None:
     own = (
         labelled(origin="next", crd="RayCluster")

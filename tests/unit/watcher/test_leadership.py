@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from common.api.core import LeaseSpec
+from support.tables import cases
 from watcher import leadership
 from watcher.leadership import LeaderRole, Preparation, Successor, WatcherLease, WatcherObservation
 
@@ -19,21 +20,16 @@ def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> Watch
     return WatcherLease({"annotations": annotations}, spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "seen_for", "waits_for"),
-    [
-        pytest.param(KUBERAY, 14.9, "kuberay", id="the holder's time is not up"),
-        pytest.param(KUBERAY, 15.0, None, id="the holder's time is up"),
-        pytest.param(LeaseSpec(), 0.0, None, id="nobody holds it"),
-        pytest.param(LeaseSpec(holder_identity=""), 0.0, None, id="it was let go"),
-        pytest.param(
-            LeaseSpec(holder_identity="me"),
-            0.0,
-            None,
-            id="a restart in the same pod goes on at once",
-        ),
-        pytest.param(LeaseSpec(holder_identity="x"), 5.9, "x", id="no duration means ours"),
-    ],
+    {
+        "the holder's time is not up": (KUBERAY, 14.9, "kuberay"),
+        "the holder's time is up": (KUBERAY, 15.0, None),
+        "nobody holds it": (LeaseSpec(), 0.0, None),
+        "it was let go": (LeaseSpec(holder_identity=""), 0.0, None),
+        "a restart in the same pod goes on at once": (LeaseSpec(holder_identity="me"), 0.0, None),
+        "no duration means ours": (LeaseSpec(holder_identity="x"), 5.9, "x"),
+    },
 )
 def test_another_holder_is_waited_for(
     spec: LeaseSpec, seen_for: float, waits_for: str | None
@@ -89,7 +85,7 @@ def test_a_successor_is_read_as_it_was_written(successor: Successor) -> None:
     "annotation", ["", "b", "b leads", " prepares", "prepares", "b is-prepared "]
 )
 def test_any_other_text_names_no_successor(annotation: str) -> None:
-    """So a watcher that reads it prepares, and writes its own name over it."""
+    """Therefore a watcher that reads it prepares, and writes its own name over it."""
     assert a_lease(KUBERAY, following=annotation).successor is None
 
 
@@ -110,7 +106,9 @@ def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(
 
 
 def test_the_watcher_that_is_prepared_has_the_first_try() -> None:
-    """Any other one would first list everything; it takes the Lease when the first one does not."""
+    """Any other watcher would first list everything; it takes the Lease only if the prepared one
+    does not.
+    """
     spec = leadership.build_released_spec(leadership.build_taken_spec(None, "a", at=AT), at=AT)
     handed_over = a_lease(spec, watcher=HANDED_OVER, following=str(PREPARED))
     seen = leadership.observe(None, handed_over, now=10.0)

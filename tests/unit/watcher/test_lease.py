@@ -1,4 +1,6 @@
-"""The end of a leader: another watcher prepares meanwhile, if there is one, and its Lease is nobody's at once, whatever was under way."""
+"""The end of a leader: another watcher prepares meanwhile, if there is one, and the Lease is
+released at once, whatever request was in progress.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -28,12 +30,12 @@ MOMENT: Final = 2 * leadership.HAND_OVER_CHECK_SECONDS
 
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Leases expire by the loop's time, which is virtual."""
+    """Let Leases expire by the loop's time, which is virtual."""
     monkeypatch.setattr("watcher.adapters.lease.steady", lambda: asyncio.get_running_loop().time())
 
 
 class LateKube(FakeKube):
-    """An API server that still carries out a renewal which nobody waits for any more, just after the next read."""
+    """An API server that carries out an abandoned renewal late, just after the next read."""
 
     is_late = False
     after_read: Callable[[bytes], None] | None = None
@@ -51,7 +53,9 @@ class LateKube(FakeKube):
 
 
 class Candidate:
-    """A watcher that would lead: its work takes some time to prepare, and is then done until it is cancelled."""
+    """A watcher that can lead: its work takes some time to prepare, and then runs until it is
+    cancelled.
+    """
 
     def __init__(
         self, kube: FakeKube, reach: ReachCheck, name: str, *, prepares: float = 2.0
@@ -63,7 +67,7 @@ class Candidate:
         self.leads_since: float | None = None
         self.left_at: float | None = None
         self.dropped = 0
-        """How often it prepared for nothing."""
+        """Number of preparations that were not followed by leadership."""
 
     @property
     def may_publish(self) -> bool:
@@ -93,7 +97,7 @@ class Candidate:
 
 @asynccontextmanager
 async def running(*candidates: Candidate) -> AsyncGenerator[list[asyncio.Task[None]]]:
-    """Run candidates, the first of which leads already."""
+    """Run candidates, the first of which already leads."""
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = []
         for each in candidates:
@@ -162,7 +166,7 @@ async def test_one_of_two_prepares() -> None:
 
 
 async def test_another_one_prepares_when_the_first_ends() -> None:
-    """As in a rollout, which ends the standby that has answered, too."""
+    """This happens in a rollout, which also ends the standby that has answered."""
     kube, loop = FakeKube(), asyncio.get_running_loop()
     async with asked(Nats()) as reach:
         one, two, three = (Candidate(kube, reach, name) for name in "abc")
@@ -224,7 +228,9 @@ async def test_a_stream_that_is_not_complete_is_not_handed_over() -> None:
 async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(
     is_last_moment: bool,
 ) -> None:
-    """It filled up while the other one prepared: an object may have been purged and have no tombstone."""
+    """The stream filled up while the other watcher prepared: an object may have been purged and
+    have no tombstone.
+    """
     kube = LateKube()
     async with asked(Nats()) as reach:
         one, two = Candidate(kube, reach, "a"), Candidate(kube, reach, "b")
@@ -244,7 +250,7 @@ async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(
 
 
 class CutKube(FakeKube):
-    """An API server as some watchers reach it, at times not."""
+    """An API server that some watchers cannot reach at times."""
 
     def __init__(self, shared: FakeKube) -> None:
         super().__init__()
@@ -278,7 +284,9 @@ class CutKube(FakeKube):
 
 
 async def test_a_leader_goes_on_where_nobody_had_its_lease_meanwhile() -> None:
-    """As after seconds without a processor: its session, and so the state of each reader, is as it was."""
+    """This happens after some seconds without a processor: its session, and therefore the state of
+    each reader, is unchanged.
+    """
     kube = CutKube(FakeKube())
     async with asked(Nats()) as reach:
         one = Candidate(kube, reach, "a")
@@ -313,7 +321,7 @@ async def test_a_leader_that_finds_another_one_ends_its_term() -> None:
 
 
 async def test_a_leader_begins_anew_where_another_one_led_meanwhile() -> None:
-    """The other one may have published what this one's session does not know."""
+    """The other watcher may have published changes that this one's session does not know."""
     kube = FakeKube()
     cut = CutKube(kube)
     async with asked(Nats()) as reach:
@@ -392,7 +400,7 @@ async def test_a_preparation_for_a_leader_that_is_replaced_by_another_is_dropped
 
 
 async def test_the_end_of_a_leader_that_leaves_is_noticed() -> None:
-    """It is killed in the middle of it: its Lease expires as that of any other leader does."""
+    """The leader is killed during its exit: its Lease expires like that of any other leader."""
     kube = FakeKube()
     async with asked(Nats()) as reach:
         two = Candidate(kube, reach, "b")

@@ -1,9 +1,10 @@
-"""The stream comes to hold what was put, in order, and never what somebody newer has overwritten."""
+"""The stream contains the put messages in order, and never one that a newer writer has overwritten."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from common.bus import subjects
 from common.bus.messages import ObjectState, Quarantined, Synced, Tombstone
 from common.bus.subjects import TreeKind, TreeLocation
 from support.fakes.stream import FakeStateStream
+from support.tables import cases
 from support.waiting import eventually
 from watcher import outbox as outboxes
 from watcher.outbox import Outbox
@@ -136,7 +138,9 @@ async def test_a_subject_that_lost_its_message_ends_the_session() -> None:
 
 
 async def test_a_publish_without_an_answer_is_repeated_before_what_is_newer() -> None:
-    """It may have been stored; only the server knows, and only after its answer do we know which messages are ours."""
+    """The message may have been stored; only the server knows, and only after its answer is it
+    known which messages are ours.
+    """
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
@@ -204,7 +208,9 @@ async def test_what_another_writer_has_stored_meanwhile_is_not_counted_as_ours(
 
 
 async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
-    """5,000 changes of ten objects while nothing is stored: ten messages wait, and each is the newest."""
+    """There are 5,000 changes of ten objects while nothing is stored: ten messages wait, and each
+    is the newest.
+    """
     stream = FakeStateStream()
     where = [subjects.build_state_subject(PLACE, "Pod", "ns", f"p{number}") for number in range(10)]
     async with working(stream) as (outbox, _):
@@ -225,7 +231,7 @@ async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
 
 
 async def test_a_marker_of_another_watcher_ends_the_session() -> None:
-    """Its epoch and ours must not stand side by side, whichever of us is the late one."""
+    """Two epochs must not exist at the same time, whichever of the two watchers is late."""
     stream = FakeStateStream()
     async with working(stream) as (outbox, reasons):
         stream.put(subjects.build_marker_subject(3), Synced(epoch="theirs", version=9), 7)
@@ -335,17 +341,10 @@ async def test_a_full_stream_is_not_asked_for_each_state_that_waits(
     asked = 0
     publish = stream.publish
 
-    async def counted(
-        subject: str,
-        payload: bytes,
-        headers: Mapping[str, str],
-        *,
-        expected: int | None,
-        message_id: str,
-    ) -> int:
+    async def counted(*message: Any, **options: Any) -> int:
         nonlocal asked
         asked += 1
-        return await publish(subject, payload, headers, expected=expected, message_id=message_id)
+        return await publish(*message, **options)
 
     monkeypatch.setattr(stream, "publish", counted)
     async with working(stream) as (outbox, _):
@@ -363,16 +362,9 @@ async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(
     stream.room = 0
     publish = stream.publish
 
-    async def never_answered_again(
-        subject: str,
-        payload: bytes,
-        headers: Mapping[str, str],
-        *,
-        expected: int | None,
-        message_id: str,
-    ) -> int:
+    async def never_answered_again(*message: Any, **options: Any) -> int:
         monkeypatch.setattr(stream, "publish", unanswered)
-        return await publish(subject, payload, headers, expected=expected, message_id=message_id)
+        return await publish(*message, **options)
 
     async def unanswered(*_: object, **_more: object) -> int:
         asked.set()
@@ -511,22 +503,18 @@ def other(number: int) -> str:
     return subjects.build_state_subject(PLACE, "Pod", "ns", f"p{number}")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("held", "put", "stored", "expected"),
-    [
-        pytest.param(None, a_pod(1), None, [a_pod(1)], id="nothing happened"),
-        pytest.param(None, a_pod(1), a_pod(1), [], id="it has stored the same"),
-        pytest.param(None, a_pod(1), a_pod(2), [], id="it has stored something newer"),
-        pytest.param(a_pod(1), a_pod(3), a_pod(2), [a_pod(3)], id="it has stored something older"),
-        pytest.param(a_pod(1), gone(2), a_pod(1), [gone(2)], id="it did not notice a deletion"),
-        pytest.param(a_pod(1), gone(2), gone(2), [], id="it has stored the deletion"),
-        pytest.param(
-            a_pod(1), a_pod(2), gone(3), [], id="it has stored the deletion of what we put"
-        ),
-        pytest.param(
-            a_pod(1), gone(2), a_pod(4, uid="v"), [], id="it has stored what was created anew"
-        ),
-    ],
+    {
+        "nothing happened": (None, a_pod(1), None, [a_pod(1)]),
+        "it has stored the same": (None, a_pod(1), a_pod(1), []),
+        "it has stored something newer": (None, a_pod(1), a_pod(2), []),
+        "it has stored something older": (a_pod(1), a_pod(3), a_pod(2), [a_pod(3)]),
+        "it did not notice a deletion": (a_pod(1), gone(2), a_pod(1), [gone(2)]),
+        "it has stored the deletion": (a_pod(1), gone(2), gone(2), []),
+        "it has stored the deletion of what we put": (a_pod(1), a_pod(2), gone(3), []),
+        "it has stored what was created anew": (a_pod(1), gone(2), a_pod(4, uid="v"), []),
+    },
 )
 async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
     held: ObjectState | None,
@@ -534,7 +522,9 @@ async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
     stored: ObjectState | Tombstone | None,
     expected: list[ObjectState | Tombstone],
 ) -> None:
-    """A stream never returns to an older state, and holds no message twice, after a hand-over (ADR 39)."""
+    """A stream never returns to an older state, and contains no message twice, after a hand-over
+    (ADR 39).
+    """
     stream = FakeStateStream()
     if held is not None:
         stream.put(SUBJECT, held, 1)
@@ -567,7 +557,9 @@ async def test_an_outbox_that_is_not_open_sends_nothing() -> None:
 async def test_a_watch_that_lags_behind_the_leader_before_publishes_nothing_older(
     stored: ObjectState | Tombstone,
 ) -> None:
-    """On a busy machine the successor's watches report changes that the leader has published already."""
+    """On a busy machine the successor's watches report changes that the previous leader has
+    published already.
+    """
     stream = FakeStateStream()
     begin = (await stream.identity()).state.last_seq
     async with working(stream, is_open=False) as (outbox, _):

@@ -1,4 +1,4 @@
-"""The fields of an object on the bus, and what is left out."""
+"""The fields of an object that are published on the bus, and those that are left out."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +30,9 @@ def trimmed(resource: Resource, raw: bytes) -> dict[str, Any]:
     return msgspec.json.decode(publish_filter.trim(resource, raw), type=dict[str, Any])
 
 
-@pytest.mark.parametrize("resource", [resources.RAY_SERVICE, resources.RAY_CLUSTER])
+@pytest.mark.parametrize(
+    "resource", [resources.RAY_SERVICE, resources.RAY_CLUSTER, resources.RAY_JOB]
+)
 def test_custom_resources_keep_all_but_managed_fields(resource: Resource) -> None:
     found = trimmed(resource, an_object(spec={"unknown": {"deep": [1]}}))
 
@@ -119,10 +121,11 @@ def test_an_object_in_quarantine_does_not_wait() -> None:
     [
         ("EndpointSlice", TreeKind.CLUSTER, False),
         ("EndpointSlice", TreeKind.SERVICE, True),
+        ("EndpointSlice", TreeKind.JOB, True),
         ("Service", TreeKind.CLUSTER, True),
     ],
 )
-def test_endpoint_slices_are_read_below_a_ray_service_alone(
+def test_endpoint_slices_are_read_below_ray_services_and_ray_jobs(
     kind: str, tree: TreeKind, expected: bool
 ) -> None:
     assert publish_filter.is_read(kind, TreeLocation(1, tree)) is expected

@@ -1,4 +1,4 @@
-"""When a leader makes room: soon when its server is silent, later when only the stream is."""
+"""When a leader gives up its Lease: soon if its server is silent, later if only the stream is."""
 
 import asyncio
 
@@ -58,7 +58,9 @@ async def test_a_stream_that_stays_silent_leads_to_another_connection() -> None:
 
 
 async def test_what_a_process_without_a_processor_did_not_read_is_no_silence() -> None:
-    """Nothing of it ran for as long as a server may be silent, and the answer waits in the socket."""
+    """The process did not run for as long as a server may be silent, and the answer is waiting in
+    the socket.
+    """
     nats = Nats()
     async with asked(nats) as reach:
         assert not reach.is_lost

@@ -1,4 +1,4 @@
-"""Watch events of the API server, turned into what the stream must hold."""
+"""Watch events of the API server, and the messages that the stream must contain for them."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common.bus import subjects
+from common.bus import forms, subjects
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.subjects import ObjectRef
 from common.kube import resources
@@ -24,7 +24,7 @@ SERVICES, CLUSTERS, PODS, MORE_PODS = range(4)
 
 
 class Setup:
-    """A relay, and the messages that it put, by subject."""
+    """A relay, with the messages that it put, by subject."""
 
     def __init__(self, stream: FakeStateStream, outbox: Outbox) -> None:
         self.stream = stream
@@ -37,11 +37,11 @@ class Setup:
 
     @property
     def is_moving(self) -> bool:
-        """Return whether a tree has not arrived at its place yet."""
+        """Return whether a tree is still on its way to its new place."""
         return bool(self.relay._held_back)  # pyright: ignore[reportPrivateUsage]  (nobody else needs to know)
 
     def waiting(self) -> dict[str, Message]:
-        """Return what would be sent, before any worker runs."""
+        """Return the messages that would be sent, before any worker runs."""
         puts = self.outbox._next  # pyright: ignore[reportPrivateUsage]  (nobody else needs to know)
         return {where: put.message for where, put in puts.items()}
 
@@ -82,6 +82,7 @@ def subject(root: ObjectRef, kind: str, name: str) -> str:
 
 SVC = ObjectRef("RayService", "ns", "svc")
 DEMO = ObjectRef("RayCluster", "ns", "demo")
+POD_FORM = forms.get_form("Pod")
 
 
 async def test_children_wait_for_their_parents_while_lists_run(setup: Setup) -> None:
@@ -114,7 +115,7 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
 
 
 class Running:
-    """A relay with served outbox and moves, and what the stream came to hold."""
+    """A relay with workers for outbox and moves, and the resulting content of the stream."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -122,7 +123,7 @@ class Running:
         self.pods = setup.source(PODS, resources.POD)
 
     def holds(self, kind: type[Message]) -> dict[str, Message]:
-        """Return the subjects under which a message of a kind stands."""
+        """Return the subjects that contain a message of a kind."""
         return {
             where: each
             for where, each in self.setup.stream.messages.items()
@@ -436,7 +437,7 @@ async def test_watches_of_another_namespace_are_not_waited_for(setup: Setup) -> 
 
 
 async def test_the_tombstone_of_what_nobody_lists_has_the_version_of_its_own_kind() -> None:
-    """A reader that wrote the object after the first list of another kind must still drop it."""
+    """A reader that wrote the object after the first list of another kind must still remove it."""
     stream = FakeStateStream()
     stale = ObjectState(
         kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}"
@@ -538,7 +539,7 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
     None
 ):
     stream = FakeStateStream()
-    for number, form in enumerate(("1-f73851c4", "1.9", "2.0", "1.0")):
+    for number, form in enumerate(("1-f73851c4", "1.9", "2.0", POD_FORM)):
         name = f"pod-{number}"
         held = ObjectState(
             kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}"
@@ -554,9 +555,9 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
 
     put = [each for each in setup.waiting().values() if isinstance(each, ObjectState)]
     assert {(each.name, each.form) for each in put} == {
-        ("pod-0", "1.0"),
-        ("pod-1", "1.0"),
-        ("pod-2", "1.0"),
+        ("pod-0", POD_FORM),
+        ("pod-1", POD_FORM),
+        ("pod-2", POD_FORM),
     }
 
 
@@ -591,7 +592,9 @@ async def test_every_partition_is_marked(setup: Setup) -> None:
     setup.relay.publish_marker(marker)
 
     assert setup.waiting() == {
-        subjects.build_marker_subject(partition): marker for partition in range(subjects.PARTITIONS)
+        f"ray.state.{partition}.{tree}.synced": marker
+        for partition in range(subjects.PARTITIONS)
+        for tree in ("service", "job")
     }
 
 

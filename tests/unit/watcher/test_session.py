@@ -1,4 +1,6 @@
-"""A session that prepares, and what it publishes once it leads; which history its versions are of, and which of its lists come first."""
+"""A session that prepares, and the messages that it publishes once it leads; the history of its
+versions, and the order of its lists.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -12,37 +14,33 @@ from msgspec import structs
 from common.bus import forms, subjects
 from common.bus.messages import ObjectState, Synced, Tombstone
 from common.bus.subjects import ObjectRef
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.kube.watch import Watch, WatchTarget
 from support.builders.manifests import a_ray_cluster
 from support.fakes.stream import FakeStateStream
 from support.fakes.watchable_kube import WatchableKube
+from support.tables import cases
 from support.waiting import eventually
 from watcher import publish_filter, session
 from watcher.session import Sessions, choose_epoch, choose_history, run_in_turn
 from watcher.term import Term
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "version", "expected"),
-    [
-        pytest.param(None, 100, "", id="an empty stream"),
-        pytest.param(Synced(epoch="old", version=90), 100, "", id="versions went on"),
-        pytest.param(Synced(epoch="old", version=100), 100, "", id="nothing happened"),
-        pytest.param(
-            Synced(epoch="old", version=101), 100, "new", id="versions began again at a lower one"
-        ),
-        pytest.param(
+    {
+        "an empty stream": (None, 100, ""),
+        "versions went on": (Synced(epoch="old", version=90), 100, ""),
+        "nothing happened": (Synced(epoch="old", version=100), 100, ""),
+        "versions began again at a lower one": (Synced(epoch="old", version=101), 100, "new"),
+        "versions went on after a restore": (
             Synced(epoch="old", version=90, history="h"),
             100,
             "h",
-            id="versions went on after a restore",
         ),
-        pytest.param(
-            Synced(epoch="old", version=101, history="h"), 100, "new", id="a second restore"
-        ),
-    ],
+        "a second restore": (Synced(epoch="old", version=101, history="h"), 100, "new"),
+    },
 )
 def test_a_history_ends_when_versions_begin_again_below(
     before: Synced | None, version: int, expected: str
@@ -51,7 +49,7 @@ def test_a_history_ends_when_versions_begin_again_below(
 
 
 class FakeWatch(Watch):
-    """A collection that is listed some time after it is asked for; None: never."""
+    """A collection that is listed some time after the request; None for never."""
 
     def __init__(self, resource: Resource, seconds: float | None) -> None:
         self.target = WatchTarget(resource=resource)
@@ -68,16 +66,15 @@ class FakeWatch(Watch):
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "begins"),
-    [
-        pytest.param((1.0, 2.0), 2.0, id="once both are listed"),
-        pytest.param(
+    {
+        "once both are listed": ((1.0, 2.0), 2.0),
+        "a list that fails delays the others for a while only": (
             (1.0, None),
             session.FIRST_SECONDS,
-            id="a list that fails delays the others for a while only",
         ),
-    ],
+    },
 )
 async def test_what_users_create_is_listed_before_all_else(
     seconds: tuple[float | None, ...], begins: float
@@ -96,24 +93,23 @@ async def test_what_users_create_is_listed_before_all_else(
 
 
 def test_the_first_lists_are_of_kinds_that_are_followed() -> None:
-    assert not session.FIRST - {kind for kind, _ in publish_filter.REQUIRED}
+    required = {kind for kind, _ in publish_filter.REQUIRED}
+    assert not session.FIRST - required - set(publish_filter.OPTIONAL)
 
 
 HERE = Synced(epoch="here", version=100, forms=forms.list_forms(), history="h")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("marker", "version", "expected"),
-    [
-        pytest.param(HERE, 100, "here", id="nothing happened"),
-        pytest.param(HERE, 120, "here", id="versions went on"),
-        pytest.param(
-            HERE, 99, None, id="versions began again at a lower one, or our lists are older"
-        ),
-        pytest.param(None, 120, None, id="an empty stream"),
-        pytest.param(structs.replace(HERE, partitions=32), 120, None, id="other partitions"),
-        pytest.param(structs.replace(HERE, forms={}), 120, None, id="a watcher of another build"),
-    ],
+    {
+        "nothing happened": (HERE, 100, "here"),
+        "versions went on": (HERE, 120, "here"),
+        "versions began again at a lower one, or our lists are older": (HERE, 99, None),
+        "an empty stream": (None, 120, None),
+        "other partitions": (structs.replace(HERE, partitions=32), 120, None),
+        "a watcher of another build": (structs.replace(HERE, forms={}), 120, None),
+    },
 )
 def test_readers_go_on_where_a_complete_stream_was_handed_over(
     marker: Synced | None, version: int, expected: str | None
@@ -162,7 +158,7 @@ class Watcher:
 async def a_leader_and_its_successor(
     kube: WatchableKube, stream: FakeStateStream
 ) -> tuple[Watcher, Watcher]:
-    """Return a watcher that leads, with a cluster to publish, and one that is prepared."""
+    """Return a watcher that leads, with a cluster to publish, and a prepared one."""
     await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
     one = Watcher(kube, stream, "one")
     await one.lead()
@@ -180,7 +176,7 @@ def epochs(stream: FakeStateStream) -> set[str]:
 async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
     kube: WatchableKube, is_handed_over: bool
 ) -> None:
-    """Readers need no new load where it was handed a complete stream (ADR 39)."""
+    """Readers need no new load if the watcher was handed a complete stream (ADR 39)."""
     stream = FakeStateStream()
     one, two = await a_leader_and_its_successor(kube, stream)
     await asyncio.sleep(30.0)
@@ -201,7 +197,10 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
         999,
     )
     await kube.patch(
-        RAY_CLUSTER, "ns", "steady", Patch(body={"metadata": {"annotations": {"changed": "yes"}}})
+        RAY_CLUSTER,
+        "ns",
+        "steady",
+        PatchRequest(body={"metadata": {"annotations": {"changed": "yes"}}}),
     )
     await asyncio.sleep(30.0)
     assert len(stream.stored) == stored + 1

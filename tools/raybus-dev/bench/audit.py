@@ -23,6 +23,7 @@ class _Reference(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct, frozen=True, rename="camel"):
     verb: str
+    stage: str = ""
     user_agent: str = ""
     object_ref: _Reference = _Reference()
 
@@ -47,7 +48,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> dict[str, int]:
-        """The entries of `by_kind` that write: create, update, patch and delete."""
+        """The entries of `by_kind` that are writes: create, update, patch and delete."""
         return {
             kind: count for kind, count in self.by_kind.items() if kind.partition(" ")[0] in _WRITES
         }
@@ -92,7 +93,8 @@ class AuditLog:
 def _counts(line: _Line) -> bool:
     agent = line.user_agent
     return (
-        line.verb != "watch"
+        line.stage != "ResponseStarted"  # a second line follows at the end of the response
+        and line.verb != "watch"
         and line.object_ref.resource != "leases"
         and not agent.startswith(_OF_THE_RIG)
     )

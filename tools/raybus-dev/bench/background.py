@@ -31,19 +31,20 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     state: str = ""
     phase: str = ""
     service_status: str = ""
+    job_deployment_status: str = ""
     ready_worker_replicas: int = 0
     desired_worker_replicas: int = 0
 
 
-class Object(msgspec.Struct, frozen=True):
-    """The fields of a RayCluster, RayService or pod that the benchmark reads."""
+class BenchObject(msgspec.Struct, frozen=True):
+    """The fields of a RayCluster, RayService, RayJob or pod that the benchmark reads."""
 
     metadata: _Metadata
     status: _Status = _Status()
 
 
-Seen = Callable[[Object], NamespacedName | None]
-"""Returns the key of an object that has reached the wanted state, else None."""
+Seen = Callable[[BenchObject], NamespacedName | None]
+"""Function that returns the key of an object in the wanted state, and None for other objects."""
 
 
 class FirstSeen:
@@ -56,7 +57,7 @@ class FirstSeen:
         self.at: dict[NamespacedName, float] = {}
         self._seen = seen
         self._changed = asyncio.Event()
-        self._decoder = msgspec.json.Decoder(Object)
+        self._decoder = msgspec.json.Decoder(BenchObject)
 
     def present(self, raw: bytes, reason: str = "") -> None:
         """Record the object if it is in the wanted state for the first time."""
@@ -79,7 +80,7 @@ class FirstSeen:
                 await self._changed.wait()
 
 
-def is_ready(cluster: Object) -> NamespacedName | None:
+def is_ready(cluster: BenchObject) -> NamespacedName | None:
     """Return the cluster's key if all of its workers are ready."""
     status = cluster.status
     done = (
@@ -89,7 +90,7 @@ def is_ready(cluster: Object) -> NamespacedName | None:
     return (cluster.metadata.namespace, cluster.metadata.name) if done else None
 
 
-def is_head(pod: Object) -> NamespacedName | None:
+def is_head(pod: BenchObject) -> NamespacedName | None:
     """Return the key of the pod's RayCluster if the pod is a head pod."""
     labels = pod.metadata.labels
     if labels.get("ray.io/node-type") != "head":
@@ -97,7 +98,7 @@ def is_head(pod: Object) -> NamespacedName | None:
     return pod.metadata.namespace, labels.get("ray.io/cluster", "")
 
 
-def is_running(pod: Object) -> NamespacedName | None:
+def is_running(pod: BenchObject) -> NamespacedName | None:
     """Return the pod's key if its phase is Running."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 

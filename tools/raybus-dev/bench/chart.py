@@ -42,20 +42,20 @@ Stack = tuple[str, ...]
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A bar that is stacked from parts: value by part name."""
+    """A stacked bar. Its parts are values by name."""
 
     name: str
     parts: Mapping[str, float]
 
 
-class Line(msgspec.Struct, frozen=True):
+class ReadyLine(msgspec.Struct, frozen=True):
     """Moments, in seconds and in order, at which one more object was ready."""
 
     name: str
     moments: Sequence[float]
 
 
-def draw(lines: Sequence[Line], *, title: str) -> str:
+def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
     """Draw how many objects were ready after how many seconds."""
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
@@ -67,7 +67,7 @@ def draw(lines: Sequence[Line], *, title: str) -> str:
     return _picture(frame, drawn, reported)
 
 
-def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
+def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
     """Draw the cumulative distribution of durations on a logarithmic axis."""
     decades = max(
         1,

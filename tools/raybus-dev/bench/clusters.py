@@ -20,130 +20,136 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import background, chart, contenders, fairness, report, scale_up
-from bench.chart import Bar, Line
+from bench.chart import Bar, ReadyLine
 from bench.contenders import Contender, Raybus
 from bench.fairness import Fairness
-from bench.goals import Goal, judged
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT, emit
-from bench.scale_up import Figures
+from bench.scale_up import ScaleUpFigures
 
 API_SERVER: Final = "kube-apiserver"
 MAX_WAIT: Final = 1.0
 """Goal: seconds within which 99 % of new clusters get a head pod during a large scale-up."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class FigureRow(msgspec.Struct, frozen=True):
     """A row of the table: a figure and its limit."""
 
     label: str
-    value: Callable[[Figures], float]
+    value: Callable[[ScaleUpFigures], float]
     form: str = "{:.2f}"
     goal: str = ""
-    limit: Callable[[Figures, Figures | None], float | None] = lambda _own, _peer: None
+    limit: Callable[[ScaleUpFigures, ScaleUpFigures | None], float | None] = lambda _own, _peer: (
+        None
+    )
     """Maximum for raybus, from its figures and the peer's in the same round. None if unknown."""
-    of_floor: bool = False
-    """Whether the column of the floor (the same pods without an operator) has this figure too."""
+    is_shown_for_floor: bool = False
+    """Whether the figure is also shown for the floor: the same pods without an operator."""
 
 
 def _beside(
-    value: Callable[[Figures], float], most: float
-) -> Callable[[Figures, Figures | None], float | None]:
+    value: Callable[[ScaleUpFigures], float], most: float
+) -> Callable[[ScaleUpFigures, ScaleUpFigures | None], float | None]:
     return lambda _own, peer: None if peer is None else value(peer) * most
 
 
-def _server_ms(found: Figures) -> float:
+def _server_ms(found: ScaleUpFigures) -> float:
     return found.control_plane_cpu.get(API_SERVER, 0.0) / found.clusters * 1000
 
 
-def _cpu_ms(found: Figures) -> float:
+def _cpu_ms(found: ScaleUpFigures) -> float:
     return found.cpu_seconds / found.clusters * 1000
 
 
 _ROWS: Final = (
-    Row(
+    FigureRow(
         "wall time until all are ready",
         lambda found: found.wall,
         "{:.2f} s",
         "0.85 × peer",
         _beside(lambda found: found.wall, 0.85),
-        of_floor=True,
+        is_shown_for_floor=True,
     ),
-    Row(
+    FigureRow(
         "a cluster from its creation to ready, p50",
         lambda found: found.latency_p50,
         "{:.2f} s",
         "0.6 × wall",
         lambda own, _peer: own.wall * 0.6,
     ),
-    Row("… p99", lambda found: found.latency_p99, "{:.2f} s"),
-    Row(
+    FigureRow("… p99", lambda found: found.latency_p99, "{:.2f} s"),
+    FigureRow(
         "the first tenth ready, since the first",
         lambda found: found.first_tenth,
         "{:.2f} s",
         "2 s",
         lambda _own, _peer: 2.0,
-        of_floor=True,
+        is_shown_for_floor=True,
     ),
-    Row("API requests per cluster, Events included", lambda found: found.requests_per_cluster),
-    Row("… of which status writes", lambda found: found.status_writes_per_cluster),
-    Row("CPU of all its processes", lambda found: found.cpu_seconds, "{:.2f} s"),
-    Row("… per cluster", _cpu_ms, "{:.1f} ms", "1.0 × peer", _beside(_cpu_ms, 1.0)),
-    Row(
+    FigureRow(
+        "API requests per cluster, Events included", lambda found: found.requests_per_cluster
+    ),
+    FigureRow("… of which status writes", lambda found: found.status_writes_per_cluster),
+    FigureRow("CPU of all its processes", lambda found: found.cpu_seconds, "{:.2f} s"),
+    FigureRow("… per cluster", _cpu_ms, "{:.1f} ms", "1.0 × peer", _beside(_cpu_ms, 1.0)),
+    FigureRow(
         "CPU of the API server per cluster",
         _server_ms,
         "{:.1f} ms",
         "0.75 × peer",
         _beside(_server_ms, 0.75),
-        of_floor=True,
+        is_shown_for_floor=True,
     ),
-    Row(
+    FigureRow(
         "… of etcd, scheduler, controllers and kwok",
         lambda found: (
             sum(found.control_plane_cpu.values()) / found.clusters * 1000 - _server_ms(found)
         ),
         "{:.1f} ms",
-        of_floor=True,
+        is_shown_for_floor=True,
     ),
-    Row(
+    FigureRow(
         "peak PSS of all its processes",
         lambda found: found.peak_pss,
         "{:.0f} MiB",
         "230 MiB",
         lambda _own, _peer: 230,
     ),
-    Row(
+    FigureRow(
         "growth of all its processes per pod",
         lambda found: found.kib_per_pod,
         "{:.1f} KiB",
         "22 KiB",
         lambda _own, _peer: 22,
     ),
-    Row(
+    FigureRow(
         "… a fixed computation meanwhile",
         lambda found: found.computation_ms,
         "{:.2f} ms",
-        of_floor=True,
+        is_shown_for_floor=True,
     ),
-    Row("a pod in a reconciler's cache", lambda found: found.kib_per_cached_pod, "{:.1f} KiB"),
+    FigureRow(
+        "a pod in a reconciler's cache", lambda found: found.kib_per_cached_pod, "{:.1f} KiB"
+    ),
 )
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement of the floor and of each operator, one after the other."""
+    """One measurement of the floor and one of each operator, made one after the other."""
 
-    floor: Figures
-    contenders: list[Figures]
+    floor: ScaleUpFigures
+    contenders: list[ScaleUpFigures]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All measurements of one call."""
+class ClustersResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of one run of the benchmark."""
 
     rounds: list[Round]
     fairness: list[Fairness]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
 
     clusters: int
     contenders: list[Contender]
@@ -152,7 +158,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     is_fair: bool = False
 
 
-async def run(wanted: Wanted) -> Result:
+async def run(wanted: ClustersOptions) -> ClustersResult:
     """Run all measurements in order and report each on standard error."""
     rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
     fair: list[Fairness] = []
@@ -163,13 +169,13 @@ async def run(wanted: Wanted) -> Result:
         )
         fair.append(await fairness.measure(contender, wanted.clusters))
         emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
-    return Result(rounds=rounds, fairness=fair)
+    return ClustersResult(rounds=rounds, fairness=fair)
 
 
-async def _round(wanted: Wanted, number: int) -> Round:
+async def _round(wanted: ClustersOptions, number: int) -> Round:
     emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: the floor")
     floor = await scale_up.floor(wanted.clusters)
-    figures: list[Figures] = []
+    figures: list[ScaleUpFigures] = []
     for contender in wanted.contenders:
         emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: {contender.name}")
         figures.append(
@@ -179,7 +185,7 @@ async def _round(wanted: Wanted, number: int) -> Round:
     return Round(floor=floor, contenders=figures)
 
 
-def show(result: Result) -> None:
+def show(result: ClustersResult) -> None:
     """Print the tables and ratios."""
     console, last = Console(width=120), result.rounds[-1]
     if last.contenders:
@@ -201,14 +207,14 @@ def show(result: Result) -> None:
         console.print(_fairness(fair), highlight=False)
 
 
-def picture(result: Result) -> str:
+def picture(result: ClustersResult) -> str:
     """Draw how many clusters were ready after how long, in the median round."""
     middle = _middle(result)
-    lines = [Line(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
+    lines = [ReadyLine(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
     return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
 
 
-def processors(result: Result) -> str:
+def processors(result: ClustersResult) -> str:
     """Draw the processor time per cluster of each program, in the median round."""
     middle = _middle(result)
     rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
@@ -219,18 +225,18 @@ def processors(result: Result) -> str:
     )
 
 
-def _by_program(found: Figures) -> dict[str, float]:
+def _by_program(found: ScaleUpFigures) -> dict[str, float]:
     used = found.control_plane_cpu | found.cpu_by_program
     return {name: 1000 * seconds / found.clusters for name, seconds in used.items() if seconds > 0}
 
 
-def _middle(result: Result) -> Round:
+def _middle(result: ClustersResult) -> Round:
     """Return the round with the median wall time of the first operator, or of the floor."""
     ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
     return ordered[len(ordered) // 2]
 
 
-def _scale_up(result: Result) -> Table:
+def _scale_up(result: ClustersResult) -> Table:
     rounds, last = result.rounds, result.rounds[-1]
     title = (
         f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, "
@@ -247,7 +253,7 @@ def _scale_up(result: Result) -> Table:
         title_justify="left",
     )
     for row in _ROWS:
-        floor = _text(row, [each.floor for each in rounds]) if row.of_floor else ""
+        floor = _text(row, [each.floor for each in rounds]) if row.is_shown_for_floor else ""
         columns = zip(*(each.contenders for each in rounds), strict=True)
         table.add_row(
             row.label, floor, *(_text(row, found) for found in columns), _goal(row, result)
@@ -255,12 +261,12 @@ def _scale_up(result: Result) -> Table:
     return table
 
 
-def _text(row: Row, found: Sequence[Figures]) -> str:
+def _text(row: FigureRow, found: Sequence[ScaleUpFigures]) -> str:
     value = median(row.value(each) for each in found)
     return row.form.format(value) if value else ""
 
 
-def _share(row: Row, result: Result) -> float | None:
+def _share(row: FigureRow, result: ClustersResult) -> float | None:
     """Return the median over all rounds of raybus's figure divided by its limit."""
     shares: list[float] = []
     for own, *others in (each.contenders for each in result.rounds):
@@ -270,14 +276,14 @@ def _share(row: Row, result: Result) -> float | None:
     return median(shares) if shares else None
 
 
-def _goal(row: Row, result: Result) -> str:
+def _goal(row: FigureRow, result: ClustersResult) -> str:
     share = _share(row, result)
     if share is None:
         return row.goal
     return f"{row.goal}: {'reached' if share <= 1 else f'missed by {share - 1:.0%}'}"
 
 
-def goals(result: Result) -> list[Goal]:
+def goals(result: ClustersResult) -> list[FigureGoal]:
     """Return the result of each row that has a goal.
 
     If measured, the wait for a head pod during a large scale-up is a goal too.
@@ -286,7 +292,7 @@ def goals(result: Result) -> list[Goal]:
     for own in result.fairness[:1]:
         value = own.p99
         found.append(
-            Goal(
+            FigureGoal(
                 figure=(
                     f"the head pod of a new cluster beside a scale-up of {fairness.HUGE} "
                     "workers, p99"
@@ -299,14 +305,14 @@ def goals(result: Result) -> list[Goal]:
     return found
 
 
-def _judged(row: Row, result: Result) -> Goal:
+def _judged(row: FigureRow, result: ClustersResult) -> FigureGoal:
     share = _share(row, result)
     own, *others = (
         _text(row, found)
         for found in zip(*(each.contenders for each in result.rounds), strict=True)
     )
     beside = "".join(f", {other} of the peer" for other in others)
-    return Goal(
+    return FigureGoal(
         figure=row.label,
         value=f"{own}{beside}",
         goal=row.goal,
@@ -387,7 +393,7 @@ def main() -> int:
     """Measure, print and write the figures. Return 1 if a goal is missed."""
     options = parse_arguments()
     peers: list[Contender] = [] if options.peer is None else [options.peer]
-    wanted = Wanted(
+    wanted = ClustersOptions(
         clusters=options.n,
         contenders=[Raybus(), *peers],
         rounds=options.rounds,

@@ -50,7 +50,7 @@ class Contender(Protocol):
 
 
 class Raybus(msgspec.Struct, frozen=True):
-    """NATS and the four services with their default settings."""
+    """NATS and the five services with their default settings."""
 
     name: str = "raybus"
     crds: Path | None = None
@@ -73,7 +73,7 @@ class Peer(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
-        """Run the command. The operator's processes are the command and its descendants."""
+        """Run the peer's command as the operator: its processes are the command and descendants."""
         log = rig.work / "peer.log"
         with self.running(rig.kubeconfig, log) as process:
             try:
@@ -88,7 +88,10 @@ class Peer(msgspec.Struct, frozen=True):
 
     @contextmanager
     def running(self, kubeconfig: Path, log: Path) -> Generator[subprocess.Popen[bytes]]:
-        """Run the command on any cluster during the `with` block."""
+        """Run the command against the cluster of `kubeconfig` during the `with` block.
+
+        Its output goes to `log`.
+        """
         process = _start(self.command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
         try:
             yield process

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from bench import background
-from bench.background import NamespacedName, Object
+from bench.background import BenchObject, NamespacedName
 from bench.contenders import Contender
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
@@ -25,7 +25,7 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     wall: float
-    """From the first request until all clusters, including the largest, were ready."""
+    """Seconds from the first request until all clusters, including the largest, were ready."""
     same_namespace: list[float]
     """Wait of each small cluster in the busy namespace, from its creation to its head pod."""
     other_namespace: list[float]
@@ -71,7 +71,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
         )
 
 
-def _is_ready_in_the_background(cluster: Object) -> NamespacedName | None:
+def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
     """Return the key of a ready cluster of the background load, or None for other clusters."""
     key = background.is_ready(cluster)
     return (

@@ -1,9 +1,9 @@
 """Which regression do the gates of an upgrade detect with a probability of 0.9?
 
 The table shows the smallest one for each number of requests that the new version has answered.
-Simulated: log-normal latencies like those of `tests/e2e/versions`, nine requests of the active
-cluster for each of the new one, three steps, one evaluation for every 30 requests. A regression has
-the same size from the first request on.
+The simulation has log-normal latencies like those of `tests/e2e/versions`, three steps, and one
+evaluation for every 30 requests. The active cluster gets nine requests for each request to the new
+cluster. A regression has the same size from the first request on.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Final
 from common.ray.request_metrics import Histogram, Requests, Sample
 from common.upgrade import gates
 from common.upgrade.gate_types import Gate, Metric
-from common.upgrade.gates import Outcome, windows_of
+from common.upgrade.gates import GateOutcome, windows_of
 
 STEPS: Final = 3
 SHARE: Final = 9
@@ -77,7 +77,10 @@ def is_found(gate: Gate, draw: Draw, worse: float, requests: int, seed: int) -> 
     for _ in range(0, requests, EVERY):
         active = total([active, draw(rng, SHARE * EVERY, 0)])
         pending = total([pending, draw(rng, EVERY, worse)])
-        if gates.evaluate(gate, active, pending, windows=windows_of(STEPS)).outcome is Outcome.FAIL:
+        if (
+            gates.evaluate(gate, active, pending, windows=windows_of(STEPS)).outcome
+            is GateOutcome.FAIL
+        ):
             return True
     return False
 

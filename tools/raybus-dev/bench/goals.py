@@ -20,14 +20,14 @@ from bench.report import OUTPUT, emit
 FOLDER: Final = OUTPUT / "goals"
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
+class FigureGoal(msgspec.Struct, frozen=True, kw_only=True):
     """A measured figure and its goal, both as text for people."""
 
     figure: str
     value: str
     goal: str
     is_reached: bool | None
-    """None if not judged, for example without a peer to compare with."""
+    """Whether the goal is reached; None if it is not judged, for example without a peer."""
 
     @property
     def verdict(self) -> str:
@@ -35,29 +35,29 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         return {True: "reached", False: "missed", None: "not judged"}[self.is_reached]
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedGoals(msgspec.Struct, frozen=True, kw_only=True):
     """The goals of one benchmark."""
 
     benchmark: str
-    goals: list[Goal]
+    goals: list[FigureGoal]
 
 
 class All(msgspec.Struct, frozen=True, kw_only=True):
     """The goals of every benchmark that has run."""
 
-    benchmarks: list[Judged]
+    benchmarks: list[JudgedGoals]
 
     @property
-    def missed(self) -> list[Goal]:
+    def missed(self) -> list[FigureGoal]:
         """The goals that were missed."""
         return [goal for each in self.benchmarks for goal in each.goals if goal.is_reached is False]
 
 
-def judged(benchmark: str, goals: Sequence[Goal], *, folder: Path = FOLDER) -> int:
+def judged(benchmark: str, goals: Sequence[FigureGoal], *, folder: Path = FOLDER) -> int:
     """Store the goals of a benchmark, print those that were missed, and return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark}.json").write_bytes(
-        msgspec.json.encode(Judged(benchmark=benchmark, goals=list(goals))) + b"\n"
+        msgspec.json.encode(JudgedGoals(benchmark=benchmark, goals=list(goals))) + b"\n"
     )
     missed = [goal for goal in goals if goal.is_reached is False]
     for goal in missed:
@@ -68,7 +68,9 @@ def judged(benchmark: str, goals: Sequence[Goal], *, folder: Path = FOLDER) -> i
 def read(folder: Path = FOLDER) -> All:
     """Read the goals of all benchmarks, ordered by name."""
     files = sorted(folder.glob("*.json"))
-    return All(benchmarks=[msgspec.json.decode(each.read_bytes(), type=Judged) for each in files])
+    return All(
+        benchmarks=[msgspec.json.decode(each.read_bytes(), type=JudgedGoals) for each in files]
+    )
 
 
 def table(found: All) -> Table:

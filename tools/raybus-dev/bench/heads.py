@@ -1,4 +1,4 @@
-"""A process that simulates the Ray heads of all clusters: dashboards, Serve proxies and metrics.
+"""A process that simulates the Ray heads of all clusters: dashboards, jobs, Serve proxies, metrics.
 
 The API server's proxy connects to a pod's address; a header names the Service or pod that it asks
 for.
@@ -6,15 +6,18 @@ for.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
 
 from common import errors
+from common.api.opaque import Json
 from common.clock import SystemClock
 from common.ray import ports
+from common.ray.jobs import PATH as JOBS
 from support.fakes.serve import FakeServe
 
 FORWARDED: Final = "X-Forwarded-Uri"
@@ -29,7 +32,10 @@ class Heads:
     def __init__(self) -> None:
         self.serve = FakeServe(SystemClock())
         self.asked: Counter[str] = Counter()
-        """Number of requests by type: dashboard, config, proxy, metrics."""
+        """Number of requests by type: dashboard, config, job, submission, proxy, metrics."""
+        self.driver_seconds: dict[str, float] = {}
+        """Seconds from a submission to its success, by entrypoint; drivers with another entrypoint
+        never end."""
         self.answers: dict[str, bytes] = {}
         """Fixed answers to status requests, by the prefix of the Service's name."""
         self.redirects: dict[str, str] = {}
@@ -38,6 +44,9 @@ class Heads:
         """Metrics pages, by the prefix of the pod's name."""
         self.ongoing = 0
         """In-flight requests that each pod's Serve proxy reports."""
+        self.answer_job: Callable[[str, str, web.Request], Awaitable[web.Response]] | None = None
+        """Function that answers a request about a Ray job, given the Service and the address of the
+        pod."""
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
@@ -82,6 +91,28 @@ class Heads:
         self._put.set()
         return web.json_response({})
 
+    async def job(self, request: web.Request) -> web.Response:
+        """Answer a request about a job, or accept a submission, whose driver starts at once.
+
+        `answer_job` takes precedence.
+        """
+        is_submission = request.method == "POST" and request.path == JOBS
+        self.asked["submission" if is_submission else "job"] += 1
+        if self.answer_job is not None and request.transport is not None:
+            address = request.transport.get_extra_info("sockname")[0]
+            return await self.answer_job(_target(request), address, request)
+        jobs = self.serve.head(_target(request)).jobs
+        if not is_submission:
+            return _answered(*jobs.answer(request.method, request.raw_path))
+        submission: Json = await request.json()
+        code, text = jobs.answer("POST", JOBS, submission)
+        if code == HTTPStatus.OK:
+            job_id = str(submission["submission_id"])
+            jobs.run(job_id)
+            if (seconds := self.driver_seconds.get(submission["entrypoint"])) is not None:
+                asyncio.get_running_loop().call_later(seconds, jobs.end, job_id)
+        return _answered(code, text)
+
     async def health(self, _request: web.Request) -> web.Response:
         """Answer the health check of a Serve proxy."""
         self.asked["proxy"] += 1
@@ -106,6 +137,7 @@ async def played() -> AsyncGenerator[Heads]:
     app = web.Application()
     app.router.add_get("/api/serve/applications/", heads.details)
     app.router.add_put("/api/serve/applications/", heads.deploy)
+    app.router.add_route("*", f"{JOBS}{{rest:.*}}", heads.job)
     app.router.add_get("/-/healthz", heads.health)
     app.router.add_get("/metrics", heads.metrics)
     runner = web.AppRunner(app, access_log=None)
@@ -117,6 +149,11 @@ async def played() -> AsyncGenerator[Heads]:
         yield heads
     finally:
         await runner.cleanup()
+
+
+def _answered(code: int, text: str) -> web.Response:
+    kind = "application/json" if code == HTTPStatus.OK else "text/plain"
+    return web.Response(status=code, text=text, content_type=kind)
 
 
 def _target(request: web.Request) -> str:

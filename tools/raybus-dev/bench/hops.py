@@ -31,7 +31,7 @@ from rich.table import Table
 from bench import background, heads, pod_network, report, rig
 from bench.report import emit
 from bench.rig import ALONE, Rig
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
@@ -51,7 +51,7 @@ RETURNS: Final = "returns actions"
 PROBE: Final = Path(__file__).parent / "hops_probe"
 SETTLING_SECONDS: Final = 15.0
 REST_SECONDS: Final = 20.0
-"""Seconds of observation at rest. What happens then belongs to no change."""
+"""Seconds of observation at rest. The hand-overs in this time belong to no change."""
 INTERVAL: Final = 3
 """Seconds between two steps of the upgrade."""
 SENT_APART: Final = 0.1
@@ -60,15 +60,15 @@ RECORDER: Final = "libs/common/src/common/runtime/events.py:"
 ROUTES: Final = {each.kind for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True):
-    """A line of the probe: time, kind of hand-over, and the functions on the stack."""
+class ProbedHandOver(msgspec.Struct, frozen=True, array_like=True):
+    """A hand-over that the probe recorded: time, kind, and the functions on the stack."""
 
     at: float
     what: str
     functions: tuple[str, ...]
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class HopPath(msgspec.Struct, frozen=True, kw_only=True):
     """The functions that one change passed through."""
 
     name: str
@@ -81,13 +81,13 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(each.partition(":")[0] for each in self.functions))
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one run."""
 
-    ways: list[Way]
+    ways: list[HopPath]
 
 
-async def measure(folder: Path) -> Figures:
+async def measure(folder: Path) -> HopFigures:
     """Run both changes on a new control plane."""
     paths = os.pathsep.join(
         filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
@@ -108,10 +108,10 @@ async def measure(folder: Path) -> Figures:
                 gateways = group.create_task(GatewayController(found.kube, ALONE).run())
                 ways = [await _scaled_up(found, folder), await _stepped(found, folder)]
                 gateways.cancel()
-    return Figures(ways=ways)
+    return HopFigures(ways=ways)
 
 
-async def _scaled_up(found: Rig, folder: Path) -> Way:
+async def _scaled_up(found: Rig, folder: Path) -> HopPath:
     """Add a worker to an idle RayCluster."""
     async with background.watching(found, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(found, ALONE, "scaled", workers=1)
@@ -122,7 +122,7 @@ async def _scaled_up(found: Rig, folder: Path) -> Way:
     larger = background.a_cluster("scaled", 2)["spec"]
     async with background.watching(found, background.PODS, background.is_running) as running:
         await running.count(2)
-        await found.kube.patch(RAY_CLUSTER, ALONE, "scaled", Patch(body={"spec": larger}))
+        await found.kube.patch(RAY_CLUSTER, ALONE, "scaled", PatchRequest(body={"spec": larger}))
         await running.count(3)
     return _way(
         "a RayCluster is scaled up",
@@ -133,7 +133,7 @@ async def _scaled_up(found: Rig, folder: Path) -> Way:
     )
 
 
-async def _stepped(found: Rig, folder: Path) -> Way:
+async def _stepped(found: Rig, folder: Path) -> HopPath:
     """Upgrade a RayService in steps and return the functions between two writes of weights."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
@@ -153,7 +153,7 @@ async def _stepped(found: Rig, folder: Path) -> Way:
     later = a_cluster_config(
         a_group(minReplicas=1), image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True
     )
-    patch = Patch(
+    patch = PatchRequest(
         body={"spec": {"rayClusterConfig": later, "serveConfigV2": a_serve_config(message="v2")}}
     )
     await found.kube.patch(RAY_SERVICE, ALONE, "demo", patch)
@@ -184,7 +184,7 @@ async def _stepped(found: Rig, folder: Path) -> Way:
     return min(ways, key=lambda each: len(each.functions))
 
 
-def _follows(sent: HandOver, each: HandOver) -> bool:
+def _follows(sent: ProbedHandOver, each: ProbedHandOver) -> bool:
     """Return whether `each` comes after the request `sent` and is not its answer."""
     is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (
         sent.what,
@@ -193,7 +193,7 @@ def _follows(sent: HandOver, each: HandOver) -> bool:
     return each.at > sent.at and not is_answer
 
 
-def _is_from(at: float, each: HandOver) -> bool:
+def _is_from(at: float, each: ProbedHandOver) -> bool:
     return each.at >= at
 
 
@@ -216,8 +216,8 @@ async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
     return frozenset((each.what, each.functions) for each in _hand_overs(folder) if each.at > began)
 
 
-def _hand_overs(folder: Path) -> list[HandOver]:
-    decoder = msgspec.json.Decoder(HandOver)
+def _hand_overs(folder: Path) -> list[ProbedHandOver]:
+    decoder = msgspec.json.Decoder(ProbedHandOver)
     lines = [line for file in folder.iterdir() for line in file.read_bytes().split(b"\n")[:-1]]
     found = (decoder.decode(each) for each in lines)
     return sorted(
@@ -230,7 +230,7 @@ def _hand_overs(folder: Path) -> list[HandOver]:
     )
 
 
-def _is_to(verb: str, path: str) -> Callable[[HandOver], bool]:
+def _is_to(verb: str, path: str) -> Callable[[ProbedHandOver], bool]:
     return lambda each: each.what.startswith(f"{verb} ") and path in each.what
 
 
@@ -238,19 +238,19 @@ def _way(
     name: str,
     folder: Path,
     rest: frozenset[tuple[str, tuple[str, ...]]],
-    begins: Callable[[HandOver], bool],
-    ends: Callable[[HandOver], bool],
-) -> Way:
+    begins: Callable[[ProbedHandOver], bool],
+    ends: Callable[[ProbedHandOver], bool],
+) -> HopPath:
     functions: dict[str, None] = {}
     for each in _hand_overs(folder):
         if begins(each) and (each.what == RETURNS or (each.what, each.functions) not in rest):
             functions |= dict.fromkeys(reversed(each.functions))
             if ends(each):
-                return Way(name=name, functions=list(functions))
+                return HopPath(name=name, functions=list(functions))
     raise SystemExit(f"hops: {name}: the change was never seen to end")
 
 
-def table(figures: Figures) -> Table:
+def table(figures: HopFigures) -> Table:
     """Build the table of functions and files."""
     shown = Table(
         "way",
@@ -265,7 +265,7 @@ def table(figures: Figures) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trace both changes, print the counts and write the lists."""
+    """Trace a scale-up and an upgrade step; print and list the functions of each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -24,8 +24,8 @@ import uvloop
 from rich.table import Table
 
 from bench import background, contenders, pod_network, report, scale_up
-from bench.background import FirstSeen, NamespacedName, Object
-from bench.goals import Goal, judged
+from bench.background import BenchObject, FirstSeen, NamespacedName
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT, emit
 from bench.rig import ALONE, BACKGROUND, Rig, fresh, namespace_of
 from bench.scale_up import percentile
@@ -36,7 +36,13 @@ from support.servers.fleet import NAMESPACE, Fleet, Replica
 from support.waiting import eventually
 
 WATCHER: Final = "watcher"
-SERVICES: Final = (WATCHER, "cluster-reconciler", "service-reconciler", "traffic-manager")
+SERVICES: Final = (
+    WATCHER,
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 LEADER: Final = "ray-operator-leader"
 MAX_RATIO_TO_FLOOR: Final = 2.0
 EVERY_SECONDS: Final = 0.5
@@ -63,7 +69,7 @@ class Failover(msgspec.Struct, frozen=True, kw_only=True):
     goal: float
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class LargeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """All measurements of one run, in seconds."""
 
     clusters: int
@@ -74,17 +80,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Clusters at rest that became unready during a failover."""
 
     @property
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[FigureGoal]:
         """The goals of this benchmark, with their results."""
         return [
-            Goal(
+            FigureGoal(
                 figure=f"{self.clusters} clusters to ready, by the floor",
                 value=f"{self.wall:.0f} s, {self.wall / self.floor:.2f} × the floor",
                 goal=f"{MAX_RATIO_TO_FLOOR:g} × the floor",
                 is_reached=self.wall <= MAX_RATIO_TO_FLOOR * self.floor,
             ),
             *(
-                Goal(
+                FigureGoal(
                     figure=f"{each.what}: longest wait",
                     value=f"{each.longest:.2f} s",
                     goal=f"{each.goal:g} s",
@@ -92,7 +98,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for each in self.failovers
             ),
-            Goal(
+            FigureGoal(
                 figure="clusters that a failover made unready",
                 value=f"{len(self.unready)}",
                 goal="none",
@@ -101,7 +107,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-async def measure(count: int, logs: Path) -> Figures:
+async def measure(count: int, logs: Path) -> LargeFigures:
     """Scale up, then end one process after another."""
     emit(f"{count} clusters: the floor")
     floor = (await scale_up.floor(count)).wall
@@ -120,7 +126,7 @@ async def measure(count: int, logs: Path) -> Figures:
         emit(f"all were ready after {wall:.0f} s")
         async with background.watching(rig, background.CLUSTERS, _is_unready) as unready:
             failovers = await _failovers(rig, fleet)
-            return Figures(
+            return LargeFigures(
                 clusters=count,
                 floor=floor,
                 wall=wall,
@@ -129,7 +135,7 @@ async def measure(count: int, logs: Path) -> Figures:
             )
 
 
-def _is_unready(cluster: Object) -> NamespacedName | None:
+def _is_unready(cluster: BenchObject) -> NamespacedName | None:
     namespace = cluster.metadata.namespace
     is_ours = namespace.startswith(BACKGROUND)
     return (
@@ -267,12 +273,12 @@ async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
     return next(each for each in fleet.of(service) if each.name == lease["spec"]["holderIdentity"])
 
 
-def _is_of_a_service(cluster: Object) -> NamespacedName | None:
+def _is_of_a_service(cluster: BenchObject) -> NamespacedName | None:
     name = cluster.metadata.name
     return (ALONE, name) if cluster.metadata.namespace == ALONE and name.startswith("s") else None
 
 
-def table(found: Figures) -> Table:
+def table(found: LargeFigures) -> Table:
     """Build the table of failovers."""
     title = (
         f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus "

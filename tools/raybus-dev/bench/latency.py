@@ -25,14 +25,14 @@ import msgspec
 from rich.table import Table
 
 from bench import background, chart, report
-from bench.chart import Line
-from bench.goals import Goal, judged
+from bench.chart import ReadyLine
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT, emit
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
 from common.api.meta import ObjectMeta
 from common.bus import messages
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import POD
 from common.observability import logging
 from common.observability.open_telemetry import SpanLine as Span
@@ -66,7 +66,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the request, in nanoseconds since 1970."""
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeStages(msgspec.Struct, frozen=True, kw_only=True):
     """The stages of one change, in milliseconds."""
 
     at: float
@@ -81,7 +81,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     goal: float | None
     """Maximum 99th percentile in milliseconds; None without a goal."""
-    ways: list[Way]
+    ways: list[ChangeStages]
     lost: int
     """Changes that started no reconcile, because a newer state of the pod was already read."""
 
@@ -98,7 +98,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
         return self.goal is None or (bool(self.ways) and self.at(99) < self.goal)
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """All measurements of one run."""
 
     clusters: int
@@ -114,15 +114,15 @@ class _Listed(msgspec.Struct, frozen=True):
     items: list[_Answer]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
 
     clusters: int
     at_rest: int
     changes: int
 
 
-async def measure(wanted: Wanted) -> Figures:
+async def measure(wanted: LatencyOptions) -> LatencyFigures:
     """Run both phases on a new control plane."""
     async with fresh() as rig:
         traces = rig.work / "traces"
@@ -140,7 +140,7 @@ async def measure(wanted: Wanted) -> Figures:
             await asyncio.sleep(FLUSH_SECONDS)
         spans = Spans(traces)
         goal = GOALS["busy"]
-        return Figures(
+        return LatencyFigures(
             clusters=wanted.clusters,
             scale_up_seconds=seconds,
             populations=[
@@ -193,7 +193,7 @@ async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerato
 async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
     namespace, name = pod
     at = time.time_ns()
-    patch = Patch(body={"metadata": {"annotations": {"bench/at": str(at)}}})
+    patch = PatchRequest(body={"metadata": {"annotations": {"bench/at": str(at)}}})
     meta = msgspec.json.decode(
         await rig.kube.patch(POD, namespace, name, patch), type=_Answer
     ).metadata
@@ -267,7 +267,7 @@ class Spans:
         )
 
 
-def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
+def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
     """Split the latency of a change into stages; None if a span is missing."""
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None
@@ -281,13 +281,15 @@ def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
     )
     lengths = [(later - earlier) / MS for earlier, later in pairwise(moments)]
     total = (moments[-1] - at) / MS
-    return Way(at=(at - first) / MS, total=total, stages=dict(zip(STAGES, lengths, strict=True)))
+    return ChangeStages(
+        at=(at - first) / MS, total=total, stages=dict(zip(STAGES, lengths, strict=True))
+    )
 
 
 # --- the figures ----------------------------------------------------------------------------------
 
 
-def table(figures: Figures) -> Table:
+def table(figures: LatencyFigures) -> Table:
     """Build the table of latencies."""
     title = (
         f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in "
@@ -313,18 +315,18 @@ def table(figures: Figures) -> Table:
     return shown
 
 
-def picture(figures: Figures) -> str:
+def picture(figures: LatencyFigures) -> str:
     """Draw the distribution of the latencies."""
     lines = [
-        Line(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
+        ReadyLine(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
     ]
     return chart.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
 
 
-def goals(figures: Figures) -> list[Goal]:
+def goals(figures: LatencyFigures) -> list[FigureGoal]:
     """Return the goal of each population that has one."""
     return [
-        Goal(
+        FigureGoal(
             figure=f"a pod's change to its reconcile, {each.name}, p99",
             value=f"{each.at(99):.1f} ms",
             goal=f"{each.goal:g} ms",
@@ -376,7 +378,7 @@ def main() -> int:
             parser.error(f"{name} {count}: expected {least} or more")
     logging.configure("bench", level="WARNING")
     figures = report.measured(
-        measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes))
+        measure(LatencyOptions(clusters=asked.n, at_rest=asked.rest, changes=asked.changes))
     )
     report.show(figures, lambda: table(figures), form=asked.o, width=180)
     report.write(figures, asked.out / "latency", picture=picture(figures))

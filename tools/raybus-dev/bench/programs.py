@@ -58,9 +58,9 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return the difference between two accounts.
+    """Return the processor seconds of each program between two readings.
 
-    A program missing from the earlier one began later.
+    A program that is missing in the earlier reading started later.
     """
     return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 

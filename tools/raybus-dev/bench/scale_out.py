@@ -22,8 +22,8 @@ import uvloop
 from rich.table import Table
 
 from bench import background, chart, contenders, programs, report
-from bench.chart import Line
-from bench.goals import Goal, judged
+from bench.chart import ReadyLine
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT, emit
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from common import labels
@@ -41,8 +41,8 @@ BUSY: Final = 90.0
 """Percent of the machine above which the processors count as the limit."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one number of replicas. Times are in seconds."""
+class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements with one number of replicas. Times are in seconds."""
 
     replicas: int
     clusters: int
@@ -61,22 +61,22 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return self.clusters / self.wall
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All measurements of one call."""
+class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of one run of the benchmark."""
 
     latency_ms: int
     ratios: dict[int, float]
     """Clusters per second relative to one replica, by number of replicas."""
     is_cpu_bound: bool
-    figures: list[Figures]
+    figures: list[ReplicaFigures]
 
     @property
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[FigureGoal]:
         """The goals. If the processors were the limit, the ratio does not measure sharding."""
         watches = [each.watches for each in self.figures]
         return [
             *(
-                Goal(
+                FigureGoal(
                     figure=f"clusters per second of {replicas} replicas, by those of one",
                     value=f"{ratio:.2f}" + (", limited by processors" if self.is_cpu_bound else ""),
                     goal=f"{GOALS[replicas]:g}",
@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for replicas, ratio in self.ratios.items()
             ),
-            Goal(
+            FigureGoal(
                 figure="watches that the API server saw",
                 value=", ".join(map(str, watches)),
                 goal="as many",
@@ -93,9 +93,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-async def measure(count: int, latency_ms: int, logs: Path) -> Result:
+async def measure(count: int, latency_ms: int, logs: Path) -> ScaleOutResult:
     """Measure one replica, then more, each number on a new control plane."""
-    figures: list[Figures] = []
+    figures: list[ReplicaFigures] = []
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
         figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
@@ -106,10 +106,12 @@ async def measure(count: int, latency_ms: int, logs: Path) -> Result:
     is_bound = any(each.machine_percent > BUSY for each in figures)
     one, *many = figures
     ratios = {each.replicas: round(each.per_second / one.per_second, 2) for each in many}
-    return Result(latency_ms=latency_ms, ratios=ratios, is_cpu_bound=is_bound, figures=figures)
+    return ScaleOutResult(
+        latency_ms=latency_ms, ratios=ratios, is_cpu_bound=is_bound, figures=figures
+    )
 
 
-async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Figures:
+async def _measured(count: int, replicas: int, latency: float, logs: Path) -> ReplicaFigures:
     async with fresh() as rig, _raybus(rig, replicas, latency, logs) as pids:
         async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
             await background.create_cluster(rig, ALONE, "probe", workers=1)
@@ -123,7 +125,7 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
         at = sorted(
             moment - began for (namespace, _), moment in ready.at.items() if namespace == BACKGROUND
         )
-        return Figures(
+        return ReplicaFigures(
             replicas=replicas,
             clusters=count,
             wall=wall,
@@ -180,7 +182,7 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 
-def table(found: Result) -> Table:
+def table(found: ScaleOutResult) -> Table:
     """Build the table of figures."""
     title = (
         f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler "
@@ -210,9 +212,9 @@ def table(found: Result) -> Table:
     return shown
 
 
-def picture(found: Result) -> str:
+def picture(found: ScaleOutResult) -> str:
     """Draw how many clusters were ready after how long."""
-    lines = [Line(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
+    lines = [ReadyLine(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
     title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
     return chart.draw(lines, title=title)
 

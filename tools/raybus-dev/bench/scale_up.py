@@ -18,6 +18,10 @@ from common.kube.resources import POD
 
 QUIET_SECONDS: Final = 3.0
 """Seconds without a request after which an operator counts as idle."""
+SETTLING: Final = 15.0
+"""Seconds without a write after which an operator counts as being at rest."""
+SETTLING_TIMEOUT: Final = 600.0
+"""Seconds after which the measurement of an operator that still writes fails."""
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one operator. Times are in seconds, memory in MiB."""
 
     name: str
@@ -61,7 +65,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready_at[len(self.ready_at) // 10] - self.ready_at[0]
 
 
-async def floor(count: int) -> Figures:
+async def floor(count: int) -> ScaleUpFigures:
     """Create the pods and Services of `count` clusters without an operator and wait for the pods.
 
     The result is the floor that each operator is compared with.
@@ -75,15 +79,15 @@ async def floor(count: int) -> Figures:
             await background.create_bare(rig, namespace_of(index), f"c{index:05d}")
 
         async with programs.watched(lambda: ()) as seen:
-            began, before = time.monotonic(), _control_plane_cpu(rig)
+            began, before = time.monotonic(), control_plane_cpu(rig)
             await background.each(count, one)
             await running.count(count * (background.WORKERS + 1))
-            wall, used = time.monotonic() - began, _control_plane_cpu(rig)
+            wall, used = time.monotonic() - began, control_plane_cpu(rig)
         servers = programs.since(before, used)
         moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
         ready_at = [moment - first for moment in moments]
-        return Figures(
+        return ScaleUpFigures(
             name="floor",
             clusters=count,
             wall=wall,
@@ -93,10 +97,10 @@ async def floor(count: int) -> Figures:
         )
 
 
-async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
+async def measure(contender: Contender, count: int, *, idle_minutes: float) -> ScaleUpFigures:
     """Measure one operator on a new control plane."""
     async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
-        await _at_rest(rig.audit)
+        await at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
         if isinstance(contender, Raybus):
             each = cached_pods.kib_each(await rig.kube.list(POD, BACKGROUND))
@@ -106,7 +110,7 @@ async def measure(contender: Contender, count: int, *, idle_minutes: float) -> F
         return msgspec.structs.replace(figures, idle=await _idle(rig, operator, idle_minutes))
 
 
-async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
+async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
     asked: dict[str, float] = {}
 
     async def one(index: int) -> None:
@@ -116,22 +120,22 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
         mark, memory = rig.audit.here(), programs.pss_mib(operator.pids())
-        own, servers = programs.cpu_by_program(operator.pids()), _control_plane_cpu(rig)
+        own, servers = programs.cpu_by_program(operator.pids()), control_plane_cpu(rig)
         async with programs.watched(operator.pids) as seen:
             began = asyncio.get_running_loop().time()
             await background.each(count, one)
             await ready.count(count + known)
             wall = asyncio.get_running_loop().time() - began
-            requests = await _at_rest(rig.audit, since=mark)
+            requests = await at_rest(rig.audit, since=mark)
         own = programs.since(own, programs.cpu_by_program(operator.pids()))
-        servers = programs.since(servers, _control_plane_cpu(rig))
+        servers = programs.since(servers, control_plane_cpu(rig))
         at = {
             name: moment
             for (namespace, name), moment in ready.at.items()
             if namespace.startswith(BACKGROUND)
         }
     latencies = sorted(at[name] - moment for name, moment in asked.items())
-    return Figures(
+    return ScaleUpFigures(
         name=operator.name,
         clusters=count,
         wall=wall,
@@ -152,12 +156,13 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
     )
 
 
-def _control_plane_cpu(rig: Rig) -> dict[str, float]:
+def control_plane_cpu(rig: Rig) -> dict[str, float]:
+    """Return the processor seconds that each program of the control plane has used so far."""
     found = (each.identity for each in rig.control_plane.running)
     return {each.name: programs.cpu_seconds(programs.tree(each.pid)) for each in found}
 
 
-async def _at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
+async def at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
     """Wait until the operator sends no more requests.
 
     Return its requests since a position in the log.
@@ -170,6 +175,19 @@ async def _at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
         if now.requests == last.requests:
             return now
         last = now
+
+
+async def wait_until_no_writes(audit: AuditLog) -> None:
+    """Wait until the operator has written nothing for `SETTLING` seconds.
+
+    Raises `TimeoutError` after `SETTLING_TIMEOUT`.
+    """
+    async with asyncio.timeout(SETTLING_TIMEOUT):
+        while True:
+            mark = audit.here()
+            await asyncio.sleep(SETTLING)
+            if not audit.since(mark).changes:
+                return
 
 
 async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:

@@ -19,21 +19,19 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from bench import background, heads, pod_network, programs, report, rig
-from bench.goals import Goal, judged
+from bench import background, heads, pod_network, programs, report, rig, scale_up
+from bench.goals import FigureGoal, judged
 from bench.heads import Heads
 from bench.report import emit
 from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_SERVICE
 from common.kube.watch import NamespacedName, WatchTarget
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_serve_config
 from support.servers import raybus_up
 
 SERVICES: Final = WatchTarget(resource=RAY_SERVICE)
-SETTLING: Final = 15.0
-"""Seconds without a write after which raybus counts as idle."""
 TRIED: Final = 20
 """Number of changes of each kind. Each waits for the reaction to the one before."""
 MAX_CPU_SHARE: Final = 3.0
@@ -41,7 +39,7 @@ MAX_REQUESTS_PER_SECOND: Final = 5.0
 MAX_REACTION_SECONDS: Final = 0.5
 
 
-class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceReaction(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from a change to the reaction."""
 
     change: str
@@ -49,22 +47,22 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     worst: float
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one run."""
 
     services: int
     ready_seconds: float
-    """Seconds from the first RayService until the last one was ready."""
+    """Seconds from the first RayService until all RayServices were ready."""
     idle_minutes: float
     writes: dict[str, int]
-    """raybus's writes to the API server during the idle minutes, without Leases."""
+    """raybus's writes to the API server during the idle minutes, except of Leases, by kind."""
     reads: dict[str, int]
     percent_of_a_core: dict[str, float]
     """Percent of a core during the idle minutes, by process."""
     asked_per_second: dict[str, float]
     """Requests per second to the simulated heads, by type."""
     resident_mib: dict[str, float]
-    reactions: list[Reaction]
+    reactions: list[ServiceReaction]
 
     @property
     def total_percent(self) -> float:
@@ -72,25 +70,27 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.percent_of_a_core.values())
 
     @property
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[FigureGoal]:
         """The goals of this benchmark, with their results."""
         writes, asked = sum(self.writes.values()), self.asked_per_second.get("dashboard", 0.0)
         return [
-            Goal(figure="writes at rest", value=f"{writes}", goal="none", is_reached=not writes),
-            Goal(
+            FigureGoal(
+                figure="writes at rest", value=f"{writes}", goal="none", is_reached=not writes
+            ),
+            FigureGoal(
                 figure="CPU of all processes at rest",
                 value=f"{self.total_percent:.1f} % of a core",
                 goal=f"{MAX_CPU_SHARE:g} % of a core",
                 is_reached=self.total_percent <= MAX_CPU_SHARE,
             ),
-            Goal(
+            FigureGoal(
                 figure="requests to dashboards at rest",
                 value=f"{asked:.1f} a second",
                 goal=f"{MAX_REQUESTS_PER_SECOND:g} a second",
                 is_reached=asked <= MAX_REQUESTS_PER_SECOND,
             ),
             *(
-                Goal(
+                FigureGoal(
                     figure=f"{each.change}, longest",
                     value=f"{each.worst:.2f} s",
                     goal=f"{MAX_REACTION_SECONDS:g} s",
@@ -101,7 +101,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-async def measure(count: int, idle_minutes: float) -> Figures:
+async def measure(count: int, idle_minutes: float) -> ServiceFigures:
     """Create N services, measure them at rest, then change some."""
     async with rig.fresh() as found, heads.played() as played:
         with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
@@ -114,7 +114,7 @@ async def measure(count: int, idle_minutes: float) -> Figures:
                 f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are "
                 "at rest"
             )
-            await _at_rest(found)
+            await scale_up.wait_until_no_writes(found.audit)
             emit(f"{idle_minutes:g} minutes at rest")
             idle = await _idle(found, played, pids, idle_minutes)
             emit("changing some")
@@ -134,16 +134,9 @@ async def _create(found: Rig, name: str) -> None:
     await found.kube.create(RAY_SERVICE, BACKGROUND, a_service(name))
 
 
-async def _at_rest(found: Rig) -> None:
-    """Wait until nothing has been written for `SETTLING` seconds."""
-    while True:
-        mark = found.audit.here()
-        await asyncio.sleep(SETTLING)
-        if not found.audit.since(mark).changes:
-            return
-
-
-async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: float) -> Figures:
+async def _idle(
+    found: Rig, played: Heads, pids: Mapping[str, int], minutes: float
+) -> ServiceFigures:
     mark, asked, began = found.audit.here(), played.asked.copy(), time.monotonic()
     before = {name: programs.cpu_seconds([pid]) for name, pid in pids.items()}
     await asyncio.sleep(minutes * 60)
@@ -154,7 +147,7 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
     reads = {
         kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes
     }
-    return Figures(
+    return ServiceFigures(
         services=0,
         ready_seconds=0.0,
         idle_minutes=minutes,
@@ -169,7 +162,7 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
     )
 
 
-async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
+async def _changed(found: Rig, played: Heads, count: int) -> list[ServiceReaction]:
     """Change services one after another, each after the reaction to the change before."""
     clusters = await _clusters_of(found)
     tried = min(2 * TRIED, count)
@@ -195,7 +188,7 @@ async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
 
 async def _reaction(
     change: str, names: list[str], do: Callable[[str], Awaitable[None]]
-) -> Reaction:
+) -> ServiceReaction:
     taken: list[float] = []
     for name in names:
         began = time.monotonic()
@@ -203,11 +196,13 @@ async def _reaction(
             await do(name)
         taken.append(time.monotonic() - began)
     taken.sort()
-    return Reaction(change=change, p50=round(taken[len(taken) // 2], 3), worst=round(taken[-1], 3))
+    return ServiceReaction(
+        change=change, p50=round(taken[len(taken) // 2], 3), worst=round(taken[-1], 3)
+    )
 
 
 async def _patch(found: Rig, name: str, spec: Body) -> None:
-    await found.kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body={"spec": spec}))
+    await found.kube.patch(RAY_SERVICE, BACKGROUND, name, PatchRequest(body={"spec": spec}))
 
 
 class _Active(msgspec.Struct, frozen=True, rename="camel"):
@@ -246,7 +241,7 @@ async def _clusters_of(found: Rig) -> dict[str, str]:
     }
 
 
-def _is_ready_service(service: background.Object) -> NamespacedName | None:
+def _is_ready_service(service: background.BenchObject) -> NamespacedName | None:
     return (
         (BACKGROUND, service.metadata.name) if service.status.service_status == "Running" else None
     )
@@ -255,7 +250,7 @@ def _is_ready_service(service: background.Object) -> NamespacedName | None:
 def _is_second(service: str, first: str) -> background.Seen:
     """Return a predicate for a cluster of the service that is not its first one."""
 
-    def seen(cluster: background.Object) -> NamespacedName | None:
+    def seen(cluster: background.BenchObject) -> NamespacedName | None:
         name = cluster.metadata.name
         is_second = name.startswith(f"{service}-") and name != first
         return (BACKGROUND, name) if is_second else None
@@ -279,7 +274,7 @@ def a_config(image: str) -> Body:
     return {**a_cluster_config(image=image), "workerGroupSpecs": []}
 
 
-def table(found: Figures) -> Table:
+def table(found: ServiceFigures) -> Table:
     """Build the table of figures."""
     title = f"{found.services} RayServices, {found.idle_minutes:g} minutes at rest"
     shown = Table("figure", "value", title=title, title_justify="left")

@@ -1,7 +1,7 @@
 """What does a service cost before it does anything: processor time, memory and its packages.
 
 A start imports the service, without the packages that no image has, and reads a kubeconfig. All
-four processes live at once, so that PSS counts shared pages once.
+five processes live at once, so that PSS counts shared pages once.
 """
 
 import subprocess
@@ -17,13 +17,19 @@ import msgspec
 
 from bench import chart, programs, report
 from bench.chart import Bar
-from bench.goals import Goal, judged
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT
 
-SERVICES: Final = ("watcher", "cluster_reconciler", "service_reconciler", "traffic_manager")
+SERVICES: Final = (
+    "watcher",
+    "cluster_reconciler",
+    "service_reconciler",
+    "traffic_manager",
+    "job_reconciler",
+)
 ROUNDS: Final = 5
 MAX_PACKAGES: Final = 9
-"""Packages that are a part of their own in the picture."""
+"""Maximum packages that have a part of their own in the picture."""
 MAX_CPU: Final = 0.3
 """Goal: maximum processor seconds of a start, as the median of all rounds."""
 KUBECONFIG: Final = """
@@ -74,7 +80,7 @@ sys.stdin.read()
 """
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A service process after its start."""
 
     cpu: float
@@ -84,7 +90,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     pss_mib: float = 0.0
 
 
-def start(*, traced: bool = False) -> dict[str, Started]:
+def start(*, traced: bool = False) -> dict[str, StartedProcess]:
     """Start all services, measure them while all of them run, and end them."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "config"
@@ -104,7 +110,7 @@ def start(*, traced: bool = False) -> dict[str, Started]:
         lines = {service: _line(process) for service, process in processes.items()}
         found = {
             service: msgspec.structs.replace(
-                msgspec.json.decode(line, type=Started),
+                msgspec.json.decode(line, type=StartedProcess),
                 pss_mib=programs.pss_mib([processes[service].pid]),
             )
             for service, line in lines.items()
@@ -139,11 +145,11 @@ def picture(held: Mapping[str, Counter[str]]) -> str:
     return chart.bars(rows, title="memory of the modules of a service", unit="MiB")
 
 
-def goals(rounds: Sequence[Mapping[str, Started]]) -> list[Goal]:
+def goals(rounds: Sequence[Mapping[str, StartedProcess]]) -> list[FigureGoal]:
     """Return the goal of each service."""
     found = {service: median(each[service].cpu for each in rounds) for service in SERVICES}
     return [
-        Goal(
+        FigureGoal(
             figure=f"CPU of the start of {service}",
             value=f"{cpu:.2f} s",
             goal=f"{MAX_CPU:g} s",

@@ -27,12 +27,12 @@ import msgspec
 from rich.table import Table
 
 from bench import report
-from bench.goals import Goal, judged
+from bench.goals import FigureGoal, judged
 from bench.report import emit
 from localcluster import binaries
 from localcluster.images import debian
-from localcluster.images.debian import missing
-from localcluster.progress import duration
+from localcluster.images.debian import list_missing
+from localcluster.progress import format_duration
 from support.docs import commands
 from support.manifests import ROOT
 
@@ -51,7 +51,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LOAD_EVERY: Final = 15.0
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class TutorialStep(msgspec.Struct, frozen=True, kw_only=True):
     """A command, or a step that a command reported."""
 
     title: str
@@ -75,7 +75,7 @@ class Measured(msgspec.Struct, kw_only=True):
     """Debian packages that were installed before."""
     exit_code: int | None = None
     """Exit code of the last command; None with `--first-answer`, which ends earlier."""
-    phases: list[Phase]
+    phases: list[TutorialStep]
 
 
 class _Run:
@@ -146,18 +146,22 @@ class _Run:
             if self._command is not None:
                 title, began = self._command
                 self._found.phases.append(
-                    Phase(title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1))
+                    TutorialStep(
+                        title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1)
+                    )
                 )
             self._command = (line.removeprefix(MARK), now)
         elif (step := _DONE.search(line)) is not None:
             self._found.phases.append(
-                Phase(title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1))
+                TutorialStep(
+                    title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1)
+                )
             )
         if FIRST_ANSWER in line and self._found.first_answer_seconds is None:
             self._found.first_answer_seconds = round(now, 1)
             self._found.processor_seconds = round(processor_seconds(shell), 1)
             self._found.phases.append(
-                Phase(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1))
+                TutorialStep(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1))
             )
         emit(f"{now:7.1f}  {line.replace(MARK, '$ ')}")
 
@@ -244,7 +248,7 @@ def table(found: Measured) -> Table:
     for column in shown.columns[:2]:
         column.justify = "right"
     for phase in found.phases:
-        shown.add_row(duration(phase.ended), f"{phase.seconds:.1f}", phase.title)
+        shown.add_row(format_duration(phase.ended), f"{phase.seconds:.1f}", phase.title)
     return shown
 
 
@@ -255,10 +259,10 @@ def summary(found: Measured) -> Iterator[str]:
         return
     limit = found.processor_seconds / found.cores
     busiest = max(found.load, default=0.0)
-    yield f"first answer of a model after {duration(found.first_answer_seconds)}"
+    yield f"first answer of a model after {format_duration(found.first_answer_seconds)}"
     yield (
         f"{found.processor_seconds:.0f} s of processor time for it: no less than "
-        f"{duration(limit)} on {found.cores} cores"
+        f"{format_duration(limit)} on {found.cores} cores"
     )
     yield (
         f"load average {min(found.load, default=0.0)} to {busiest}; installed before: "
@@ -266,12 +270,12 @@ def summary(found: Measured) -> Iterator[str]:
     )
 
 
-def goals(found: Measured) -> list[Goal]:
+def goals(found: Measured) -> list[FigureGoal]:
     """Return the goal. It is missed without an answer, or if a command failed."""
     first = found.first_answer_seconds
-    value = "none" if first is None else duration(first)
+    value = "none" if first is None else format_duration(first)
     return [
-        Goal(
+        FigureGoal(
             figure="the first answer of a model on an empty machine",
             value=value + (", and a command failed" if found.exit_code else ""),
             goal=f"{LIMIT_MINUTES:.0f} min",
@@ -294,7 +298,7 @@ def _commit() -> str:
 def measure(*, until_first_answer: bool) -> Measured:
     """Run the page's commands on an empty machine."""
     packages = {**binaries.PACKAGES, **debian.TOOLS}
-    there = sorted({*packages} - {*missing(packages)})
+    there = sorted({*packages} - {*list_missing(packages)})
     cores = os.cpu_count() or 1
     found = Measured(
         commit=_commit(),

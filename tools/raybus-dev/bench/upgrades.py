@@ -24,7 +24,7 @@ from rich.table import Table
 from bench import chart, contenders, report
 from bench.chart import Bar
 from bench.contenders import Peer
-from bench.goals import Goal, judged
+from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT, emit
 from e2e import upgrade_status
 from e2e.conftest import Rig, connected
@@ -36,62 +36,67 @@ from support import node
 from support.manifests import ROOT
 
 STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
-"""One replica at each capacity, so that no replica starts between two steps."""
+"""The options of upgrades in steps.
+
+There is one replica at each capacity, so that no replica starts between two steps."""
 RULE: Final = 6.0
-"""Seconds from the first share to the last: 25, 50, 75, 100 %, 2 s apart."""
+"""Seconds from the first share of traffic to the last that `STEPS` demand: 25, 50, 75, 100 %, 2 s
+apart."""
 MAX_RATIO_TO_RULE: Final = 1.05
 MAX_RATIO_TO_FIRST: Final = 1.1
 """Maximum duration of the last upgrade relative to the first. Pods and Ray vary by some percent."""
 MAX_RATIO_TO_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one upgrade and its phases."""
+class UpgradeDurations(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of one upgrade and of its phases, in seconds."""
 
     total: float
-    """From before `kubectl apply` to promotion."""
+    """Seconds from the start of `kubectl apply` to the promotion."""
     accepted: float
-    """From `kubectl apply` until the status names the pending cluster."""
+    """Seconds from `kubectl apply` until the status names the pending cluster."""
     ready: float = 0.0
-    """From then until the cluster has its first capacity: pods and Ray start."""
+    """Seconds from the end of `accepted` to the pending cluster's first capacity.
+
+    In this time, pods and Ray start."""
     carrying: float = 0.0
-    """From then until the cluster gets its first traffic: Serve starts replicas."""
+    """Seconds from the first capacity to the first share of traffic: Serve starts replicas."""
     moving: float = 0.0
-    """From the first share of traffic to promotion."""
+    """Seconds from the first share of traffic to the promotion."""
 
 
-class Contender(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeContender(msgspec.Struct, frozen=True, kw_only=True):
     """All upgrades under one operator."""
 
     name: str
-    in_steps: list[Upgrade]
-    blue_green: list[Upgrade]
+    in_steps: list[UpgradeDurations]
+    blue_green: list[UpgradeDurations]
 
     @property
-    def kinds(self) -> dict[str, list[Upgrade]]:
+    def kinds(self) -> dict[str, list[UpgradeDurations]]:
         """The upgrades by kind."""
         return {"in steps": self.in_steps, "blue/green": self.blue_green}
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All measurements of one call; raybus first."""
+class UpgradesResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of one run of the benchmark; raybus is the first contender."""
 
-    contenders: list[Contender]
+    contenders: list[UpgradeContender]
 
     @property
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[FigureGoal]:
         """The goals of this benchmark, with their results."""
         own, *others = self.contenders
         moving = median(each.moving for each in own.in_steps)
         totals = [each.total for each in own.in_steps]
         return [
-            Goal(
+            FigureGoal(
                 figure="an upgrade in steps, from the first share to promotion",
                 value=f"{moving:.2f} s",
                 goal=f"{MAX_RATIO_TO_RULE:g} × the rule of {RULE:g} s",
                 is_reached=moving <= MAX_RATIO_TO_RULE * RULE,
             ),
-            Goal(
+            FigureGoal(
                 figure="the last upgrade in steps beside the first",
                 value=f"{totals[-1]:.1f} and {totals[0]:.1f} s",
                 goal=f"{MAX_RATIO_TO_FIRST:g} × the first",
@@ -104,12 +109,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade]]) -> Goal:
+def _beside(
+    kind: str, own: Sequence[UpgradeDurations], others: Sequence[Sequence[UpgradeDurations]]
+) -> FigureGoal:
     total, most = _total(own), MAX_RATIO_TO_PEER[kind]
     beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
     is_reached = total <= most * _total(others[0]) if others else None
     figure = f"an upgrade {kind}, from apply to promotion"
-    return Goal(
+    return FigureGoal(
         figure=figure,
         value=f"{total:.1f} s{beside}",
         goal=f"{most:g} × peer",
@@ -117,11 +124,13 @@ def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade
     )
 
 
-def _total(upgrades: Sequence[Upgrade]) -> float:
+def _total(upgrades: Sequence[UpgradeDurations]) -> float:
     return median(each.total for each in upgrades)
 
 
-async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None) -> Result:
+async def measure(
+    kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None
+) -> UpgradesResult:
     """Measure raybus, then scale raybus to zero and measure the peer on the same cluster."""
     kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
     async with connected(kubectl, user_agent="bench") as kube:
@@ -143,11 +152,11 @@ async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer 
             log.parent.mkdir(parents=True, exist_ok=True)
             with peer.running(kubeconfig, log):
                 found.append(await _measured(peer.name, rig, rounds))
-    return Result(contenders=found)
+    return UpgradesResult(contenders=found)
 
 
-async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
-    return Contender(
+async def _measured(name: str, rig: Rig, rounds: int) -> UpgradeContender:
+    return UpgradeContender(
         name=name,
         in_steps=await _upgraded(f"{name}, in steps", Greeter(rig, STEPS), rounds, _in_steps),
         blue_green=await _upgraded(
@@ -157,11 +166,14 @@ async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
 
 
 async def _upgraded(
-    what: str, greeter: Greeter, rounds: int, upgrade: Callable[[Greeter], Awaitable[Upgrade]]
-) -> list[Upgrade]:
+    what: str,
+    greeter: Greeter,
+    rounds: int,
+    upgrade: Callable[[Greeter], Awaitable[UpgradeDurations]],
+) -> list[UpgradeDurations]:
     emit(f"{what}: the service starts")
     await greeter.start()
-    found: list[Upgrade] = []
+    found: list[UpgradeDurations] = []
     for number in range(rounds):
         found.append(await upgrade(greeter))
         emit(f"{what}, {number + 1} of {rounds}: {found[-1].total:.1f} s")
@@ -169,7 +181,7 @@ async def _upgraded(
     return found
 
 
-async def _in_steps(greeter: Greeter) -> Upgrade:
+async def _in_steps(greeter: Greeter) -> UpgradeDurations:
     found, new = await _upgrade(greeter)
     times = upgrade_status.times(greeter.history, greeter.moves, new)
     return msgspec.structs.replace(
@@ -177,11 +189,11 @@ async def _in_steps(greeter: Greeter) -> Upgrade:
     )
 
 
-async def _blue_green(greeter: Greeter) -> Upgrade:
+async def _blue_green(greeter: Greeter) -> UpgradeDurations:
     return (await _upgrade(greeter))[0]
 
 
-async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
+async def _upgrade(greeter: Greeter) -> tuple[UpgradeDurations, str]:
     """Upgrade once and wait until the old cluster is deleted.
 
     Return the times and the new cluster.
@@ -192,10 +204,12 @@ async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
         new = await greeter.wait_for_promotion(old)
     accepted = upgrade_status.first(history, lambda moment: moment.pending == new)
     promoted = upgrade_status.first(history, lambda moment: moment.active == new)
-    return Upgrade(total=round(promoted - began, 2), accepted=round(accepted - began, 2)), new
+    return UpgradeDurations(
+        total=round(promoted - began, 2), accepted=round(accepted - began, 2)
+    ), new
 
 
-def table(found: Result) -> Table:
+def table(found: UpgradesResult) -> Table:
     """Build the table of upgrades."""
     shown = Table(
         "seconds",
@@ -218,7 +232,7 @@ def table(found: Result) -> Table:
     return shown
 
 
-def picture(found: Result) -> str:
+def picture(found: UpgradesResult) -> str:
     """Draw the phases of each upgrade."""
     rows = [
         Bar(

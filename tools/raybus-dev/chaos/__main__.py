@@ -5,7 +5,7 @@ Faults and user requests are drawn from a seed.
     make chaos [MINUTES=30] [SEED=1]
 
 A checker judges everything that was observed. The API server, etcd, controller-manager, scheduler
-and NATS (with users and TLS) are real. The four services run as processes; the reconcilers are
+and NATS (with users and TLS) are real. The five services run as processes; the reconcilers are
 scaled from one to four to two. Pods (kwok), Ray heads and the gateway are simulated. The exit code
 is 1 if a rule was broken; then the seed and the last events before the violation are printed.
 """
@@ -26,7 +26,7 @@ from bench import pod_network
 from bench.report import keep_stdout_clean
 from chaos import report
 from chaos.report import Report
-from chaos.run import Run, Wanted
+from chaos.run import ChaosOptions, ChaosRun
 from common import errors
 from localcluster.errors import ClusterError
 
@@ -46,6 +46,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="seed of faults and changes (1)")
     parser.add_argument(
         "--replicas", type=int, default=4, help="maximum replicas of each reconciler (4)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=60, help="RayJobs of the run, besides scheduled ones (60)"
     )
     parser.add_argument(
         "--again",
@@ -68,6 +71,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     found = parser.parse_args(arguments)
     if found.minutes <= 0:
         parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
+    if found.jobs < 0:
+        parser.error(f"--jobs {found.jobs}: must not be negative")
     if not 1 <= found.replicas <= 16:
         parser.error(f"--replicas {found.replicas}: must be from 1 to 16")
     return found
@@ -85,10 +90,11 @@ def _run(options: argparse.Namespace) -> Report:
     folder.mkdir(parents=True)
     emit(f"logs: {folder}")
     with tempfile.TemporaryDirectory(prefix="raybus-chaos-") as work:
-        wanted = Wanted(
+        wanted = ChaosOptions(
             seed=options.seed,
             minutes=options.minutes,
             replicas=options.replicas,
+            jobs=options.jobs,
             logs=folder,
             work=Path(work),
         )
@@ -113,12 +119,12 @@ def _run_in_time(options: argparse.Namespace) -> Report:
     return found
 
 
-async def _until_reported(wanted: Wanted) -> Report:
+async def _until_reported(wanted: ChaosOptions) -> Report:
     """Run with SIGTERM handled like Ctrl-C, so that no process is left behind."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await Run(wanted, emit).report()
+    return await ChaosRun(wanted, emit).report()
 
 
 def main() -> int:

@@ -28,6 +28,7 @@ rules:
   resources:
   - {group: "", resources: ["pods", "services"]}
   - {group: "ray.io"}
+  - {group: "batch"}
   - {group: "gateway.networking.k8s.io"}
   - {group: "coordination.k8s.io"}
 - level: Metadata
@@ -40,6 +41,8 @@ _OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+
 _KINDS: Final = {
     "rayclusters": "RayCluster",
     "rayservices": "RayService",
+    "rayjobs": "RayJob",
+    "raycronjobs": "RayCronJob",
     "pods": "Pod",
     "httproutes": "HTTPRoute",
 }

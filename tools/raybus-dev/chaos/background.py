@@ -9,25 +9,25 @@ import msgspec
 
 from chaos.evidence_room import EvidenceStore
 from chaos.stack import BACKGROUND, Stack
-from chaos.users import Request
+from chaos.users import UserRequest
 from common import errors, labels
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_CLUSTER
 
 RETRY: Final = 0.5
 PERIOD_SECONDS: Final = 1.0
 
 
-class Background:
-    """All users of a run."""
+class BackgroundUsers:
+    """The simulated users whose requests change objects during a run."""
 
     def __init__(self, stack: Stack, now: Callable[[], float]) -> None:
-        self.done: list[tuple[float, Request]] = []
+        self.done: list[tuple[float, UserRequest]] = []
         """The accepted requests, each with its time."""
         self._stack = stack
         self._now = now
 
-    async def ask(self, requests: list[Request], *, since: float) -> None:
+    async def ask(self, requests: list[UserRequest], *, since: float) -> None:
         """Send each request at its time, counted from `since`, until it is accepted."""
         for request in requests:
             await asyncio.sleep(max(0.0, since + request.at - self._now()))
@@ -36,14 +36,17 @@ class Background:
                 await asyncio.sleep(RETRY)
             self.done.append((self._now(), request))
 
-    async def _granted(self, request: Request) -> bool:
+    async def _granted(self, request: UserRequest) -> bool:
         kube = self._stack.kube
         try:
             if request.body is not None:
                 await kube.create(request.resource, BACKGROUND, request.body)
             elif request.spec is not None:
                 await kube.patch(
-                    request.resource, BACKGROUND, request.name, Patch(body={"spec": request.spec})
+                    request.resource,
+                    BACKGROUND,
+                    request.name,
+                    PatchRequest(body={"spec": request.spec}),
                 )
             else:
                 await kube.delete(request.resource, BACKGROUND, request.name)
@@ -64,7 +67,7 @@ class Autoscaler:
         self._room = room
 
     async def run(self) -> None:
-        """Scale down until cancelled."""
+        """List surplus workers for deletion repeatedly, until cancelled."""
         while True:
             for cluster in self._room.living("RayCluster", BACKGROUND):
                 if cluster.spec.enable_in_tree_autoscaling:
@@ -92,11 +95,11 @@ class Autoscaler:
             "scaleStrategy": {"workersToDelete": surplus},
         }
         meta = {"resourceVersion": seen.metadata.resource_version}
-        patch = Patch(body={"metadata": meta, "spec": {"workerGroupSpecs": [group]}})
+        patch = PatchRequest(body={"metadata": meta, "spec": {"workerGroupSpecs": [group]}})
         await self._stack.kube.patch(RAY_CLUSTER, BACKGROUND, cluster, patch)
 
 
-def reported(request: Request) -> str:
+def reported(request: UserRequest) -> str:
     """Return a line that describes a request."""
     change = msgspec.json.encode(request.spec).decode()[:120] if request.spec is not None else ""
     return f"user: {request} {change}".strip()

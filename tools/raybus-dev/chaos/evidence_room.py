@@ -8,22 +8,23 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import Object, Seen, root_of
+from chaos.checker.evidence import EvidenceObject, Seen, root_of
 from common import labels
 from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient
-from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_JOB, RAY_SERVICE
 from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 TARGETS: Final = (
     WatchTarget(resource=RAY_CLUSTER),
     WatchTarget(resource=RAY_SERVICE),
+    WatchTarget(resource=RAY_JOB),
     WatchTarget(resource=POD, selector=labels.CLUSTER),
     WatchTarget(resource=HTTP_ROUTE, is_optional=True),
     WatchTarget(resource=LEASE, selector=labels.REPLICA_OF),
 )
 TIMING: Final = WatchTiming(longest_retry=1.0)
-Check = Callable[[Object], bool]
+Check = Callable[[EvidenceObject], bool]
 
 
 class EvidenceStore:
@@ -37,12 +38,12 @@ class EvidenceStore:
         self._latest: dict[tuple[str, str, str], Seen] = {}
         self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
-    def latest(self, kind: str, namespace: str, name: str) -> Object | None:
+    def latest(self, kind: str, namespace: str, name: str) -> EvidenceObject | None:
         """Return the last known state of an object; None if it was deleted."""
         seen = self._latest.get((kind, namespace, name))
         return None if seen is None or seen.is_gone else seen.object
 
-    def living(self, kind: str, namespace: str) -> list[Object]:
+    def living(self, kind: str, namespace: str) -> list[EvidenceObject]:
         """Return the existing objects of a kind, ordered by name."""
         found = [each for each in self._latest.values() if each.kind == kind and each.is_alive]
         named = [each.object for each in found if each.object.metadata.namespace == namespace]
@@ -111,7 +112,7 @@ class _Eye:
     def __init__(self, room: EvidenceStore, target: WatchTarget) -> None:
         self._room = room
         self._kind = target.resource.kind
-        self._decoder = msgspec.json.Decoder(Object)
+        self._decoder = msgspec.json.Decoder(EvidenceObject)
 
     def present(self, raw: bytes, reason: str = "") -> None:
         """Record the current state of an object."""

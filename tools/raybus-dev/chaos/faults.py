@@ -3,13 +3,18 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Final
 
 from chaos.checker.gaps import Struck
-from chaos.schedule import RECONCILERS, WATCHER, Fault
-from chaos.stack import Stack
+from chaos.drivers import Drivers
+from chaos.evidence_room import EvidenceStore
+from chaos.schedule import JOB_RECONCILER, RECONCILERS, WATCHER, Fault
+from chaos.stack import BACKGROUND, Stack
+from chaos.submitters import Submitters
+from common import errors, labels
+from common.kube.resources import POD
 from support.servers.fault_proxy import PASSES, Asked, Fate, Judge
 from support.servers.fleet import Replica
 from support.waiting import eventually_true
@@ -19,6 +24,11 @@ LATENCY: Final = 0.5
 HEALED_SECONDS: Final = 5.0
 HAND_OVER_SECONDS: Final = 1.0
 """Duration of a hand-over between two watchers."""
+_BEHAVIOURS: Final = {
+    "dashboards answer 500": "500",
+    "dashboards are silent": "silent",
+    "dashboards lose answers": "lost answers",
+}
 
 
 class Faults:
@@ -31,6 +41,8 @@ class Faults:
         self._stack = stack
         self._now = now
         self._random = Random(seed)
+        self.on_fault: list[Callable[[Fault], None]] = []
+        """Functions that are called with each fault when it begins."""
         self._actions: dict[str, Callable[[Fault], Awaitable[None]]] = {
             "scale": self._scale,
             "kill -9": self._kill,
@@ -61,6 +73,8 @@ class Faults:
         for fault in faults:
             await asyncio.sleep(max(0.0, since + fault.at - self._now()))
             self.current = str(fault)
+            for callback in self.on_fault:
+                callback(fault)
             if fault.replicas:
                 self.replicas = fault.replicas
             began = self._now()
@@ -206,6 +220,67 @@ class Faults:
         return lambda asked: Fate(
             loses_answer=asked.is_write and self._random.random() < REFUSED_SHARE
         )
+
+
+class DashboardFaults:
+    """Causes the faults of the dashboards and heads of RayJobs."""
+
+    def __init__(
+        self, stack: Stack, room: EvidenceStore, drivers: Drivers, submitters: Submitters
+    ) -> None:
+        self.struck: list[tuple[float, Fault]] = []
+        self.service = ""
+        """Name of the service with a current fault; empty for faults of the infrastructure."""
+        self._stack = stack
+        self._room = room
+        self._drivers = drivers
+        self._submitters = submitters
+        self._now = room.now
+
+    async def carry_out(self, faults: list[Fault], *, since: float) -> None:
+        """Carry out each fault at its time, counted from `since`."""
+        for fault in faults:
+            await asyncio.sleep(max(0.0, since + fault.at - self._now()))
+            began = self._now()
+            if fault.kind == "head loss":
+                if await self._lose_head(fault):
+                    self.struck.append((began, fault))
+                continue
+            self.struck.append((began, fault))
+            self._drivers.behaviour = _BEHAVIOURS[fault.kind]
+            try:
+                await asyncio.sleep(fault.lasts)
+            finally:
+                self._drivers.behaviour = "ok"
+
+    def note_fault(self, fault: Fault) -> None:
+        """Record a fault of the services or the infrastructure."""
+        self.service = fault.service
+
+    async def _lose_head(self, fault: Fault) -> bool:
+        """Delete the head pod of a RayJob whose driver runs. Return whether one was deleted."""
+        heads = [
+            pod for pod, cluster in self._submitters.heads().items() if self._is_handled(cluster)
+        ]
+        if not heads:
+            return False
+        with suppress(errors.RaybusError):  # the API server is away, or the job has just ended
+            await self._stack.kube.delete(POD, BACKGROUND, heads[fault.draw % len(heads)])
+            return True
+        return False
+
+    def _is_handled(self, cluster: str) -> bool:
+        """Return whether raybus can handle the loss of a head without a second run of its job.
+
+        The Job controller replaces a submitter after 10 s. Before that raybus must have read a
+        status of the job, and be able to act (ADR 51).
+        """
+        seen = self._room.latest("RayCluster", BACKGROUND, cluster)
+        if seen is None or seen.label.get(labels.JOB_SUBMISSION_MODE) != "K8sJobMode":
+            return seen is not None
+        job = self._room.latest("RayJob", BACKGROUND, cluster.rpartition("-")[0])
+        is_read = job is not None and bool(job.status.job_status)
+        return is_read and self.service not in {"", WATCHER, JOB_RECONCILER}
 
 
 def _hold(_asked: Asked) -> Fate:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from bench.services import a_config
-from chaos.checker.evidence import Object
+from chaos.checker.evidence import EvidenceObject
 from chaos.checker.gaps import Wait
 from chaos.evidence_room import EvidenceStore
 from chaos.stack import PROBES, Stack
@@ -18,7 +18,7 @@ from chaos.users import STEPS
 from common import errors
 from common.api.opaque import Body
 from common.bus.subjects import PARTITIONS, ObjectRef, compute_partition
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
 
@@ -120,7 +120,7 @@ class Probes:
     ) -> None:
         resource, spec = change
         try:
-            await self._stack.kube.patch(resource, PROBES, name, Patch(body={"spec": spec}))
+            await self._stack.kube.patch(resource, PROBES, name, PatchRequest(body={"spec": spec}))
         except errors.RaybusError:  # the API server is away, which is not what is measured
             await asyncio.sleep(RETRY)
             return
@@ -167,9 +167,9 @@ def _a_service(name: str, *, in_steps: bool) -> Body:
     return {**body, "metadata": {"name": name}}
 
 
-def _wants(workers: int) -> Callable[[Object], bool]:
+def _wants(workers: int) -> Callable[[EvidenceObject], bool]:
     return lambda cluster: cluster.status.desired_worker_replicas == workers
 
 
-def _runs(service: Object) -> bool:
+def _runs(service: EvidenceObject) -> bool:
     return service.status.service_status == "Running"

@@ -12,7 +12,9 @@ from rich.table import Table
 from chaos.checker import gaps
 from chaos.checker.evidence import Violation
 from chaos.checker.gaps import Gap
+from chaos.checker.laws import LAWS
 from chaos.checker.rest import Unreconciled
+from support.laws import jobs
 
 LAST: Final = 50
 """Number of events that are printed before a violation."""
@@ -20,24 +22,10 @@ REPORTED: Final = 5
 """Number of violations that are printed with their events. The JSON has all."""
 LISTED: Final = 20
 """Number of violations that are repeated in the last lines."""
-RULES: Final = (
-    "all reconciled at the end",
-    "one head",
-    "no more workers than wanted",
-    "one pod for one place",
-    "one cluster for one spec",
-    "weights make 100",
-    "no weight on what is gone",
-    "no status regresses",
-    "every write names its base",
-    "no write by a fenced owner",
-    "the autoscaler's pods",
-    gaps.RULE,
-    gaps.STALLED,
-)
+RULES: Final = tuple(law.name for law in LAWS)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RunEvent(msgspec.Struct, frozen=True):
     """An event of the run.
 
     `about` is the namespace and name of a tree's root, or empty for events that concern all trees.
@@ -54,8 +42,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     minutes: float
     replicas: int
+    jobs: int
+    """Number of RayJobs that users created."""
     faults: int
     changes: int
+    drivers: int
+    """Number of drivers of Ray jobs that were started."""
     states: int
     """Number of object states that were judged."""
     writes: int
@@ -69,14 +61,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unreconciled: list[Unreconciled]
     gaps: list[Gap]
     violations: list[Violation]
-    timeline: list[Entry]
+    timeline: list[RunEvent]
 
     @property
     def is_only_late(self) -> bool:
         """Whether only time limits were broken, which may also be due to an overloaded machine."""
         return {each.rule for each in self.violations} == {gaps.RULE}
 
-    def leading_to(self, violation: Violation) -> list[Entry]:
+    def leading_to(self, violation: Violation) -> list[RunEvent]:
         """Return the last events before a violation that concern its tree or all trees."""
         fit = [
             each
@@ -102,7 +94,7 @@ def show(report: Report, console: Console) -> None:
             console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
         again = (
             f"raybus-dev chaos --seed {report.seed} --minutes {report.minutes:g} --replicas "
-            f"{report.replicas}"
+            f"{report.replicas} --jobs {report.jobs}"
         )
         console.print(
             f"{len(report.violations)} violations; the same faults and changes again: {again}"
@@ -158,6 +150,8 @@ def _basis(rule: str, report: Report) -> str:
             return f"{report.against_leases} writes, against the Leases at their version"
         case "the autoscaler's pods":
             return f"{report.autoscaled} deletions of workers"
+        case _ if rule in {law.name for law in jobs.LAWS}:
+            return f"{report.drivers} drivers"
         case gaps.RULE | gaps.STALLED:
             return f"{sum(gap.waits for gap in report.gaps)} changes of probes"
         case _:

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,27 +13,41 @@ import yaml
 
 from bench.programs import Machine
 from chaos import audit_trail, background, schedule, stack
-from chaos.background import Autoscaler, Background
-from chaos.checker import evidence, gaps, history, rest, writes
+from chaos.background import Autoscaler, BackgroundUsers
+from chaos.checker import evidence, gaps, history, jobs, rest, writes
 from chaos.checker.evidence import Seen, Violation
 from chaos.checker.rest import Harness, Unreconciled
+from chaos.drivers import Drivers
 from chaos.evidence_room import EvidenceStore
-from chaos.faults import Faults
+from chaos.faults import DashboardFaults, Faults
 from chaos.probes import Probes
-from chaos.report import Entry, Report
+from chaos.ray_jobs import RayJobs
+from chaos.report import Report, RunEvent
 from chaos.schedule import RECONCILERS, WATCHER, Fault
 from chaos.stack import BACKGROUND, PROBES, Stack
-from chaos.users import Request, Users
+from chaos.submitters import Submitters
+from chaos.users import UserRequest, Users
 from common import errors, labels
 from common.api.opaque import Body
+from common.bus.subjects import ObjectRef
 from common.clock import SystemClock
-from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.resources import (
+    HTTP_ROUTE,
+    JOB,
+    POD,
+    RAY_CLUSTER,
+    RAY_JOB,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
+from common.kube.watch import NamespacedName
 from common.runtime import ownership
 
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0
 STILL_SECONDS: Final = 60.0
-"""What is wrong after this many seconds without a change stays wrong."""
+"""Seconds without a change after which a remaining problem counts as permanent."""
 REST_SECONDS: Final = 600.0
 """Maximum seconds until everything matches its spec, even if objects still change."""
 CALM_SECONDS: Final = 4.0
@@ -41,21 +55,23 @@ CALM_SECONDS: Final = 4.0
 TICK: Final = 2.0
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
 
     seed: int
     minutes: float
     replicas: int
     """Maximum replicas of each reconciler."""
+    jobs: int
+    """Number of RayJobs, besides those of RayCronJobs."""
     logs: Path
     work: Path
 
 
-class Run:
-    """One run."""
+class ChaosRun:
+    """One chaos run, from the start of its processes to its report."""
 
-    def __init__(self, wanted: Wanted, emit: Callable[[str], None]) -> None:
+    def __init__(self, wanted: ChaosOptions, emit: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._emit = emit
         self._clock = SystemClock()
@@ -76,34 +92,49 @@ class Run:
         async with stack.started(wanted.work, wanted.logs, self._emit) as found:
             users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
+            job_requests = RayJobs(wanted.seed, wanted.jobs).requests(wanted.minutes * 60)
             self._emit(
-                f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; "
+                f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users, "
+                f"{len(job_requests)} of RayJobs; "
                 "starting raybus"
             )
             for service in (WATCHER, *RECONCILERS):
                 found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
             async with EvidenceStore(self.now).open(found.kube) as room:
-                return await self._watched(found, room, faults, requests)
+                return await self._watched(found, room, faults, requests, job_requests)
 
     async def _watched(
-        self, found: Stack, room: EvidenceStore, faults: list[Fault], requests: list[Request]
+        self,
+        found: Stack,
+        room: EvidenceStore,
+        faults: list[Fault],
+        requests: list[UserRequest],
+        job_requests: list[UserRequest],
     ) -> Report:
         probes, users, striking = (
             Probes(found, room),
-            Background(found, self.now),
+            BackgroundUsers(found, self.now),
             Faults(found, self.now, seed=self._wanted.seed),
         )
+        drivers = Drivers(found.heads, self.now)
+        submitters = Submitters(found, drivers)
+        dashboards = DashboardFaults(found, room, drivers, submitters)
+        striking.on_fault.append(dashboards.note_fault)
         async with asyncio.timeout(PREPARED_SECONDS):
             await probes.prepare()
+        dashboard_faults = schedule.plan_dashboards(self._wanted.seed, self._wanted.minutes * 60)
         self._emit("all probes answer; faults and changes begin")
         self._since, machine = self.now(), Machine()
-        async with asyncio.TaskGroup() as background:
+        async with submitters.running(), asyncio.TaskGroup() as background:
+            running = background.create_task(drivers.run())
             progress = background.create_task(self._report_progress(striking, users, probes))
             probing = background.create_task(probes.run())
             scaling = background.create_task(Autoscaler(found, room).run())
             async with asyncio.TaskGroup() as group:
                 group.create_task(striking.carry_out(faults, since=self._since))
                 group.create_task(users.ask(requests, since=self._since))
+                group.create_task(users.ask(job_requests, since=self._since))
+                group.create_task(dashboards.carry_out(dashboard_faults, since=self._since))
             probing.cancel()
             self._emit("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
@@ -114,6 +145,7 @@ class Run:
                 await asyncio.sleep(TICK)
             progress.cancel()
             scaling.cancel()
+            running.cancel()
         probes.finish()
         log = found.control_plane.audit_log
         origins = room.origins()
@@ -129,13 +161,16 @@ class Run:
             *judged.violations,
             *gaps.judge(waits, striking.struck, end=end),
             *gaps.stalled(waits, end=end),
+            *jobs.judge(room.seen, drivers.runs, end=end),
         ]
         return Report(
             seed=self._wanted.seed,
             minutes=self._wanted.minutes,
             replicas=self._wanted.replicas,
-            faults=len(faults),
-            changes=len(requests),
+            jobs=self._wanted.jobs,
+            faults=len(faults) + len(dashboards.struck),
+            changes=len(requests) + len(job_requests),
+            drivers=len(drivers.runs),
             states=len(room.seen),
             writes=len(trail.writes),
             against_leases=judged.against_leases,
@@ -147,7 +182,11 @@ class Run:
             gaps=reported,
             violations=sorted(violations, key=lambda each: each.at),
             timeline=sorted(
-                _timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at
+                [
+                    *_timeline(striking, users, room.seen, trail, origins),
+                    *_timeline_of_jobs(dashboards, drivers, origins),
+                ],
+                key=lambda each: each.at,
             ),
         )
 
@@ -169,7 +208,9 @@ class Run:
                 return left
             await asyncio.sleep(1.0)
 
-    async def _report_progress(self, striking: Faults, users: Background, probes: Probes) -> None:
+    async def _report_progress(
+        self, striking: Faults, users: BackgroundUsers, probes: Probes
+    ) -> None:
         """Print progress every two seconds until cancelled."""
         total = self._wanted.minutes * 60
         while True:
@@ -197,6 +238,8 @@ async def read_all(found: Stack) -> Harness:
         services=await _all(found, RAY_SERVICE),
         pods=await _all(found, POD),
         routes=await _all(found, HTTP_ROUTE),
+        jobs=await _all(found, RAY_JOB),
+        job_children=[*await _all(found, JOB), *await _all(found, SERVICE)],
         configs=configs,
     )
 
@@ -231,26 +274,40 @@ def _as_violation(left: Unreconciled, end: float) -> Violation:
 
 def _timeline(
     striking: Faults,
-    users: Background,
+    users: BackgroundUsers,
     seen: Iterable[Seen],
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
-) -> list[Entry]:
+) -> list[RunEvent]:
     found = [
-        Entry(each.began, "", f"fault: {each.kind} {each.service}".strip())
+        RunEvent(each.began, "", f"fault: {each.kind} {each.service}".strip())
         for each in striking.struck
     ]
-    found += [Entry(each.over, "", f"over: {each.kind}") for each in striking.struck]
+    found += [RunEvent(each.over, "", f"over: {each.kind}") for each in striking.struck]
     found += [
-        Entry(at, f"{BACKGROUND}/{request.name}", background.reported(request))
+        RunEvent(at, f"{BACKGROUND}/{request.name}", background.reported(request))
         for at, request in users.done
     ]
     for each in seen:
         root = evidence.root_of(each.kind, each.object.metadata, origins)
         if root is not None:
-            found.append(Entry(each.at, f"{root.namespace}/{root.name}", str(each)))
+            found.append(RunEvent(each.at, f"{root.namespace}/{root.name}", str(each)))
     for write in trail.writes:
         root = write.of_root
         if root is not None:
-            found.append(Entry(write.at, f"{root.namespace}/{root.name}", str(write)))
+            found.append(RunEvent(write.at, f"{root.namespace}/{root.name}", str(write)))
     return found
+
+
+def _timeline_of_jobs(
+    dashboards: DashboardFaults, drivers: Drivers, origins: Mapping[NamespacedName, ObjectRef]
+) -> Iterator[RunEvent]:
+    for at, fault in dashboards.struck:
+        yield RunEvent(at, "", f"fault: {fault.kind}")
+    for run in drivers.runs:
+        root = origins.get((BACKGROUND, run.cluster))
+        about = f"{BACKGROUND}/{root.name if root is not None else run.cluster}"
+        yield RunEvent(run.began, about, f"driver of {run.job_id} begins")
+        over = run.lost_at if run.ended is None else run.ended
+        if over is not None:
+            yield RunEvent(over, about, f"driver of {run.job_id} ends: {run.status}")

@@ -12,14 +12,20 @@ from typing import Final
 
 import msgspec
 
-RECONCILERS: Final = ("cluster-reconciler", "service-reconciler", "traffic-manager")
+JOB_RECONCILER: Final = "job-reconciler"
+RECONCILERS: Final = (
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    JOB_RECONCILER,
+)
 WATCHER: Final = "watcher"
 GROWN_AFTER: Final = 1 / 8
 SHRUNK_AFTER: Final = 3 / 4
 FEWER: Final = 2
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of fault. Times are in seconds."""
 
     name: str
@@ -29,16 +35,18 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Services of which one replica has the fault; empty for faults of the infrastructure."""
 
 
-CRASH: Final = Kind(name="kill -9", recovers=14.0, targets=RECONCILERS)
+CRASH: Final = FaultKind(name="kill -9", recovers=14.0, targets=RECONCILERS)
 """The container is killed and restarted at once in its pod."""
-LOSS: Final = Kind(name="node loss", lasts=12.0, targets=RECONCILERS)
+LOSS: Final = FaultKind(name="node loss", lasts=12.0, targets=RECONCILERS)
 """The replica disappears without a message. Its replacement starts later."""
-TERM: Final = Kind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
+TERM: Final = FaultKind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
 """The replica's pod is deleted. Its replacement starts as soon as a kubelet would start it."""
-FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
-PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
-SCALE: Final = Kind(name="scale", recovers=20.0)
-WATCHER_TERM: Final = Kind(name="SIGTERM of a watcher", lasts=2.0, recovers=6.0, targets=(WATCHER,))
+FREEZE: Final = FaultKind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
+PARTITION: Final = FaultKind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
+SCALE: Final = FaultKind(name="scale", recovers=20.0)
+WATCHER_TERM: Final = FaultKind(
+    name="SIGTERM of a watcher", lasts=2.0, recovers=6.0, targets=(WATCHER,)
+)
 KINDS: Final = (
     CRASH,
     LOSS,
@@ -46,20 +54,32 @@ KINDS: Final = (
     FREEZE,
     PARTITION,
     WATCHER_TERM,
-    Kind(name="kill -9 in a hand-over of watchers", lasts=2.0, recovers=14.0, targets=(WATCHER,)),
-    Kind(name="kill -9 of a watcher", recovers=14.0, targets=(WATCHER,)),
-    Kind(name="SIGSTOP of a watcher", lasts=12.0, targets=(WATCHER,)),
-    Kind(name="NATS kill", lasts=1.0, recovers=12.0),
-    Kind(name="NATS volume loss", lasts=1.0, recovers=14.0),
-    Kind(name="API server restart", recovers=14.0),
-    Kind(name="410", lasts=5.0, targets=(WATCHER,)),
-    Kind(name="409", lasts=5.0, targets=RECONCILERS),
-    Kind(name="429", lasts=5.0, targets=RECONCILERS),
-    Kind(name="5xx", lasts=5.0, targets=RECONCILERS),
-    Kind(name="lost answers", lasts=5.0, targets=RECONCILERS),
-    Kind(name="latency", lasts=6.0, targets=RECONCILERS),
-    Kind(name="black-holed watches", lasts=12.0, recovers=6.0, targets=(WATCHER,)),
+    FaultKind(
+        name="kill -9 in a hand-over of watchers", lasts=2.0, recovers=14.0, targets=(WATCHER,)
+    ),
+    FaultKind(name="kill -9 of a watcher", recovers=14.0, targets=(WATCHER,)),
+    FaultKind(name="SIGSTOP of a watcher", lasts=12.0, targets=(WATCHER,)),
+    FaultKind(name="NATS kill", lasts=1.0, recovers=12.0),
+    FaultKind(name="NATS volume loss", lasts=1.0, recovers=14.0),
+    FaultKind(name="API server restart", recovers=14.0),
+    FaultKind(name="410", lasts=5.0, targets=(WATCHER,)),
+    FaultKind(name="409", lasts=5.0, targets=RECONCILERS),
+    FaultKind(name="429", lasts=5.0, targets=RECONCILERS),
+    FaultKind(name="5xx", lasts=5.0, targets=RECONCILERS),
+    FaultKind(name="lost answers", lasts=5.0, targets=RECONCILERS),
+    FaultKind(name="latency", lasts=6.0, targets=RECONCILERS),
+    FaultKind(name="black-holed watches", lasts=12.0, recovers=6.0, targets=(WATCHER,)),
 )
+
+DASHBOARD_KINDS: Final = (
+    FaultKind(name="dashboards answer 500", lasts=6.0, recovers=4.0),
+    FaultKind(name="dashboards are silent", lasts=8.0, recovers=4.0),
+    FaultKind(name="dashboards lose answers", lasts=6.0, recovers=4.0),
+    FaultKind(name="head loss", lasts=0.0, recovers=10.0),
+)
+"""Faults of the heads of RayJobs.
+
+They occur at the same time as others, because they delay no probe."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +119,18 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
     return found
 
 
+def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
+    """Draw the faults of dashboards and heads of RayJobs."""
+    random = Random(f"dashboards {seed}")
+    found: list[Fault] = []
+    at = 0.0
+    while at < seconds:
+        for kind in random.sample(DASHBOARD_KINDS, len(DASHBOARD_KINDS)):
+            found.append(_drawn(random, kind, at))
+            at = found[-1].over
+    return [fault for fault in found if fault.at < seconds]
+
+
 def _scales(seconds: float, most: int) -> list[tuple[float, int]]:
     """Return the times of scaling and the number of replicas."""
     if most == 1:
@@ -106,14 +138,14 @@ def _scales(seconds: float, most: int) -> list[tuple[float, int]]:
     return [(seconds * GROWN_AFTER, most), (seconds * SHRUNK_AFTER, min(most, FEWER))]
 
 
-def _endless(random: Random) -> Iterator[Kind]:
+def _endless(random: Random) -> Iterator[FaultKind]:
     while True:
         kinds = list(KINDS)
         random.shuffle(kinds)
         yield from kinds
 
 
-def _drawn(random: Random, kind: Kind, at: float) -> Fault:
+def _drawn(random: Random, kind: FaultKind, at: float) -> Fault:
     return Fault(
         kind=kind.name,
         at=at,

@@ -15,6 +15,7 @@ from bench import heads
 from bench.heads import Heads
 from chaos import audit_trail
 from common.api.opaque import Body
+from common.feature_gates import FeatureGate
 from common.kube import resources
 from common.kube.client import KubeClient
 from localcluster.api import read_manifests
@@ -36,7 +37,7 @@ ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """The running parts."""
+    """The running servers and simulated parts of a chaos run."""
 
     control_plane: ControlPlane
     kube: KubeClient
@@ -59,7 +60,12 @@ async def started(
     async with (
         heads.played() as played,
         ControlPlane.started(
-            work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited
+            work / "cp",
+            crds=CRDS,
+            scheduler=True,
+            kwok_nodes=1,
+            completes_jobs=False,
+            audit=is_audited,
         ) as control_plane,
         secured_nats(work / "nats", monitor=observed.monitor) as secured,
     ):
@@ -68,7 +74,13 @@ async def started(
         await _add_routes(control_plane)
         kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")
-        ground = Ground(access=control_plane.access, bus=bus, work=work, log_dir=logs)
+        ground = Ground(
+            access=control_plane.access,
+            bus=bus,
+            work=work,
+            log_dir=logs,
+            gates={FeatureGate.CRON_JOB: True},
+        )
         try:
             for name in (NAMESPACE, BACKGROUND, PROBES):
                 await add_namespace(kube, name)

@@ -29,7 +29,7 @@ VERSIONS: Final = ("2.52.0", "2.53.0", "2.54.0")
 STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class UserRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A user's request. `at` is in seconds since the beginning."""
 
     at: float
@@ -69,14 +69,14 @@ class Users:
         self._services: list[_Object] = []
         self._count = 0
 
-    def requests(self, seconds: float) -> Iterator[Request]:
+    def requests(self, seconds: float) -> Iterator[UserRequest]:
         """Draw the requests of a run of this length."""
         at = 0.0
         while at < seconds:
             yield self._one(at)
             at += self._random.uniform(*EVERY_SECONDS)
 
-    def _one(self, at: float) -> Request:
+    def _one(self, at: float) -> UserRequest:
         is_cluster = self._random.random() < 0.6
         have, most = (self._clusters, CLUSTERS) if is_cluster else (self._services, SERVICES)
         if not have or (len(have) < most and self._random.random() < 0.25):
@@ -84,7 +84,7 @@ class Users:
         thing = self._random.choice(have)
         if len(have) > most // 2 and self._random.random() < 0.1:
             have.remove(thing)
-            return Request(
+            return UserRequest(
                 at=at,
                 what="delete",
                 resource=RAY_CLUSTER if is_cluster else RAY_SERVICE,
@@ -92,7 +92,7 @@ class Users:
             )
         return self._cluster_change(at, thing) if is_cluster else self._service_change(at, thing)
 
-    def _new_cluster(self, at: float) -> Request:
+    def _new_cluster(self, at: float) -> UserRequest:
         self._count += 1
         thing = _Object(
             name=f"c{self._count:03d}",
@@ -111,9 +111,9 @@ class Users:
             "metadata": {"name": thing.name},
             "spec": spec,
         }
-        return Request(at=at, what="create", resource=RAY_CLUSTER, name=thing.name, body=body)
+        return UserRequest(at=at, what="create", resource=RAY_CLUSTER, name=thing.name, body=body)
 
-    def _new_service(self, at: float) -> Request:
+    def _new_service(self, at: float) -> UserRequest:
         self._count += 1
         thing = _Object(name=f"s{self._count:03d}")
         self._services.append(thing)
@@ -127,10 +127,10 @@ class Users:
             **fields,
         )
         body["metadata"] = {"name": thing.name}
-        return Request(at=at, what="create", resource=RAY_SERVICE, name=thing.name, body=body)
+        return UserRequest(at=at, what="create", resource=RAY_SERVICE, name=thing.name, body=body)
 
-    def _cluster_change(self, at: float, thing: _Object) -> Request:
-        changes: list[Callable[[float, _Object], Request]] = [
+    def _cluster_change(self, at: float, thing: _Object) -> UserRequest:
+        changes: list[Callable[[float, _Object], UserRequest]] = [
             self._scale,
             self._scale,
             self._suspend,
@@ -143,7 +143,7 @@ class Users:
             changes.append(self._edit)
         return self._random.choice(changes)(at, thing)
 
-    def _scale(self, at: float, thing: _Object) -> Request:
+    def _scale(self, at: float, thing: _Object) -> UserRequest:
         choices = [count for count in range(MAX_WORKERS + 1) if count != thing.workers]
         if thing.is_autoscaled:  # only the autoscaler may make it smaller
             choices = [count for count in choices if count > thing.workers] or [thing.workers]
@@ -152,7 +152,7 @@ class Users:
             at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _groups(thing)}
         )
 
-    def _suspend(self, at: float, thing: _Object) -> Request:
+    def _suspend(self, at: float, thing: _Object) -> UserRequest:
         thing.is_suspended = not thing.is_suspended
         return _changed(
             at,
@@ -161,16 +161,16 @@ class Users:
             {"suspend": thing.is_suspended},
         )
 
-    def _edit(self, at: float, thing: _Object) -> Request:
+    def _edit(self, at: float, thing: _Object) -> UserRequest:
         thing.version = self._other(thing.version)
         return _changed(at, f"edit to {thing.version}", thing, _cluster_spec(thing))
 
-    def _autoscale(self, at: float, thing: _Object) -> Request:
+    def _autoscale(self, at: float, thing: _Object) -> UserRequest:
         thing.workers -= 1
         spec = {"workerGroupSpecs": _groups(thing)}
         return _changed(at, f"autoscale to {thing.workers}", thing, spec)
 
-    def _service_change(self, at: float, thing: _Object) -> Request:
+    def _service_change(self, at: float, thing: _Object) -> UserRequest:
         match self._random.choice(["upgrade", "upgrade", "roll back", "configure"]):
             case "upgrade":
                 thing.before, thing.version = thing.version, self._other(thing.version)
@@ -183,14 +183,14 @@ class Users:
                 thing.configs += 1
                 spec = {"serveConfigV2": a_serve_config(message=f"v{thing.configs}")}
                 what = f"configure v{thing.configs}"
-        return Request(at=at, what=what, resource=RAY_SERVICE, name=thing.name, spec=spec)
+        return UserRequest(at=at, what=what, resource=RAY_SERVICE, name=thing.name, spec=spec)
 
     def _other(self, version: str) -> str:
         return self._random.choice([each for each in VERSIONS if each != version])
 
 
-def _changed(at: float, what: str, thing: _Object, spec: Body) -> Request:
-    return Request(at=at, what=what, resource=RAY_CLUSTER, name=thing.name, spec=spec)
+def _changed(at: float, what: str, thing: _Object, spec: Body) -> UserRequest:
+    return UserRequest(at=at, what=what, resource=RAY_CLUSTER, name=thing.name, spec=spec)
 
 
 def _cluster_spec(thing: _Object) -> Body:

@@ -2,12 +2,12 @@
 
     make hostile [N=2000] [SEED=1]
 
-The API server with its audit log and NATS are real; the four services run with the rights of a
-deployment. A tenant may write Ray objects, Services and routes in their own namespace. The exit
-code is 1 if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms;
-it exceeds its memory limit; the victim's reactions take more than twice as long as without attacks;
-a service reads or writes outside the namespace of its object; or an object has neither a condition
-nor an Event that explains its outcome.
+The API server with its audit log and NATS are real; the services, without job-reconciler, run
+with the rights of a deployment. A tenant may write Ray objects, Services and routes in their own
+namespace. The exit code is 1 if a rule is broken: a service restarts; its event loop is blocked
+for more than 250 ms; it exceeds its memory limit; the victim's reactions take more than twice as
+long as without attacks; a service reads or writes outside the namespace of its object; or an object
+has neither a condition nor an Event that explains its outcome.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Final
 
 from bench import pod_network, report
 from hostile import run, verdict
-from hostile.run import Wanted
+from hostile.run import HostileOptions
 
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "hostile"
 
@@ -68,7 +68,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     emit(f"logs: {folder}")
-    wanted = Wanted(
+    wanted = HostileOptions(
         attacks=options.n,
         seed=options.seed,
         samples=options.samples,

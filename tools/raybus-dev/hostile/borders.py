@@ -12,7 +12,7 @@ import msgspec
 from common import errors
 from common.bus import nkeys, subjects
 from common.bus.nats import connect
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
 from nats_admin.subscribers import NamedSubscriber
@@ -21,7 +21,9 @@ from support.servers.relayed import Secured
 
 SUBSCRIBER: Final = NamedSubscriber("tenant", ("tenant-0",))
 KEYS: Final = f"{nkeys.KEYS_PREFIX}watcher"
-REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.derive_public_key(nkeys.new_seed())}})
+REGISTERED: Final = PatchRequest(
+    body={"data": {"watcher-0": nkeys.derive_public_key(nkeys.new_seed())}}
+)
 SECONDS: Final = 5.0
 """Seconds within which a server must refuse."""
 DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"

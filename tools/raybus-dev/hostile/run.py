@@ -17,13 +17,15 @@ import msgspec
 
 from bench import heads, rig
 from bench.rig import Rig
+from common.feature_gates import FeatureGate
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE as NAMESPACES
 from common.kube.resources import SECRET
 from common.ray import exposition
 from hostile import borders, shares, tenants, verdict, victim
+from hostile.ray_jobs import JobDashboards
 from hostile.tenants import Tenants
-from hostile.verdict import Figures, Reaction
+from hostile.verdict import RunFigures, VictimReaction
 from hostile.victim import Victim
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
@@ -34,12 +36,10 @@ from scenario.hostile.numbered import KNOWN
 from support import audit_log, manifests
 from support.audit_log import ACCOUNT, Line
 from support.manifests import BASE, DEPLOY
-from support.servers import services
+from support.servers.fleet import Replica, services_with_own_rights
 from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
-from support.servers.services import Service
-from support.waiting import eventually_true
 
 PREY: Final = "tenant-b"
 """A namespace without Ray objects. It contains the Secret that attacks try to read."""
@@ -52,7 +52,6 @@ RIGHTS: Final = (
     "Role",
     "RoleBinding",
 )
-READY_SECONDS: Final = 120.0
 GATEWAYS_EVERY: Final = 0.5
 """Seconds between two reads of all Gateways and routes.
 
@@ -60,20 +59,21 @@ Shorter intervals would keep the API server busy.
 """
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+class HostileOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
 
     attacks: int
     seed: int
     samples: int
-    """Reactions of the victim to each kind of change, without attacks and in the control phase."""
+    """Number of the victim's reactions to each kind of change, without attacks and in the control
+    phase."""
     is_timed: bool
     rate: float
     """Attacks started per second."""
     logs: Path
 
 
-async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
+async def measure(wanted: HostileOptions, emit: Callable[[str], None]) -> RunFigures:
     """Carry out the run and return its figures."""
     attacks = [
         *(each.attack for each in KNOWN),
@@ -82,6 +82,7 @@ async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
     async with AsyncExitStack() as stack:
         emit(f"{len(attacks)} attacks are drawn; starting API server, etcd, controllers, NATS")
         played = await stack.enter_async_context(heads.played())
+        JobDashboards(played)
         found = await stack.enter_async_context(rig.fresh())
         await _install(found)
         secured = await stack.enter_async_context(
@@ -92,10 +93,12 @@ async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
         )
         await stack.enter_async_context(_gateways(found.kube))
         bus = BusAccess(url=secured.server.url, credentials=found.work / "nats")
-        running = await stack.enter_async_context(
-            services.running(found.control_plane, bus, wanted.logs, emit)
+        fleet = await stack.enter_async_context(
+            services_with_own_rights(
+                found.control_plane, bus, wanted.logs, emit, gates={FeatureGate.CRON_JOB: True}
+            )
         )
-        await _ready(running)
+        running = list(fleet.all())
         figures = await _beside(wanted, found, hostile, running, attacks, emit)
         return msgspec.structs.replace(
             figures, crossed=await borders.crossed(hostile.clients, secured)
@@ -103,15 +106,15 @@ async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
 
 
 async def _beside(
-    wanted: Wanted,
+    wanted: HostileOptions,
     found: Rig,
     hostile: Tenants,
-    running: Sequence[Service],
+    running: Sequence[Replica],
     attacks: list[Any],
     emit: Callable[[str], None],
-) -> Figures:
-    pids = {each.name: each.child.pid for each in running}
-    phases: dict[str, Phase] = {}
+) -> RunFigures:
+    pids = {each.name: each.pid for each in running}
+    phases: dict[str, RunPhase] = {}
     prey = Victim(found.kube)
     async with prey.watched():
         await prey.prepare()
@@ -120,15 +123,15 @@ async def _beside(
             "change"
         )
         with _phase(phases, verdict.CALM) as phase:
-            phase.taken = await prey.change(enough=wanted.samples)
+            phase.reactions = await prey.change(enough=wanted.samples)
         if wanted.is_timed:
             emit("control: the tenants write what raybus leaves to another controller")
             with _phase(phases, verdict.CONTROL) as phase:
-                phase.taken = await _control(wanted, hostile.anew(), prey, attacks)
+                phase.reactions = await _control(wanted, hostile.anew(), prey, attacks)
         before = {each.name: await _late(each) for each in running}
         emit("the tenants begin")
         with _phase(phases, verdict.BESIDE) as phase:
-            async with prey.changing() as phase.taken, asyncio.TaskGroup() as group:
+            async with prey.changing() as phase.reactions, asyncio.TaskGroup() as group:
                 progress = group.create_task(_report_progress(hostile, len(attacks), emit))
                 await hostile.attack(attacks, rate=wanted.rate)
                 progress.cancel()
@@ -138,10 +141,10 @@ async def _beside(
     ]
     lines = await asyncio.to_thread(_lines, found.control_plane.audit_log)
     owners = {
-        victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE),
+        victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE, victim.JOB),
         **dict.fromkeys(tenants.NAMESPACES),
     }
-    return Figures(
+    return RunFigures(
         seed=wanted.seed,
         attacks=len(attacks),
         refused=hostile.refused,
@@ -157,18 +160,18 @@ async def _beside(
     )
 
 
-class Phase(msgspec.Struct):
+class RunPhase(msgspec.Struct):
     """One phase of the run."""
 
-    taken: victim.Taken = {}
+    reactions: victim.Reactions = {}
     seconds: float = 0.0
     busy: float = 0.0
     """Share of the machine's processor time that was used."""
 
 
 @contextmanager
-def _phase(phases: dict[str, Phase], name: str) -> Generator[Phase]:
-    phase = phases[name] = Phase()
+def _phase(phases: dict[str, RunPhase], name: str) -> Generator[RunPhase]:
+    phase = phases[name] = RunPhase()
     began, was = time.monotonic(), _processors()
     yield phase
     phase.seconds, now = time.monotonic() - began, _processors()
@@ -188,8 +191,8 @@ def _processors() -> Ticks:
 
 
 async def _control(
-    wanted: Wanted, hostile: Tenants, prey: Victim, attacks: list[Any]
-) -> victim.Taken:
+    wanted: HostileOptions, hostile: Tenants, prey: Victim, attacks: list[Any]
+) -> victim.Reactions:
     """Measure the victim while tenants write the same objects for another controller.
 
     raybus has nothing to reconcile for them. The phase ends when the victim has reacted often
@@ -210,10 +213,10 @@ async def _control(
     return taken
 
 
-def _reaction(what: str, phases: dict[str, Phase], lines: list[Line]) -> Reaction:
-    spans = {name: phase.taken.get(what, []) for name, phase in phases.items()}
+def _reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> VictimReaction:
+    spans = {name: phase.reactions.get(what, []) for name, phase in phases.items()}
     own = [line for line in lines if line.object_ref.namespace == victim.NAMESPACE]
-    return Reaction(
+    return VictimReaction(
         change=what,
         taken={name: [round(each.seconds, 3) for each in found] for name, found in spans.items()},
         shares={name: shares.compute_shares(found, own) for name, found in spans.items()},
@@ -252,18 +255,7 @@ async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
             task.cancel()
 
 
-async def _ready(running: Sequence[Service]) -> None:
-    for service in running:
-
-        async def is_ready(service: Service = service) -> bool:
-            return await _asked(service, "/readyz") is not None
-
-        await eventually_true(
-            is_ready, within=READY_SECONDS, every=0.2, what=f"{service.name} being ready"
-        )
-
-
-async def _asked(service: Service, path: str) -> str | None:
+async def _asked(service: Replica, path: str) -> str | None:
     """Return the body of a successful answer of a service, else None."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
@@ -283,20 +275,20 @@ def _sum(page: str, metric: str, *, le: float | None = None) -> float:
     )
 
 
-async def _late(service: Service) -> float:
+async def _late(service: Replica) -> float:
     """Return how often the event loop was blocked for longer than the limit."""
     page = await _asked(service, "/metrics") or ""
     lag = "raybus_event_loop_lag_seconds"
     return _sum(page, f"{lag}_count") - _sum(page, f"{lag}_bucket", le=verdict.MAX_LAG)
 
 
-async def _judged(service: Service, *, pid: int, before: float) -> verdict.Service:
+async def _judged(service: Replica, *, pid: int, before: float) -> verdict.VictimService:
     page = await _asked(service, "/metrics") or ""
-    return verdict.Service(
-        name=service.name,
-        restarts=int(service.child.pid != pid or not service.child.is_running),
+    return verdict.VictimService(
+        name=service.service,
+        restarts=int(service.pid != pid or not service.is_running),
         late=round(await _late(service) - before),
-        peak_mib=_peak_mib(service.child.pid),
+        peak_mib=_peak_mib(service.pid),
         faults=round(_sum(page, "raybus_invariant_violations_total")),
     )
 

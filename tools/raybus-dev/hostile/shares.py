@@ -1,4 +1,4 @@
-"""Splits the victim's reaction times by what they waited for, from the audit log. Pure.
+"""Splits the victim's reaction times by what they waited for, from the audit log. Does no I/O.
 
 Time in which the API server handles a raybus request for the object counts for the API server.
 Otherwise, time between the creation and readiness of one of the object's pods counts for the
@@ -33,17 +33,17 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean seconds of a reaction, by what it waited for."""
+    """Mean seconds that a reaction waited for each cause."""
 
     api_server: float
     nodes: float
     rest: float
     slowest_hundredth: list[float] = []
-    """The same three means for the slowest hundredth of the reactions."""
+    """The means of `api_server`, `nodes` and `rest` among the slowest 1 % of the reactions."""
 
 
 def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
-    """Return the mean shares of the reactions."""
+    """Return the mean seconds that the reactions `spans` waited for each cause."""
     asked, pods = _intervals(lines)
     each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
     parts = [part for _, part in each]

@@ -11,12 +11,13 @@ import msgspec
 from bench.heads import Heads
 from common import errors, labels
 from common.api.opaque import Body, Json
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import (
     EVENT,
     HTTP_ROUTE,
     NAMESPACE,
     RAY_CLUSTER,
+    RAY_CRON_JOB,
     ROLE,
     ROLE_BINDING,
     SERVICE,
@@ -30,10 +31,12 @@ from scenario.hostile.attacks import Attack
 NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
 LIFE: Final = 1.5
-"""Seconds between two requests of a tenant about one object."""
+"""Seconds that a tenant waits between two requests for the same object."""
 TIMEOUT: Final = 180.0
-"""Seconds until an object must report its outcome. On shared processors, a head takes up to 90."""
-KINDS: Final = ("rayclusters", "rayservices")
+"""Seconds within which an object must report its outcome.
+
+On shared processors, a head takes up to 90 s."""
+KINDS: Final = ("rayclusters", "rayservices", "rayjobs", "raycronjobs")
 ANOTHER: Final = "kueue.x-k8s.io/multikueue"
 MAX_CONCURRENT_ATTACKS: Final = 64
 """Maximum concurrent attacks."""
@@ -80,7 +83,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """Collects the reasons of all Events by the object that they regard.
+    """Collects the reasons of all Events, by the object that an Event is about.
 
     Listing the Events of one object would make the API server read all Events of its namespace,
     thousands of times in a run.
@@ -95,10 +98,10 @@ class Events:
         self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
 
     def gone(self, raw: bytes) -> None:
-        """Keep the reason, because it was reported."""
+        """Keep the reason of a deleted Event: raybus reported it, although the Event is gone."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Keep the reasons of expired Events."""
+        """Keep the reasons of Events that a new list no longer contains, because they expired."""
 
 
 class Tenants:
@@ -213,7 +216,7 @@ class Tenants:
                     attack.resource,
                     namespace,
                     name,
-                    Patch(body={"status": attack.status}, subresource="status"),
+                    PatchRequest(body={"status": attack.status}, subresource="status"),
                 )
         for resource in (RAY_CLUSTER, SERVICE, HTTP_ROUTE):
             if resource.kind not in attack.marks:
@@ -223,14 +226,19 @@ class Tenants:
                     resource, namespace, label_selector=f"{labels.ORIGIN_NAME}={name}"
                 )
                 for each in msgspec.json.decode(listed)["items"]:
-                    patch = Patch(body={"metadata": {"annotations": attack.marks[resource.kind]}})
+                    patch = PatchRequest(
+                        body={"metadata": {"annotations": attack.marks[resource.kind]}}
+                    )
                     await kube.patch(resource, namespace, each["metadata"]["name"], patch)
 
     async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
         """Return why an object does not report its outcome; None if it does.
 
-        Objects of another controller report nothing to raybus and are skipped.
+        Objects of another controller report nothing to raybus and are skipped, and so are
+        RayCronJobs: most have no run while the attack lasts.
         """
+        if attack.resource == RAY_CRON_JOB and not attack.reasons:
+            return None
         found: set[str] = set()
         for _ in range(round(TIMEOUT / LIFE)):
             with suppress(errors.Retryable):  # the API server is asked again

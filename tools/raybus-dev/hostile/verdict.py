@@ -1,4 +1,4 @@
-"""The figures of a run and the rules that they break. Pure."""
+"""The measurements of a run, and the limits that they exceed. Does no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
@@ -18,14 +18,14 @@ It is a bucket of `raybus_event_loop_lag_seconds`.
 MAX_MEMORY: Final = 1024.0
 """Memory limit of each service in deploy/overlays/production, in MiB."""
 SLOWEST: Final = 2.0
-"""Maximum ratio of the victim's reactions beside hostile tenants to those without attacks."""
+"""Maximum ratio of the victim's reaction time beside hostile tenants to that without attacks."""
 ENOUGH: Final = 200
 """Minimum reactions for a 99th percentile. With fewer, the slowest hundredth is one reaction."""
 CALM: Final = "calm"
 CONTROL: Final = "control"
-"""The tenants write as much, but raybus has nothing to reconcile."""
+"""Name of the control phase: tenants write as much, but raybus has nothing to reconcile."""
 BESIDE: Final = "beside"
-"""The phase beside hostile tenants."""
+"""Name of the phase beside hostile tenants."""
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
 """Reads that are allowed in any namespace.
 
@@ -36,8 +36,8 @@ OWN: Final = "raybus"
 """The namespace of the services' Leases."""
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one service."""
+class VictimService(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one service."""
 
     name: str
     restarts: int
@@ -48,13 +48,13 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """Number of reconciles that hit a bug."""
 
 
-class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from a change of the victim's object until its goal is reached, by phase."""
 
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """What the reactions waited for, by phase."""
+    """For each phase, the mean seconds that a reaction waited for each cause."""
 
     @property
     def ratio(self) -> float:
@@ -70,8 +70,8 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
         return p99(beside) / p99(calm) if calm and beside else 1.0
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run."""
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one run."""
 
     seed: int
     attacks: int
@@ -87,8 +87,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """The services' requests for objects outside the namespace of the reconciled object."""
     requests: int
     """Number of the services' requests that were judged."""
-    services: list[Service]
-    reactions: list[Reaction]
+    services: list[VictimService]
+    reactions: list[VictimReaction]
     busy: dict[str, float] = {}
     """Used share of the machine's processor time, by phase."""
     is_timed: bool = True
@@ -126,7 +126,7 @@ def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None])
         yield line
 
 
-def _of_services(found: Figures) -> Iterator[str]:
+def _of_services(found: RunFigures) -> Iterator[str]:
     for each in found.services:
         if each.restarts:
             yield f"{each.name} restarted {each.restarts} times"
@@ -136,7 +136,7 @@ def _of_services(found: Figures) -> Iterator[str]:
             yield f"{each.name} took {each.peak_mib:.0f} MiB, more than {MAX_MEMORY:.0f}"
 
 
-def _of_times(found: Figures) -> Iterator[str]:
+def _of_times(found: RunFigures) -> Iterator[str]:
     if not found.is_timed:
         return
     for each in found.services:
@@ -159,7 +159,7 @@ def _of_times(found: Figures) -> Iterator[str]:
                 )
 
 
-def _of_objects(found: Figures) -> Iterator[str]:
+def _of_objects(found: RunFigures) -> Iterator[str]:
     yield from (f"accessed outside its namespace: {each}" for each in found.outside[:SHOWN])
     yield from (f"a border is crossed: {each}" for each in found.crossed)
     yield from (f"no reason: {each}" for each in found.unexplained[:SHOWN])
@@ -167,7 +167,7 @@ def _of_objects(found: Figures) -> Iterator[str]:
         yield "the audit log has no request: nothing was judged"
 
 
-def table(found: Figures) -> Table:
+def table(found: RunFigures) -> Table:
     """Build the table of figures."""
     shown = Table(
         "figure",

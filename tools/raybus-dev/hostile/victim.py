@@ -1,4 +1,4 @@
-"""The victim: a RayCluster that is scaled and RayServices that are upgraded, repeatedly.
+"""The victim: a RayCluster that is scaled, RayServices that are upgraded and RayJobs, repeatedly.
 
 The duration of each change is measured.
 """
@@ -15,8 +15,8 @@ from bench.services import a_config
 from common import errors
 from common.api.opaque import Body, Json
 from common.clock import SystemClock
-from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.client import KubeClient, PatchRequest
+from common.kube.resources import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, Resource
 from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from hostile.shares import Span
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
@@ -26,9 +26,11 @@ CLUSTER: Final = "scaled"
 SERVICE: Final = "upgraded"
 SERVICES: Final = (f"{SERVICE}-0", f"{SERVICE}-1")
 """Two services, so that enough upgrades for a 99th percentile take half the time."""
+JOB: Final = "batch"
 SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
-CHANGES: Final = (SCALE, UPGRADE)
+RUN: Final = "its RayJob runs to its end"
+CHANGES: Final = (SCALE, UPGRADE, RUN)
 CHANGE_TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
 """Seconds between two changes of one object.
@@ -36,8 +38,8 @@ PAUSE: Final = 1.0
 With shorter pauses the victim alone would keep half of a small machine busy.
 """
 
-Taken = dict[str, list[Span]]
-"""The reactions by kind of change."""
+Reactions = dict[str, list[Span]]
+"""Begin and end of each reaction of the operator, by kind of change (`CHANGES`)."""
 
 
 class _Store:
@@ -64,22 +66,27 @@ class _Store:
 
 
 class Victim:
-    """Changes the victim's objects and measures the reactions."""
+    """Changes the victim's objects and measures how soon the operator reacts."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
         self._changed = asyncio.Event()
         self._clusters, self._services = _Store(self._changed), _Store(self._changed)
+        self._jobs = _Store(self._changed)
         self._numbers: Counter[str] = Counter()
         """Number of changes of each object."""
-        self._taken: defaultdict[str, list[Span]] = defaultdict(list)
+        self._reactions: defaultdict[str, list[Span]] = defaultdict(list)
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
         """Watch the victim's objects during the `with` block."""
         async with asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[None]] = []
-            for resource, store in ((RAY_CLUSTER, self._clusters), (RAY_SERVICE, self._services)):
+            for resource, store in (
+                (RAY_CLUSTER, self._clusters),
+                (RAY_SERVICE, self._services),
+                (RAY_JOB, self._jobs),
+            ):
                 target = WatchTarget(resource=resource, namespace=NAMESPACE)
                 watch = Watch(self._kube, target, store, jitter=lambda: 0.0, timing=WatchTiming())
                 tasks.append(group.create_task(watch.run()))
@@ -90,7 +97,7 @@ class Victim:
                     task.cancel()
 
     async def prepare(self) -> None:
-        """Create all objects and wait until they serve."""
+        """Create the victim's objects and wait until they are ready."""
         spec = {**a_cluster_config(), "workerGroupSpecs": _workers(1)}
         body: Body = {
             "apiVersion": "ray.io/v1",
@@ -110,37 +117,41 @@ class Victim:
                 lambda name=name: self._serves(name, "ray:0"), f"the RayService {name} being ready"
             )
 
-    async def change(self, *, enough: int) -> Taken:
-        """Change all objects until each kind of change has `enough` reactions.
+    async def change(self, *, enough: int) -> Reactions:
+        """Change all objects of the victim until each kind of change has `enough` reactions.
 
-        Return the reactions.
+        Return the operator's reactions.
         """
-        self._taken = defaultdict(list)
+        self._reactions = defaultdict(list)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(SCALE, CLUSTER, self._scale, enough))
+            group.create_task(self._repeat(RUN, JOB, self._run_job, enough))
             for name in SERVICES:
                 group.create_task(self._repeat(UPGRADE, name, self._upgrade, enough))
-        return dict(self._taken)
+        return dict(self._reactions)
 
     @asynccontextmanager
-    async def changing(self) -> AsyncGenerator[Taken]:
-        """Change all objects during the `with` block. Yield the reactions."""
+    async def changing(self) -> AsyncGenerator[Reactions]:
+        """Change all objects of the victim during the `with` block.
+
+        Yield the operator's reactions, which grow during the block.
+        """
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.change(enough=10**9))
             await asyncio.sleep(0)
             try:
-                yield self._taken
+                yield self._reactions
             finally:
                 task.cancel()
 
     async def _repeat(
         self, what: str, name: str, do: Callable[[str, int], Awaitable[None]], enough: int
     ) -> None:
-        while any(len(self._taken[each]) < enough for each in CHANGES):
+        while any(len(self._reactions[each]) < enough for each in CHANGES):
             self._numbers[name] += 1
             began = _now()
             await do(name, self._numbers[name])
-            self._taken[what].append(Span(name=name, began=began, ended=_now()))
+            self._reactions[what].append(Span(name=name, began=began, ended=_now()))
             await asyncio.sleep(PAUSE)
 
     async def _scale(self, name: str, number: int) -> None:
@@ -153,17 +164,41 @@ class Victim:
         await self._patch(RAY_SERVICE, name, {"rayClusterConfig": a_config(image)})
         await self._until(lambda: self._serves(name, image), f"a cluster of {image} that serves")
 
+    async def _run_job(self, name: str, number: int) -> None:
+        """Create a RayJob, wait until it has succeeded, and delete it."""
+        named = f"{name}-{number}"
+        spec: Body = {
+            "entrypoint": "python main.py",
+            "submissionMode": "HTTPMode",
+            "shutdownAfterJobFinishes": True,
+            "rayClusterSpec": {**a_cluster_config(), "workerGroupSpecs": []},
+        }
+        body: Body = {
+            "apiVersion": RAY_JOB.api_version,
+            "kind": RAY_JOB.kind,
+            "metadata": {"name": named},
+            "spec": spec,
+        }
+        await self._ask(lambda: self._kube.create(RAY_JOB, NAMESPACE, body))
+        await self._until(lambda: self._has_succeeded(named), f"the end of RayJob {named}")
+        await self._ask(lambda: self._kube.delete(RAY_JOB, NAMESPACE, named))
+
     async def _patch(self, resource: Resource, name: str, spec: Body) -> None:
-        """Change a spec. Retries are part of the measured reaction."""
+        """Change a spec."""
+        patch = PatchRequest(body={"spec": spec})
+        await self._ask(lambda: self._kube.patch(resource, NAMESPACE, name, patch))
+
+    async def _ask(self, send: Callable[[], Awaitable[bytes]]) -> None:
+        """Send a request until it is accepted. Retries are part of the measured reaction."""
         async with asyncio.timeout(CHANGE_TIMEOUT):
             while True:
                 with suppress(errors.Retryable):
-                    await self._kube.patch(resource, NAMESPACE, name, Patch(body={"spec": spec}))
+                    await send()
                     return
                 await asyncio.sleep(PAUSE)
 
     async def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait until the watched objects satisfy a condition."""
+        """Wait until the watched objects satisfy the condition `is_so`; `what` describes it."""
         changed = self._changed
         try:
             async with asyncio.timeout(CHANGE_TIMEOUT):
@@ -183,6 +218,10 @@ class Victim:
             status.get("state"),
         )
         return found == (workers, workers, "ready")
+
+    def _has_succeeded(self, name: str) -> bool:
+        status: Json = self._jobs.held.get(name, {}).get("status", {})
+        return status.get("jobDeploymentStatus") == "Complete"
 
     def _serves(self, name: str, image: str) -> bool:
         status: Json = self._services.held.get(name, {}).get("status", {})

@@ -1,1 +1,1 @@
-"""Changes of the deciding code that a test must notice."""
+"""Changes of the code that makes decisions. For each change, a test must fail."""

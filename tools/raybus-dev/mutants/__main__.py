@@ -1,11 +1,11 @@
-"""`raybus-dev mutants`: change the deciding code and check that a test fails.
+"""`raybus-dev mutants`: change the code that makes decisions, and check that a test fails.
 
-    --table             only the mutants written by hand (`table`), each with its own test
-    --only PART         only files whose path contains PART
-    --seed N --most M   draw M of the generated mutants with this seed (0: all)
+    --table             try only the mutants written by hand (`table`), each with its own test
+    --only PART         change only files whose path contains PART
+    --seed N --most M   try M generated mutants, drawn with this seed (M = 0: all of them)
 
-Surviving mutants are printed. The working tree is not changed: the tests run with a changed copy of
-the package first on their path.
+A mutant survives if no test fails; the surviving mutants are printed. The working tree is not
+changed: the tests import a changed copy of the package.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from mutants import operators
-from mutants.table import CLUSTER, COMMON, SERVICE, TABLE, TRAFFIC
+from mutants.table import CLUSTER, COMMON, JOB, SERVICE, TABLE, TRAFFIC
 
 ROOT: Final = Path(__file__).parents[3]
 TEST_TIMEOUT: Final = 300.0
@@ -52,6 +52,13 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         for place in (
             *("pods", "status", "reasons.py", "events.py", "config.py"),
             *("refusals.py", "redis_cleanup.py"),
+        )
+    },
+    **{
+        f"{JOB}/{place}": ("unit/job_reconciler", "scenario/job_reconciler")
+        for place in (
+            *("attempts.py", "batch.py", "cleanup.py", "deadlines.py", "outcome.py"),
+            *("problems.py", "reasons.py", "submitter.py", "cron", "phases", "resources", "status"),
         )
     },
     f"{CLUSTER}/pki.py": ("scenario/cluster_reconciler/test_mtls.py",),
@@ -100,7 +107,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
 """The tests that can kill the mutants of a file or folder."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class MutantTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One mutant to try."""
 
     file: str
@@ -110,8 +117,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     tests: tuple[str, ...]
 
 
-def by_hand(only: str) -> Iterator[Job]:
-    """Yield the mutants of the table."""
+def by_hand(only: str) -> Iterator[MutantTrial]:
+    """Yield the mutants that are written by hand (`table`)."""
     for each in TABLE:
         sources: dict[str, str] = {}
         for edit in each.edits:
@@ -123,7 +130,7 @@ def by_hand(only: str) -> Iterator[Job]:
                 )
             sources[edit.file] = source.replace(edit.old, edit.new)
         if only in each.file:
-            yield Job(
+            yield MutantTrial(
                 file=each.file,
                 what=f"case {each.case}: {each.what}",
                 sources=sources,
@@ -131,8 +138,8 @@ def by_hand(only: str) -> Iterator[Job]:
             )
 
 
-def generated(only: str) -> Iterator[Job]:
-    """Yield the generated mutants of the deciding code."""
+def generated(only: str) -> Iterator[MutantTrial]:
+    """Yield the generated mutants of the code that makes decisions."""
     for place, tests in DECIDING.items():
         path = ROOT / place
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -140,7 +147,7 @@ def generated(only: str) -> Iterator[Job]:
             name = str(file.relative_to(ROOT))
             if only in name:
                 yield from (
-                    Job(file=name, what=str(edit), sources={name: edit.source}, tests=tests)
+                    MutantTrial(file=name, what=str(edit), sources={name: edit.source}, tests=tests)
                     for edit in operators.generate_mutants(file.read_text())
                 )
 
@@ -148,13 +155,13 @@ def generated(only: str) -> Iterator[Job]:
 class KillingTests:
     """Remembers the tests that killed a file's mutants.
 
-    Most mutants of a file fall to the same few.
+    The same few tests kill most mutants of a file.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, list[str]] = {}
 
-    def survives(self, job: Job) -> bool:
+    def survives(self, job: MutantTrial) -> bool:
         """Return whether all tests pass with the mutant.
 
         Tests that killed other mutants run first.
@@ -168,7 +175,7 @@ class KillingTests:
         return killer is None
 
 
-def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
+def _failing(job: MutantTrial, tests: tuple[str, ...]) -> str | None:
     """Run tests on a mutant. Return the name of the first that fails; None if all pass.
 
     An empty name means that the tests timed out or could not be loaded.
@@ -218,7 +225,7 @@ def main() -> int:
         made = random.Random(args.seed).sample(made, min(args.most, len(made)))
     jobs = [*by_hand(args.only), *made]
     print(f"{len(jobs)} mutants")
-    left: list[Job] = []
+    left: list[MutantTrial] = []
     with ThreadPoolExecutor(args.jobs) as pool:
         for number, (job, lives) in enumerate(
             zip(jobs, pool.map(KillingTests().survives, jobs), strict=True), start=1

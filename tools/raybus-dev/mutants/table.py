@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 SERVICE: Final = "services/service-reconciler/src/service_reconciler"
+JOB: Final = "services/job-reconciler/src/job_reconciler"
 TRAFFIC: Final = "services/traffic-manager/src/traffic_manager"
 CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
 LIFE: Final = "scenario/cluster_reconciler/test_life.py"
@@ -13,7 +14,7 @@ FORWARD: Final = "scenario/upgrade/test_forward.py"
 BACK: Final = "scenario/upgrade/test_rollback.py"
 
 
-class Edit(msgspec.Struct, frozen=True):
+class TextEdit(msgspec.Struct, frozen=True):
     """Replaces a text that occurs exactly once in a file."""
 
     file: str
@@ -25,7 +26,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a service's code."""
 
     what: str
-    """A phrase for the page of acceptance cases."""
+    """What the mutant breaks, as a phrase for the page of acceptance cases."""
     file: str
     old: str
     new: str
@@ -33,13 +34,13 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the test below tests/, with its function."""
     case: int | None = None
     """The acceptance case of the RayService specification that the test proves."""
-    also: tuple[Edit, ...] = ()
+    also: tuple[TextEdit, ...] = ()
     """Further edits, for decisions that the code makes in a second place."""
 
     @property
-    def edits(self) -> tuple[Edit, ...]:
+    def edits(self) -> tuple[TextEdit, ...]:
         """All edits of the mutant."""
-        return (Edit(self.file, self.old, self.new), *self.also)
+        return (TextEdit(self.file, self.old, self.new), *self.also)
 
 
 TABLE: Final = (
@@ -76,7 +77,7 @@ TABLE: Final = (
             "test_47_traffic_waits_until_serve_reports_the_target_capacity_that_it_was_sent"
         ),
         also=(
-            Edit(
+            TextEdit(
                 f"{TRAFFIC}/status/health.py",
                 "    most = min(capacity, answer.capacity)\n",
                 "    most = capacity\n",
@@ -129,7 +130,7 @@ TABLE: Final = (
         new="        return max(0, shrinking.weight - policy.step)\n",
         test=f"{BACK}::test_62_capacity_stays_above_traffic_on_the_way_back",
         also=(
-            Edit(
+            TextEdit(
                 f"{TRAFFIC}/migration/capacity.py",
                 "    return policy.needed(max(side.weight, side.sent or 0) if is_behind else "
                 "side.weight)\n",
@@ -145,7 +146,7 @@ TABLE: Final = (
         new="    return view.serve.silences < SILENT\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
         also=(
-            Edit(
+            TextEdit(
                 f"{TRAFFIC}/status/health.py",
                 "    if not head_is_ready(view.cluster):\n        return",
                 "    if False and not head_is_ready(view.cluster):\n        return",
@@ -163,10 +164,10 @@ TABLE: Final = (
     Mutant(
         case=73,
         what="a Serve config is sent without the token",
-        file=f"{COMMON}/ray/serve_api.py",
-        old="        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n",
+        file=f"{COMMON}/ray/cluster_dashboards.py",
+        old="        head = await self._find_head(cluster)\n",
         new=(
-            "        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n      "
+            "        head = await self._find_head(cluster)\n      "
             "  head = msgspec.structs.replace(head, token=None if config else head.token)\n"
         ),
         test=(
@@ -188,7 +189,7 @@ TABLE: Final = (
     Mutant(
         what="a cluster that the plan names gets a deadline in the same plan",
         file=f"{SERVICE}/plan.py",
-        old="draining.decide(observed, _named(found), now=now)",
+        old="draining.decide(observed, _named(decided), now=now)",
         new="draining.decide(observed, now=now)",
         test=(
             "scenario/service_reconciler/test_return.py::"
@@ -198,8 +199,8 @@ TABLE: Final = (
     Mutant(
         what="the deadline of a cluster that returns stays",
         file=f"{SERVICE}/draining.py",
-        old="        each.metadata.name: dict.fromkeys(marks_of(each))\n",
-        new="        each.metadata.name: {}\n",
+        old="        cluster.metadata.name: dict.fromkeys(marks_of(cluster))\n",
+        new="        cluster.metadata.name: {}\n",
         test=(
             "scenario/service_reconciler/test_return.py::"
             "test_a_reverted_upgrade_returns_to_the_replaced_cluster_within_its_deletion_delay"
@@ -261,7 +262,7 @@ TABLE: Final = (
         old='    DELETE_HEAD_POD = "FailedDeleteHeadPod"\n',
         new='    DELETE_HEAD_POD = "FailedDeletePod"\n',
         also=(
-            Edit(
+            TextEdit(
                 f"{CLUSTER}/reasons.py",
                 '    DELETE_WORKER_POD = "FailedDeleteWorkerPod"\n',
                 '    DELETE_WORKER_POD = "FailedCreateWorkerPod"\n',

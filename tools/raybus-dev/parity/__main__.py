@@ -1,9 +1,10 @@
 """Compare raybus with KubeRay's own code on random cases.
 
-    make parity [N=5000] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
+    make parity [N=5000] [FIRST=0] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
 The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
-is shown once, with a case reduced to a minimum. `--only NUMBER` runs one case of a seed. `--record
+is named as soon as it is found, and shown once at the end, with a case reduced to a minimum.
+`--only NUMBER` runs one case of a seed. `--first NUMBER` begins there, to continue a run. `--record
 N` writes the cases that `make check` uses.
 """
 
@@ -30,10 +31,12 @@ from rich.progress import (
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress as BuildProgress
 from parity import building, judging, options, recorded, theirs
-from parity.judging import Judge, Judgement
+from parity.judging import CaseJudgement, Judge
 
 CHUNK: Final = 25
 """Number of cases that a process compares in one batch."""
+REPORT_INTERVAL: Final = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
 SHRUNK: Final = 5
 """Kinds of differences whose case is reduced. Each reduction takes up to a minute."""
 
@@ -46,6 +49,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", type=int, default=5000, help="cases (5000)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case (0)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the cases (1)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one case of the seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
@@ -63,12 +67,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     for name in ("n", "jobs"):
         if getattr(found, name) < 1:
             parser.error(f"-{name}: must be greater than 0")
+    if not 0 <= found.first < found.n:
+        parser.error("--first: must be at least 0 and less than -n")
     return found
 
 
-def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
-    """Compare all cases in parallel and show a progress bar."""
-    numbers = range(given.n) if given.only is None else [given.only]
+def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
+    """Compare all cases in parallel, and show a bar, or lines where there is no terminal."""
+    numbers = range(given.first, given.n) if given.only is None else [given.only]
+    kinds = set[str]()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -76,27 +83,37 @@ def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    results, found = list[Judgement](), 0
+    results, found = list[CaseJudgement](), 0
     pool = ProcessPoolExecutor(
         min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program,)
     )
-    with Progress(*columns, console=Console(stderr=True)) as shown, pool:
+    console = Console(stderr=True)
+    reported_at = time.monotonic()
+    with Progress(*columns, console=console) as shown, pool:
         task = shown.add_task("cases", total=len(numbers))
         chunks = [numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK)]
         for some in pool.map(partial(judging.work, given.seed), chunks):
             results += some
             found += sum(bool(each.found) for each in some)
+            for judgement in some:
+                new = {each.signature for each in judgement.found} - kinds
+                kinds |= new
+                for kind in sorted(new):
+                    console.print(f"case {judgement.number}: {kind}", markup=False)
             shown.update(
                 task, advance=len(some), description=f"cases ({found} differ)" if found else "cases"
             )
+            if not console.is_terminal and time.monotonic() - reported_at > REPORT_INTERVAL:
+                reported_at = time.monotonic()
+                console.print(f"  … {len(results)} of {len(numbers)} cases, {found} differ")
     return results
 
 
 def report(
-    results: list[Judgement], given: argparse.Namespace, program: Path, seconds: float
+    results: list[CaseJudgement], given: argparse.Namespace, program: Path, seconds: float
 ) -> int:
     """Print the differences. Return the exit code."""
-    kinds: dict[str, list[Judgement]] = {}
+    kinds: dict[str, list[CaseJudgement]] = {}
     for each in results:
         for signature in {one.signature for one in each.found}:
             kinds.setdefault(signature, []).append(each)
@@ -127,7 +144,7 @@ def report(
     return 1 if kinds else 0
 
 
-def _show(judge: Judge, kind: str, found: Judgement, seed: int) -> None:
+def _show(judge: Judge, kind: str, found: CaseJudgement, seed: int) -> None:
     case = judge.shrunk(judge.draw(seed, found.number), kind)
     for each in judge.judge({0: case})[0].found:
         print(f"  {each}")

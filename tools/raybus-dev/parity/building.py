@@ -5,7 +5,6 @@ that folder renews the hashes in `go.sum`.
 """
 
 import asyncio
-import os
 import re
 import shutil
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from localcluster import processes
+from localcluster import binaries, processes
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 
 SOURCES: Final = Path(__file__).with_name("kuberay")
 MODULE: Final = "github.com/ray-project/kuberay/ray-operator"
@@ -34,24 +33,18 @@ def pinned() -> str:
 
 
 async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
-    """Compile the program. Return the paths of the program and of KubeRay's source.
+    """Compile the program that runs KubeRay's code. Return its path and that of KubeRay's source.
 
-    `checkout` is a folder `ray-operator` that replaces the pinned version.
+    `checkout` is a `ray-operator` folder to compile instead of the pinned version of KubeRay.
     """
-    go = shutil.which("go")
-    if go is None:
-        raise ClusterError(
-            "make parity compiles KubeRay's code and needs Go 1.26 or newer: install it and put "
-            "it on PATH"
-        )
     if checkout is not None and not (checkout / "go.mod").is_file():
         raise ClusterError(
             f"KUBERAY={checkout}: there is no go.mod; name the folder ray-operator of a checkout "
             "of KubeRay"
         )
-    folder = (
-        Settings.from_environment().cache_root / "parity" / ("checkout" if checkout else pinned())
-    )
+    settings = LocalSettings.from_environment()
+    go = str(await binaries.find_go_toolchain(settings, progress))
+    folder = settings.cache_root / "parity" / ("checkout" if checkout else pinned())
     shutil.rmtree(folder / "source", ignore_errors=True)
     shutil.copytree(SOURCES, folder / "source")
     source = folder / "source"
@@ -65,10 +58,13 @@ async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
         tags = [] if (own / _SINCE_1_7).exists() else ["-tags", "kuberay_1_6"]
         argv = [go, "build", "-v", *tags, "-o", str(folder / "parity"), "."]
         finished = await processes.follow(
-            argv, lambda line: step.note(line[:60]), environment=_environment(), cwd=source
+            argv,
+            lambda line: step.note(line[:60]),
+            environment=binaries.build_go_environment(),
+            cwd=source,
         )
         if finished.code != 0:
-            raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
+            raise ClusterError(f"go build failed: {processes.find_last_line(finished.errors)}")
     return folder / "parity", own
 
 
@@ -83,21 +79,11 @@ def _replace(source: Path, checkout: Path) -> None:
 
 
 async def _go(argv: list[str], folder: Path) -> str:
-    finished = await processes.run(argv, environment=_environment(), cwd=folder)
+    finished = await processes.run(argv, environment=binaries.build_go_environment(), cwd=folder)
     if finished.code != 0:
-        cause = processes.last_line(finished.errors or finished.output)
+        cause = processes.find_last_line(finished.errors or finished.output)
         raise ClusterError(f"{' '.join(argv[1:])} failed: {cause}; check GOPROXY and the network")
     return finished.output
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=mod -buildvcs=false",
-        "GOTOOLCHAIN": "local",
-        "GOWORK": "off",
-    }
 
 
 def program(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:

@@ -7,7 +7,7 @@ import msgspec
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Body, Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 
 NAMESPACE: Final = "ns"
 CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
@@ -17,7 +17,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """The configuration of an operator, in a form that both operators can be given."""
 
     gates: dict[str, bool] = msgspec.field(
-        default_factory=lambda: {each.value: each in BETA for each in Gate}
+        default_factory=lambda: {each.value: each in BETA for each in FeatureGate}
     )
     environment: dict[str, str] = {}
     scheduler: str = ""
@@ -30,7 +30,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     def config(self, version: str) -> Config:
         """Return the settings as cluster-reconciler's configuration."""
-        gates = frozenset(gate for gate in Gate if self.gates.get(gate))
+        gates = frozenset(gate for gate in FeatureGate if self.gates.get(gate))
         return msgspec.structs.replace(
             Config.from_environment(self.environment, gates),
             version=version,
@@ -61,6 +61,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """
     service: Body | None = None
     """A RayService. If set, only the objects derived from it alone are compared."""
+    job: Body | None = None
+    """A RayJob about to start. If set, only the operators' outcomes for it are compared.
+
+    `objects` has the RayCluster that the job selects, if it selects one.
+    """
+
+    cron_job: Body | None = None
+    """A RayCronJob whose last run was long ago. If set, only its next runs are compared."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -73,7 +81,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for name, is_on in self.settings.gates.items() if is_on)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an operator's round: remaining objects, Events and writes."""
 
     objects: list[Body] = []

@@ -23,8 +23,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from common import labels, quantity
+from common.api import go_json
+from common.api.go_types import CLUSTER_SPEC
 from common.api.opaque import Body, Json
-from parity.cases import CLUSTER_UID, Outcome
+from parity.cases import CLUSTER_UID, RoundOutcome
 from parity.defaults import defaulted
 
 _RANDOM: Final = re.compile(r"-[a-z0-9]{5}$")
@@ -70,7 +72,7 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
+def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> RoundOutcome:
     """Replace the random names of a round by names that depend on the pod's position.
 
     The next round keeps these names.
@@ -84,10 +86,10 @@ def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
         lambda found: drawn[found[0]],
         msgspec.json.encode(outcome).decode(),
     )
-    return msgspec.json.decode(text, type=Outcome)
+    return msgspec.json.decode(text, type=RoundOutcome)
 
 
-def comparable(outcome: Outcome) -> Json:
+def comparable(outcome: RoundOutcome) -> Json:
     """Return the outcome as a comparable value, without everything that varies between runs."""
     pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
     pods |= {each["metadata"]["name"] for each in outcome.objects if each["kind"] == "Pod"}
@@ -102,7 +104,7 @@ def comparable(outcome: Outcome) -> Json:
         "events": {reason: sorted(found) for reason, found in sorted(notes.items())},
         "writes": dict(sorted(Counter(outcome.writes).items())),
         "hashes": outcome.hashes,
-        "built": {name: _built(each) for name, each in (outcome.built or {}).items() if each},
+        "built": {name: _built(name, each) for name, each in (outcome.built or {}).items() if each},
         "panic": outcome.panic.partition("\n")[0],
     }
 
@@ -115,8 +117,8 @@ def _title(body: Body) -> str:
     )
 
 
-def _drawn(outcome: Outcome, known: frozenset[str], number: int) -> dict[str, str]:
-    """Return the replacement of each random name."""
+def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[str, str]:
+    """Return, for each random name of an outcome, the name that replaces it."""
     found, numbers = dict[str, str](), Counter[str]()
     pods = [each for each in outcome.objects if each["kind"] == "Pod"]
     for pod in sorted(pods, key=lambda each: order(each, known)):
@@ -153,6 +155,8 @@ def _kept(body: Body) -> Body:
             kept["status"].pop("observedGeneration", None) if "status" in kept else None
             if conditions := kept.get("status", {}).get("conditions"):
                 kept["status"]["conditions"] = {each.pop("type"): each for each in conditions}
+        case "RayJob":
+            kept["spec"] = _typed_job_spec(kept["spec"])
         case "Secret":
             kept["data"] = dict.fromkeys(body.get("data") or body.get("stringData") or {}, "SECRET")
             kept.pop("stringData", None)
@@ -165,10 +169,25 @@ def _kept(body: Body) -> Body:
     return kept
 
 
-def _built(value: Any) -> Any:
-    """Return a text unchanged, and a Service without its owner and varying fields."""
+def _typed_job_spec(spec: Json) -> Json:
+    """Return the spec of a RayJob as Go writes it: without zero values, the cluster typed."""
+    kept = {field: value for field, value in spec.items() if value not in (0, False)}
+    if "rayClusterSpec" in kept:
+        text = go_json.encode(CLUSTER_SPEC, kept["rayClusterSpec"])
+        kept["rayClusterSpec"] = msgspec.json.decode(text)
+    return kept
+
+
+def _built(name: str, value: Any) -> Any:
+    """Return a part of an outcome in comparable form.
+
+    A text is unchanged; the spec of a RayCluster (`cluster`) has no empty fields; a Service has
+    neither owner nor varying fields.
+    """
     if isinstance(value, str):
         return value
+    if name == "cluster":
+        return pruned(value)
     found = _kept(
         {"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})}
     )

@@ -9,8 +9,8 @@ from common import errors
 from common.api import ray_service
 from common.api.opaque import Body, Json
 from common.ray import spec_hash
-from parity import declared, ours, rounds
-from parity.cases import CLUSTER_UID, Case, OperatorSettings, Outcome
+from parity import declared, jobs, ours, rounds
+from parity.cases import CLUSTER_UID, Case, OperatorSettings, RoundOutcome
 from parity.comparable import Difference, comparable, differences, renamed
 from service_reconciler import validation
 from service_reconciler.resources import services
@@ -38,7 +38,7 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
 
 
 Asked = tuple[OperatorSettings, list[Body]]
-Rounds = Generator[Asked, Outcome, list[Json]]
+Rounds = Generator[Asked, RoundOutcome, list[Json]]
 """Yields requests to KubeRay, receives outcomes, and returns a comparable outcome per round."""
 
 
@@ -51,7 +51,7 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
-        outcome, seen = Outcome(), Json()
+        outcome, seen = RoundOutcome(), Json()
         for _ in range(TRIES if chooses(objects) else 1):
             answer = yield case.settings, objects
             outcome = collected(renamed(answer, known, number=number))
@@ -65,7 +65,7 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
     return found
 
 
-def collected(outcome: Outcome) -> Outcome:
+def collected(outcome: RoundOutcome) -> RoundOutcome:
     """Remove the objects that the garbage collector deletes with a RayCluster."""
     if any(each["kind"] == "RayCluster" for each in outcome.objects):
         return outcome
@@ -82,7 +82,7 @@ def service_of_raybus(case: Case) -> Json:
     assert case.service is not None
     service, config = ray_service.decode(case.service), case.settings.config("")
     if (found := validation.violation(service, config.gates)) is not None:
-        return comparable(Outcome(built={"problem": found.message}))
+        return comparable(RoundOutcome(built={"problem": found.message}))
     spec, name = service.raw_cluster_config, f"{service.metadata.name}-abcde"
     built: Json = {
         "head": services.head(
@@ -93,7 +93,7 @@ def service_of_raybus(case: Case) -> Json:
         built["serve"] = services.serve(service, name, config=spec)
     except errors.InvalidSpec as problem:
         built["serveProblem"] = str(problem)
-    return comparable(Outcome(built=built, hashes=[spec_hash.cluster_spec_hash(spec)]))
+    return comparable(RoundOutcome(built=built, hashes=[spec_hash.cluster_spec_hash(spec)]))
 
 
 def service_of_kuberay(case: Case) -> Rounds:
@@ -102,10 +102,23 @@ def service_of_kuberay(case: Case) -> Rounds:
     return [comparable((yield case.settings, [case.service]))]
 
 
-def chooses(objects: list[Body]) -> bool:
-    """Return whether KubeRay chooses at random for these objects.
+def job_of_kuberay(case: Case) -> Rounds:
+    """Ask KubeRay for its plan for the case's RayJob, and return the comparable outcome."""
+    assert case.job is not None
+    return [jobs.of_kuberay((yield case.settings, [case.job, *case.objects]))]
 
-    It does among replicas with several hosts, because it keeps them in a map.
+
+def cron_job_of_kuberay(case: Case) -> Rounds:
+    """Ask KubeRay for its plan for the case's RayCronJob, and return the comparable outcome."""
+    assert case.cron_job is not None
+    return [jobs.of_kuberay((yield case.settings, [case.cron_job]))]
+
+
+def chooses(objects: list[Body]) -> bool:
+    """Return whether KubeRay's choice among replicas is random for these objects.
+
+    It is random for groups with several hosts per replica, because KubeRay keeps such replicas in
+    a map.
     """
     groups = (
         each.get("spec", {}).get("workerGroupSpecs", [])

@@ -20,7 +20,7 @@ from parity.comparable import Difference
 FILE: Final = Path(__file__).with_name("differences.yaml")
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The differences that an entry declares. All given fields must match.
 
     An absent value is matched as the text `nothing`.
@@ -32,7 +32,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     beside: list[str] = []
     """Patterns that must each match an Event, write, object or manifest problem of the round."""
     without: str = ""
-    """Pattern that must match none of them."""
+    """Pattern that no Event, write, object or manifest problem of the round may match."""
     rewrite: list[tuple[str, str]] = []
     """Patterns and replacements that must make both values equal."""
     cause: str = ""
@@ -69,14 +69,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return value
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeclaredDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One intended difference."""
 
     topic: str
     kuberay: str
     raybus: str
     reason: str
-    rules: list[Rule] = []
+    rules: list[DifferenceRule] = []
     until: str = ""
     """Last minor version of KubeRay that differs; newer ones behave like raybus.
 
@@ -108,14 +108,14 @@ def _titles(both: tuple[Json, Json]) -> Iterable[str]:
 
 
 @cache
-def entries() -> list[Entry]:
+def entries() -> list[DeclaredDifference]:
     """Return all intended differences."""
-    return msgspec.yaml.decode(FILE.read_bytes(), type=list[Entry])
+    return msgspec.yaml.decode(FILE.read_bytes(), type=list[DeclaredDifference])
 
 
 def entry_of(
     found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
-) -> Entry | None:
+) -> DeclaredDifference | None:
     """Return the entry that declares a difference, or None.
 
     `theirs` and `ours` have all rounds of KubeRay and raybus; `release` is KubeRay's minor version.

@@ -10,10 +10,11 @@ from typing import Any, Final, cast
 
 from cluster_reconciler import refusals
 from common import labels
-from common.api import ray_cluster
+from common.api import ray_cluster, ray_job
 from common.api.opaque import Body, Json
 from common.clock import SystemClock
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
+from common.validation import ray_job as job_rules
 from parity.cases import Case, OperatorSettings, a_cluster, a_pod
 from parity.rounds import KEEP, dated
 
@@ -39,7 +40,12 @@ SWITCHES: Final = (
     "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "ENABLE_LOGIN_SHELL",
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME", "USE_INGRESS_ON_OPENSHIFT",
 )  # fmt: skip
-NEW_GATES: Final = (Gate.NETWORK_POLICY, Gate.EMBEDDED_STORAGE, Gate.MTLS, Gate.HISTORY_SERVER)
+NEW_GATES: Final = (
+    FeatureGate.NETWORK_POLICY,
+    FeatureGate.EMBEDDED_STORAGE,
+    FeatureGate.MTLS,
+    FeatureGate.HISTORY_SERVER,
+)
 FROM_SECRET: Final = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
 NASTY_RESOURCES: Final = (
     '"{\\"a<b\\": 1, \\"c&d\\": 2}"',
@@ -65,13 +71,12 @@ FILLED: Final = frozenset({
 })  # fmt: skip
 """Fields that the API server rejects if they are empty."""
 GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
-"""Fields that random edits do not empty themselves, but only within."""
+"""Fields that random edits never empty as a whole; the edits only empty fields inside them."""
 
 REFUSED: Final = 5
-"""One in this many RayClusters may be invalid for raybus.
+"""One in this many RayClusters and RayJobs may be invalid for raybus.
 
-Other invalid draws are repeated, because most random specs are invalid.
-"""
+Other invalid draws are repeated, because most random specs would be invalid."""
 
 
 class Drawer:
@@ -111,10 +116,10 @@ class Drawer:
 
 def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
     """Draw the configuration of an operator."""
-    gates = {each.value: False for each in Gate} | {
-        Gate.STATUS_CONDITIONS.value: not d.one_in(8),
-        Gate.DELETION_POLICY.value: not d.one_in(6),
-        Gate.MULTI_HOST_INDEXING.value: not d.one_in(4),
+    gates = {each.value: False for each in FeatureGate} | {
+        FeatureGate.STATUS_CONDITIONS.value: not d.one_in(8),
+        FeatureGate.DELETION_POLICY.value: not d.one_in(6),
+        FeatureGate.MULTI_HOST_INDEXING.value: not d.one_in(4),
     }
     gates |= {each.value: d.one_in(2) for each in NEW_GATES if each.value in known}
     environment = d.some(
@@ -433,7 +438,7 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
         "redisUsername": credentials,
         "externalStorageNamespace": ("mine",),
     }
-    if Gate.EMBEDDED_STORAGE.value not in known:
+    if FeatureGate.EMBEDDED_STORAGE.value not in known:
         return d.some(redis, 2)
     if not d.one_in(3):
         return d.some({**redis, "backend": ("redis",), "storage": ({"size": "1Gi"},)}, 2)
@@ -497,9 +502,9 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
         if d.one_in(2):
             found["autoscalerOptions"] = autoscaler_options(d)
     for gate, field, make in (
-        (Gate.NETWORK_POLICY, "networkPolicy", network_policy),
-        (Gate.MTLS, "tlsOptions", tls_options),
-        (Gate.HISTORY_SERVER, "historyServerOptions", collector),
+        (FeatureGate.NETWORK_POLICY, "networkPolicy", network_policy),
+        (FeatureGate.MTLS, "tlsOptions", tls_options),
+        (FeatureGate.HISTORY_SERVER, "historyServerOptions", collector),
     ):
         if gate.value in known and d.one_in(3 if gates[gate.value] else 200):
             found[field] = make(d)
@@ -770,9 +775,9 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
 def _needs(edit: tuple[list[Any], Any]) -> set[str]:
     """Return the feature gates without which KubeRay does not know the edited field."""
     if edit[0][-1] == "networkPolicy":
-        return {Gate.NETWORK_POLICY.value}
+        return {FeatureGate.NETWORK_POLICY.value}
     return (
-        {Gate.EMBEDDED_STORAGE.value}
+        {FeatureGate.EMBEDDED_STORAGE.value}
         if isinstance(edit[1], dict) and "backend" in edit[1]
         else set()
     )
@@ -810,6 +815,182 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
     return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": found}
 
 
+ENTRYPOINTS: Final = (
+    "python main.py",
+    "  python main.py --lr=1e-3  ",
+    """echo no quote 'single quote' "double quote" """,
+    "python -c 'import ray; ray.init()'",
+    "python main.py \\\n  --epochs 3",
+    "",
+)
+"""Entrypoints that a shell splits into arguments without doing anything else."""
+SHELL_SCRIPTS: Final = ("echo a && echo b", "python main.py --pattern *.csv", "cd x\npython y.py",
+    "echo $HOME")  # fmt: skip
+RUNTIME_ENVS: Final = (
+    "test: test",
+    'pip: [torch]\nenv_vars: {A: \'1\', B: "a\\nb <c> & \\"d\\""}',
+    "# nothing",
+    "invalid_yaml_string",
+    "a: [1, 2.5, true, null]",
+    "env_vars: {A: '$HOME'}",
+)
+
+
+def job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> tuple[Body, list[Body]]:
+    """Draw a RayJob that is about to start, and the RayCluster that it selects, if any."""
+    drawn = spec(d, gates, known)
+    mode = d.pick("K8sJobMode", "K8sJobMode", "SidecarMode", "HTTPMode", "InteractiveMode")
+    found: Json = {
+        "entrypoint": d.pick(*(SHELL_SCRIPTS if d.one_in(8) else ENTRYPOINTS)),
+        "submissionMode": mode,
+        "rayClusterSpec": drawn,
+    }
+    found |= d.some(
+        {
+            "runtimeEnvYAML": RUNTIME_ENVS,
+            "metadata": ({"a": "b"}, {"b": "<1>", "a": "x & y"}, {}),
+            "entrypointNumCpus": (1, 0.5, 2.25),
+            "entrypointNumGpus": (1, 0.1, 0),
+            "entrypointResources": ('{"R1": 2}', '{"a b": 0.5}', "{"),
+            "jobId": ("mine", "a.b-c_d"),
+            "submitterConfig": ({}, {"backoffLimit": 0}, {"backoffLimit": 3}),
+            "submitterPodTemplate": (partial(_submitter_template, d),),
+        },
+        3,
+    )  # fmt: skip
+    if callable(template := found.get("submitterPodTemplate")):
+        found["submitterPodTemplate"] = template()
+    found |= d.some(
+        {
+            "backoffLimit": (0, 1, 2, -1),
+            "activeDeadlineSeconds": (1000, 0, -1),
+            "preRunningDeadlineSeconds": (1000, 1000, 0),
+            "ttlSecondsAfterFinished": (0, 10, -1),
+            "shutdownAfterJobFinishes": (True, False),
+            "deletionStrategy": DELETION_STRATEGIES,
+        },
+        8,
+    )
+    selected = list[Body]()
+    if d.one_in(8):
+        found["clusterSelector"] = d.pick(
+            {"ray.io/cluster": "chosen"}, {"ray.io/cluster": ""}, {"a": "b"}
+        )
+        selected = [a_cluster(drawn, name="chosen")]
+        if d.one_in(2):
+            del found["rayClusterSpec"]
+    name = d.pick("j", "my-job", "n" * 47, "n" * 48, "1j", "j.k")
+    meta = {
+        "name": name,
+        "namespace": "ns",
+        "uid": "u",
+        "generation": 1,
+        "labels": d.some(QUEUE_LABELS | {"team": ("a",)}, 4),
+        "annotations": d.some({"a": ("b",), "yunikorn.apache.org/task-groups": ("[]",)}, 5),
+        "finalizers": ["ray.io/rayjob-finalizer"],
+    }
+    cluster = "chosen" if selected else f"{name[:47]}-abcde"
+    status = {
+        "jobDeploymentStatus": "Initializing",
+        "jobId": found.get("jobId") or f"{name}-fghjk",
+        "rayClusterName": cluster,
+        "dashboardURL": f"{cluster}-head-svc.ns.svc.cluster.local:8265",
+        "startTime": "NOW-1s",
+    }
+    body = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta}
+    return {**body, "spec": found, "status": status}, selected
+
+
+QUEUE_LABELS: Final[Json] = {
+    "ray.io/gang-scheduling-enabled": ("true", ""),
+    "volcano.sh/queue-name": ("q",),
+    "ray.io/priority-class-name": ("high",),
+    "volcano.sh/network-topology-mode": ("hard",),
+    "volcano.sh/network-topology-highest-tier-allowed": ("2", "two"),
+    "yunikorn.apache.org/app-id": ("app",),
+    "yunikorn.apache.org/queue": ("root.q",),
+    "kai.scheduler/queue": ("k",),
+}
+DELETION_STRATEGIES: Final = (
+    {"onSuccess": {"policy": "DeleteCluster"}, "onFailure": {"policy": "DeleteNone"}},
+    {"deletionRules": [{"policy": "DeleteSelf", "condition": {"jobStatus": "SUCCEEDED"}}]},
+    {
+        "deletionRules": [
+            {"policy": "DeleteWorkers", "condition": {"jobStatus": "FAILED", "ttlSeconds": 5}},
+            {"policy": "DeleteCluster", "condition": {"jobStatus": "FAILED", "ttlSeconds": 1}},
+        ]
+    },
+)
+
+
+SCHEDULES: Final = (
+    "*/5 * * * *", "30 2 * * *", "0 0 29 2 *", "0 9-17/2 * * mon-fri", "15,45 1-3 1,15 * *",
+    "0 0 * jan-mar sun", "@daily", "@every 90s", "@every 1h30m", "@weekly", "59 23 31 12 ?",
+    "0 0 13 * fri", "*/20 */7 */10 */3 *", "0 2 8-14 mar *", "5-59/9 3 * * 0-6",
+)  # fmt: skip
+BAD_SCHEDULES: Final = (
+    "* * * *", "60 * * * *", "* * 0 * *", "5-1 * * * *", "*/0 * * * *", "a * * * *",
+    "TZ=UTC * * * * *", "@sometimes", "@every x", "", "* * * * 7", "1-2-3 * * * *", "*/-1 * * * *",
+    "@every 0s", "* * * foo *", "1/2/3 * * * *", "999999999999999999999 * * * *",
+)  # fmt: skip
+ZONES: Final = (
+    "UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "America/Santiago",
+    "Africa/Casablanca", "Pacific/Apia", "Europe/Dublin",
+)  # fmt: skip
+"""Time zones of random schedules.
+
+Australia/Lord_Howe is left out: its clocks change by half an hour, and KubeRay skips a day there.
+The runs are after 2011, when Pacific/Apia had no 30 December: KubeRay searches its runs for
+ever."""
+LAST_RUNS: Final = (
+    "2025-03-09T06:30:00Z", "2025-03-30T00:59:59Z", "2024-10-27T00:15:00Z", "2024-11-03T05:45:00Z",
+    "2023-03-25T22:10:00Z", "2024-02-28T23:59:00Z", "2025-04-05T14:10:00Z", "2025-12-31T23:59:30Z",
+)  # fmt: skip
+
+
+def cron_job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
+    """Draw a RayCronJob whose last run was long ago."""
+    template, _ = job(d, gates, known)
+    found: Json = {
+        "schedule": d.pick(*(BAD_SCHEDULES if d.one_in(6) else SCHEDULES)),
+        "jobTemplate": template["spec"],
+    }
+    if d.one_in(2):
+        found["timeZone"] = d.pick("No/Where", "Local", "../x") if d.one_in(8) else d.pick(*ZONES)
+    meta = {
+        "name": d.pick(*("n" * 37, "1c") if d.one_in(12) else ("c", "nightly-train", "n" * 36)),
+        "namespace": "ns",
+        "uid": "u",
+        "generation": 1,
+    }
+    body = {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": meta}
+    return {**body, "spec": found, "status": {"lastScheduleTime": d.pick(*LAST_RUNS)}}
+
+
+def _submitter_template(d: Drawer) -> Json:
+    container: Json = {"name": "submit", "image": IMAGE}
+    container |= d.some(
+        {
+            "command": (["/submitter"], []),
+            "args": (["--x"],),
+            "env": ([{"name": "RAY_AUTH_MODE", "value": "mine"}],),
+            "resources": ({"limits": {"cpu": "1", "memory": "1Gi"}},),
+        },
+        2,
+    )
+    template: Json = {
+        "spec": {"containers": [container], **d.some({"restartPolicy": ("Never", "OnFailure")}, 2)}
+    }
+    placing = {
+        "nodeSelector": ({"disk": "ssd"},),
+        "tolerations": ([{"key": "gpu", "operator": "Exists"}],),
+    }
+    template["spec"] |= d.some(placing, 3)
+    metadata = {"labels": ({"a": "b"},), "annotations": ({"c": "d"},)}
+    template["metadata"] = d.some(metadata, 3)
+    return template
+
+
 def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
     meta: Json = {"labels": d.some(LABELS, 6), "annotations": d.some(ANNOTATIONS, 9)}
     drawn = spec(d, operator.gates, known)
@@ -820,20 +1001,50 @@ def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Bo
 
 def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
     return (
-        refusals.find(ray_cluster.decode(dated(cluster, SystemClock().now())), operator.config(""))
+        refusals.find_violation_plan(
+            ray_cluster.decode(dated(cluster, SystemClock().now())), operator.config("")
+        )
         is not None
     )
 
 
+def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
+    found = ray_job.decode(dated(drawn, SystemClock().now()))
+    gates, is_named = operator.config("").gates, drawn["kind"] == "RayJob"
+    problem = job_rules.metadata(found.metadata) if is_named else None
+    return (problem or job_rules.spec(found, gates)) is not None
+
+
+def _other_case(
+    d: Drawer, number: int, operator: OperatorSettings, known: frozenset[str]
+) -> Case | None:
+    """Draw a RayService, a RayJob or a RayCronJob for some of the numbers."""
+    if number % 10 == 9:
+        return Case(settings=operator, service=service(d, operator.gates, known))
+    if number % 10 == 8:
+        drawn, selected = job(d, operator.gates, known)
+        if not d.one_in(REFUSED):
+            while _is_refused_job(drawn, operator):
+                drawn, selected = job(d, operator.gates, known)
+        return Case(settings=operator, job=drawn, objects=selected)
+    if number % 10 == 7 and FeatureGate.NETWORK_POLICY.value in known:  # KubeRay 1.7 and newer
+        cron = cron_job(d, operator.gates, known)
+        if not d.one_in(REFUSED):
+            while _is_refused_job({**cron, "spec": cron["spec"]["jobTemplate"]}, operator):
+                cron = cron_job(d, operator.gates, known)
+        return Case(settings=operator, cron_job=cron)
+    return None
+
+
 def case(seed: int, number: int, known: frozenset[str]) -> Case:
-    """Draw a case: a RayCluster with pods and later steps, or a RayService.
+    """Draw a case: a RayCluster with pods and later steps, a RayService, a RayJob, or a RayCronJob.
 
     `known` has the feature gates that both operators know.
     """
     d = Drawer(Random(f"{seed} {number}"))
     operator = settings(d, known)
-    if number % 10 == 9:
-        return Case(settings=operator, service=service(d, operator.gates, known))
+    if (other := _other_case(d, number, operator, known)) is not None:
+        return other
     cluster = _cluster(d, operator, known)
     if not d.one_in(REFUSED):
         while _is_refused(cluster, operator):

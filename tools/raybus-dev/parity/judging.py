@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from common.api.opaque import Json
-from parity import comparison, declared, drawing, shrinking, theirs
+from parity import comparison, declared, drawing, jobs, shrinking, theirs
 from parity.cases import Case
 from parity.comparable import Difference
 from parity.theirs import KubeRay
@@ -19,7 +19,7 @@ from parity.theirs import KubeRay
 PANIC: Final = "panic"
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """The result of comparing one case."""
 
     number: int
@@ -40,16 +40,18 @@ class Judge:
         """Draw a case with the feature gates of this KubeRay version."""
         return drawing.case(seed, number, self._kuberay.gates)
 
-    def judge(self, cases: Mapping[int, Case]) -> list[Judgement]:
+    def judge(self, cases: Mapping[int, Case]) -> list[CaseJudgement]:
         """Compare cases, which are given by their numbers."""
-        found: list[Judgement] = []
+        found: list[CaseJudgement] = []
         ours: dict[int, list[Json]] = {}
         for number, case in cases.items():
             try:
                 ours[number] = self.ours(case)
             except Exception as problem:  # noqa: BLE001  (any failure of ours is a difference)
                 text = f"{type(problem).__name__}: {problem}"
-                found.append(Judgement(number=number, found=[Difference(f"0/{PANIC}", None, text)]))
+                found.append(
+                    CaseJudgement(number=number, found=[Difference(f"0/{PANIC}", None, text)])
+                )
         theirs_ = self.theirs({number: cases[number] for number in ours}, ours)
         return found + [self._judgement(number, theirs_[number], ours[number]) for number in ours]
 
@@ -58,19 +60,22 @@ class Judge:
     ) -> dict[int, list[Json]]:
         """Run cases with KubeRay and return their outcomes by case number.
 
-        All cases advance together, one round per exchange with the program, because each exchange
-        is slow.
+        All cases advance together, one round per exchange with KubeRay's program, because each
+        exchange is slow.
         """
         running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
         for number, case in cases.items():
-            is_service, wanted = case.service is not None, ours[number]
-            known = self._kuberay.release
-            started = (
-                comparison.service_of_kuberay(case)
-                if is_service
-                else comparison.of_kuberay(case, wanted=wanted, release=known)
-            )
+            if case.service is not None:
+                started = comparison.service_of_kuberay(case)
+            elif case.job is not None:
+                started = comparison.job_of_kuberay(case)
+            elif case.cron_job is not None:
+                started = comparison.cron_job_of_kuberay(case)
+            else:
+                started = comparison.of_kuberay(
+                    case, wanted=ours[number], release=self._kuberay.release
+                )
             running[number], asked[number] = started, next(started)
         while asked:
             answers = dict(zip(asked, self._kuberay.answer([*asked.values()]), strict=True))
@@ -86,11 +91,15 @@ class Judge:
         """Run a case with raybus."""
         if case.service is not None:
             return [comparison.service_of_raybus(case)]
+        if case.job is not None:
+            return [jobs.of_raybus(case)]
+        if case.cron_job is not None:
+            return [jobs.cron_job_of_raybus(case)]
         return self._loop.run_until_complete(
             comparison.of_raybus(case, version=self._kuberay.version)
         )
 
-    def _judgement(self, number: int, theirs_: list[Json], ours: list[Json]) -> Judgement:
+    def _judgement(self, number: int, theirs_: list[Json], ours: list[Json]) -> CaseJudgement:
         found, topics = list[Difference](), Counter[str]()
         for each in comparison.compare(theirs_, ours):
             entry = declared.entry_of(each, theirs_, ours, release=self._kuberay.release)
@@ -98,7 +107,7 @@ class Judge:
                 found.append(each)
             else:
                 topics[entry.topic] += 1
-        return Judgement(number=number, found=found, declared=dict(topics))
+        return CaseJudgement(number=number, found=found, declared=dict(topics))
 
     def shrunk(self, case: Case, signature: str) -> Case:
         """Return a smaller case with the same difference."""
@@ -115,12 +124,12 @@ _RUNNING: Final[list[tuple[object, Judge]]] = []
 
 
 def begin(program: Path) -> None:
-    """Start the program of a worker process. It ends with the process."""
+    """Start KubeRay's program for a worker process. It ends with the process."""
     context = theirs.started(program)
     _RUNNING.append((context, Judge(context.__enter__())))
 
 
-def work(seed: int, numbers: Sequence[int]) -> list[Judgement]:
+def work(seed: int, numbers: Sequence[int]) -> list[CaseJudgement]:
     """Draw and compare cases in a worker process."""
     ((_, judge),) = _RUNNING
     return judge.judge({number: judge.draw(seed, number) for number in numbers})

@@ -10,7 +10,7 @@ from common.api.opaque import Body
 from common.kube.resources import Resource
 from common.ray import spec_hash
 from common.runtime.key import Key
-from parity.cases import NAMESPACE, OperatorSettings, Outcome
+from parity.cases import NAMESPACE, OperatorSettings, RoundOutcome
 from parity.defaults import defaulted
 from parity.rounds import dated
 from scenario.cluster_reconciler.harness import Harness
@@ -54,7 +54,7 @@ class AddressingKube(FakeKube):
 
 async def reconcile(
     settings: OperatorSettings, objects: list[Body], *, version: str, one_host: int | None = 1
-) -> Outcome:
+) -> RoundOutcome:
     """Reconcile objects with raybus until nothing changes, and return the outcome.
 
     `one_host` replaces `numOfHosts: 1` during the reconciles.
@@ -81,7 +81,7 @@ async def reconcile(
     left = [body for (kind, _, _), body in kube.objects.items() if kind != "Event"]
     if one_host != 1:
         left = _rehashed(left, _with_hosts(left, one_host, 1), version)
-    return Outcome(
+    return RoundOutcome(
         objects=left,
         events=[
             {"type": kind, "reason": reason, "note": note} for kind, reason, note in kube.events()
@@ -116,9 +116,9 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
 def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
     """Update the pods' spec hashes to their RayCluster's current hash."""
     hashes = {
-        all_pods.marks(ray_cluster.decode(one), version)[labels.RECREATE_HASH]: all_pods.marks(
-            ray_cluster.decode(other), version
-        )[labels.RECREATE_HASH]
+        all_pods.build_marks(ray_cluster.decode(one), version)[
+            labels.RECREATE_HASH
+        ]: all_pods.build_marks(ray_cluster.decode(other), version)[labels.RECREATE_HASH]
         for one, other in zip(seen, objects, strict=True)
         if one["kind"] == "RayCluster"
     }

@@ -18,7 +18,7 @@ OPTIONS: Final = FILE.with_name("options.json")
 """The options of KubeRay's operator at the recorded version."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedCase(msgspec.Struct, frozen=True, kw_only=True):
     """A case and KubeRay's outcome of each round."""
 
     case: Case
@@ -30,14 +30,14 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     release: str
-    cases: list[Recorded]
+    cases: list[RecordedCase]
 
 
 def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -> Path:
     """Record the first cases of a seed. Return the path of the file."""
     cases = {number: judge.draw(seed, number) for number in range(most)}
     theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
-    found = [Recorded(case=case, theirs=theirs[number]) for number, case in cases.items()]
+    found = [RecordedCase(case=case, theirs=theirs[number]) for number, case in cases.items()]
     text = msgspec.json.encode(
         Recording(version=version, release=release, cases=found), order="deterministic"
     )

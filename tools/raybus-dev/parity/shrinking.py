@@ -69,7 +69,6 @@ def _without(case: Case, place: Place) -> Case | None:
         found = msgspec.convert(body, Case)
     except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # it went with a larger part
         return None
-    is_whole = found.service is not None or any(
-        each["kind"] == "RayCluster" for each in found.objects
-    )
+    has_root = any(each is not None for each in (found.service, found.job, found.cron_job))
+    is_whole = has_root or any(each["kind"] == "RayCluster" for each in found.objects)
     return found if is_whole and found != case else None

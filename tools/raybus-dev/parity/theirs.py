@@ -15,12 +15,12 @@ import msgspec
 
 from common.api.opaque import Body, Json
 from common.clock import SystemClock
-from parity.cases import OperatorSettings, Outcome
+from parity.cases import OperatorSettings, RoundOutcome
 from parity.rounds import dated
 
 
 class KubeRay:
-    """The running program."""
+    """The running program with KubeRay's code."""
 
     def __init__(self, requests: IO[bytes], responses: IO[bytes]) -> None:
         self._requests = requests
@@ -33,10 +33,11 @@ class KubeRay:
         self.gates: frozenset[str] = frozenset(hello["gates"])
         """The feature gates that this KubeRay knows."""
 
-    def answer(self, asked: Sequence[tuple[OperatorSettings, list[Body]]]) -> list[Outcome]:
+    def answer(self, asked: Sequence[tuple[OperatorSettings, list[Body]]]) -> list[RoundOutcome]:
         """Return KubeRay's outcome of each request.
 
-        A RayService is evaluated alone; other objects are reconciled until nothing changes.
+        A RayService or a RayCronJob is evaluated alone, a RayJob together with the objects that
+        follow it. Other objects are reconciled until nothing changes.
         """
         lines = [self._request(settings, objects) for settings, objects in asked]
         writer = Thread(target=self._write, args=(lines,))  # a pipe holds less than all of them
@@ -45,7 +46,7 @@ class KubeRay:
         writer.join()
         return [
             msgspec.convert(
-                {key: value for key, value in each.items() if value is not None}, Outcome
+                {key: value for key, value in each.items() if value is not None}, RoundOutcome
             )
             for each in found
         ]
@@ -54,8 +55,15 @@ class KubeRay:
         gates = {name: is_on for name, is_on in settings.gates.items() if name in self.gates}
         request: Json = {"settings": msgspec.structs.replace(settings, gates=gates)}
         dated_objects = dated(objects, SystemClock().now())
-        is_service = [each["kind"] for each in objects] == ["RayService"]
-        request |= {"service": dated_objects[0]} if is_service else {"objects": dated_objects}
+        match objects[0]["kind"] if objects else "":
+            case "RayService":
+                request |= {"service": dated_objects[0]}
+            case "RayJob":
+                request |= {"job": dated_objects[0], "objects": dated_objects[1:]}
+            case "RayCronJob":
+                request |= {"cronJob": dated_objects[0]}
+            case _:
+                request |= {"objects": dated_objects}
         return msgspec.json.encode(request) + b"\n"
 
     def _write(self, lines: Sequence[bytes]) -> None:
@@ -71,7 +79,7 @@ class KubeRay:
 
 @contextmanager
 def started(program: Path) -> Generator[KubeRay]:
-    """Run the program during the `with` block."""
+    """Run KubeRay's program during the `with` block."""
     pipe, environment = subprocess.PIPE, {**os.environ, "GOMAXPROCS": "1", "GOGC": "400"}
     with subprocess.Popen(
         [program], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL

@@ -17,7 +17,7 @@ class Tool(msgspec.Struct, frozen=True):
     module: str
     help: str
     before: tuple[str, ...] = ()
-    """Arguments in front of the user's."""
+    """Arguments that are passed to the module before those of the command line."""
 
 
 TOOLS: Final = {
@@ -26,6 +26,7 @@ TOOLS: Final = {
     "bench gate-power": Tool("bench.gate_power", "Smallest regression that a gate finds"),
     "bench goals": Tool("bench.goals", "Table of all goals, from the last runs"),
     "bench hops": Tool("bench.hops", "Functions between a watch event and its write"),
+    "bench jobs": Tool("bench.jobs", "RayJobs to completion, and running ones at rest"),
     "bench large": Tool("bench.large", "5,000 RayClusters, and each failover among them"),
     "bench latency": Tool("bench.latency", "From a pod's change to its reconcile"),
     "bench metrics-cost": Tool("bench.metrics_cost", "CPU of the optional metrics"),
@@ -39,11 +40,15 @@ TOOLS: Final = {
     "demo": Tool("raybus_cli.main", "A real upgrade under load", ("demo",)),
     "hostile": Tool("hostile", "Attacks of tenants beside a victim, on real servers"),
     "images": Tool("raybus_cli.main", "Build the container images", ("images",)),
+    "kuberay-e2e": Tool("kuberay_e2e", "KubeRay's own suites with raybus in its place"),
     "mutants": Tool("mutants", "Change the deciding code; a test must fail"),
     "parity": Tool("parity", "Compare decisions with KubeRay's own code"),
     "prepare": Tool("support.preparation", "Build and install what a suite of tests needs"),
     "quiet": Tool("integration.monitoring.quiet", "No alert may fire during normal upgrades"),
     "rehearsal": Tool("integration.migration.rehearsal", "Take over from KubeRay, and back"),
+    "job-rehearsal": Tool(
+        "integration.migration.job_rehearsal", "Take over running RayJobs from KubeRay, and back"
+    ),
     "simulate": Tool("scenario.simulation", "Upgrades by seeds, with every law checked"),
 }
 

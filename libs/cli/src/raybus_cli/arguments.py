@@ -5,6 +5,7 @@ Completion reads the cluster; if that fails, it offers no candidates instead of 
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,7 +18,16 @@ from raybus_cli import kubeconfig as kubeconfigs
 from raybus_cli import session
 from raybus_cli.kubeconfig import Where
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, SERVICE, Target
+from raybus_cli.reading.kinds import (
+    CLUSTER,
+    CRON_JOB,
+    JOB,
+    KINDS,
+    LONG_RUNNING,
+    SERVICE,
+    ArgumentKind,
+    NamedTarget,
+)
 
 SECONDS: Final = 2.0
 """Timeout of a completion request, so that the shell does not hang after a key press."""
@@ -27,12 +37,36 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-def services(ctx: Any, incomplete: str) -> list[str]:
+def complete_services(ctx: Any, incomplete: str) -> list[str]:
     """Complete the name of a RayService: return the names that start with `incomplete`."""
-    return names_of(SERVICE.resource, ctx.params, incomplete)
+    return complete_names(SERVICE.resource, ctx.params, incomplete)
 
 
-def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+def complete_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Complete the name of a RayJob: return the names that start with `incomplete`."""
+    return complete_names(JOB.resource, ctx.params, incomplete)
+
+
+def _complete_targets(*accepted: ArgumentKind) -> Callable[[Any, str], list[str]]:
+    """Return the completion of `NAME` of a RayService, or `KIND/NAME` of the accepted kinds."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:
+        typed, slash, begun = incomplete.partition("/")
+        kind = next((kind for kind in accepted if kind.is_named(typed)), None)
+        if slash:
+            names = [] if kind is None else complete_names(kind.resource, ctx.params, begun)
+            return [f"{typed}/{name}" for name in names]
+        return complete_services(ctx, incomplete)
+
+    return complete
+
+
+HISTORY_KINDS: Final = (SERVICE, JOB)
+STATUS_KINDS: Final = (SERVICE, JOB, CRON_JOB)
+LOGS_KINDS: Final = (SERVICE, CLUSTER, JOB, CRON_JOB)
+
+
+def complete_arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Complete `KIND NAME...` or `KIND/NAME`.
 
     Kinds are offered first, then the names of the kind typed before. Names that are already on the
@@ -44,21 +78,25 @@ def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     if slash or "/" in first:
         kind = kinds.find(typed)
         return (
-            [f"{typed}/{name}" for name in names_of(kind.resource, ctx.params, begun)]
+            [f"{typed}/{name}" for name in complete_names(kind.resource, ctx.params, begun)]
             if kind and slash
             else []
         )
     if not first:
-        return [each.singular for each in KINDS if each.singular.startswith(incomplete)]
+        return [kind.singular for kind in KINDS if kind.singular.startswith(incomplete)]
     kind = kinds.find(first)
     return (
-        [name for name in names_of(kind.resource, ctx.params, incomplete) if name not in given]
+        [
+            name
+            for name in complete_names(kind.resource, ctx.params, incomplete)
+            if name not in given
+        ]
         if kind
         else []
     )
 
 
-def names_of(resource: Resource, given: Any, incomplete: str) -> list[str]:
+def complete_names(resource: Resource, given: Any, incomplete: str) -> list[str]:
     """Return the names of a kind that start with `incomplete`.
 
     `given` are the options typed so far, which select the cluster and the namespace. The list is
@@ -68,13 +106,13 @@ def names_of(resource: Resource, given: Any, incomplete: str) -> list[str]:
         place = kubeconfigs.find(
             given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ
         )
-        found = asyncio.run(_names(place, resource))
+        names = asyncio.run(_list_names(place, resource))
     except (errors.RaybusError, TimeoutError):
         return []
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete)]
 
 
-async def _names(place: Where, resource: Resource) -> list[str]:
+async def _list_names(place: Where, resource: Resource) -> list[str]:
     kube = await session.connect(place)
     try:
         async with asyncio.timeout(SECONDS):
@@ -82,56 +120,130 @@ async def _names(place: Where, resource: Resource) -> list[str]:
     finally:
         await kube.close()
     return sorted(
-        each.metadata.name for each in msgspec.json.decode(body, type=Items[_Named]).items
+        item.metadata.name for item in msgspec.json.decode(body, type=Items[_Named]).items
     )
 
 
-def _name(given: str) -> str:
-    kind, slash, name = given.partition("/")
+def _parse_name(kind: ArgumentKind, given: str) -> str:
+    """Parse `NAME` or `KIND/NAME` of one kind."""
+    typed, slash, name = given.partition("/")
     if not slash:
         return given
-    if not SERVICE.is_named(kind) or not name:
+    if not kind.is_named(typed) or not name:
         raise typer.BadParameter(
-            f"{given!r} is neither the name of a RayService nor rayservice/NAME"
+            f"{given!r} is neither the name of a {kind.resource.kind} nor {kind.singular}/NAME"
         )
     return name
+
+
+def _name(given: str) -> str:
+    return _parse_name(SERVICE, given)
+
+
+def _job_name(given: str) -> str:
+    return _parse_name(JOB, given)
 
 
 NameArgument = Annotated[
     str,
     typer.Argument(
-        parser=_name, metavar="NAME", help="Name of the RayService.", autocompletion=services
+        parser=_name,
+        metavar="NAME",
+        help="Name of the RayService.",
+        autocompletion=complete_services,
+    ),
+]
+
+
+def _parse_target(accepted: tuple[ArgumentKind, ...], given: str) -> NamedTarget:
+    """Parse `NAME` of a RayService, or `KIND/NAME` of an accepted kind."""
+    typed, slash, name = given.partition("/")
+    if not slash:
+        return NamedTarget(SERVICE, given)
+    kind = next((kind for kind in accepted if kind.is_named(typed)), None)
+    if kind is None or not name:
+        forms = " nor ".join(f"{kind.singular}/NAME" for kind in accepted)
+        raise typer.BadParameter(f"{given!r} is neither a name nor {forms}")
+    return NamedTarget(kind, name)
+
+
+def _parse_status_target(given: str) -> NamedTarget:
+    return _parse_target(STATUS_KINDS, given)
+
+
+def _parse_logs_target(given: str) -> NamedTarget:
+    return _parse_target(LOGS_KINDS, given)
+
+
+def _parse_history_target(given: str) -> NamedTarget:
+    return _parse_target(HISTORY_KINDS, given)
+
+
+HistoryTargetArgument = Annotated[
+    NamedTarget,
+    typer.Argument(
+        parser=_parse_history_target,
+        metavar="NAME",
+        help="Name of the RayService, or rayjob/NAME.",
+        autocompletion=_complete_targets(*HISTORY_KINDS),
+    ),
+]
+StatusTargetArgument = Annotated[
+    NamedTarget,
+    typer.Argument(
+        parser=_parse_status_target,
+        metavar="NAME",
+        help="Name of the RayService, rayjob/NAME or raycronjob/NAME.",
+        autocompletion=_complete_targets(*STATUS_KINDS),
+    ),
+]
+LogsTargetArgument = Annotated[
+    NamedTarget,
+    typer.Argument(
+        parser=_parse_logs_target,
+        metavar="NAME",
+        help="Name of the RayService, or raycluster/, rayjob/ or raycronjob/NAME.",
+        autocompletion=_complete_targets(*LOGS_KINDS),
+    ),
+]
+JobNameArgument = Annotated[
+    str,
+    typer.Argument(
+        parser=_job_name,
+        metavar="NAME",
+        help="Name of the RayJob.",
+        autocompletion=complete_jobs,
     ),
 ]
 TargetsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="KIND [NAME]",
-        help="rayservice or raycluster, and names; or KIND/NAME of several.",
-        autocompletion=arguments,
+        help="rayservice, raycluster, rayjob or raycronjob, and names; or KIND/NAME of several.",
+        autocompletion=complete_arguments,
         show_default=False,
     ),
 ]
 NamesArgument = Annotated[
     list[str],
     typer.Argument(
-        parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=services
+        parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=complete_services
     ),
 ]
 
 
-def contexts(ctx: Any, incomplete: str) -> list[str]:
+def complete_contexts(ctx: Any, incomplete: str) -> list[str]:
     """Complete `--context`: return the contexts of the kubeconfig that start with `incomplete`."""
     try:
-        found = kubeconfigs.contexts(ctx.params.get("kubeconfig"), env=os.environ)
+        contexts = kubeconfigs.list_contexts(ctx.params.get("kubeconfig"), env=os.environ)
     except errors.RaybusError:
         return []
-    return [each for each in found if each.startswith(incomplete)]
+    return [name for name in contexts if name.startswith(incomplete)]
 
 
-def namespaces(ctx: Any, incomplete: str) -> list[str]:
+def complete_namespaces(ctx: Any, incomplete: str) -> list[str]:
     """Complete `--namespace`: return the namespaces of the cluster that start with `incomplete`."""
-    return names_of(NAMESPACE, ctx.params, incomplete)
+    return complete_names(NAMESPACE, ctx.params, incomplete)
 
 
 KubeconfigOption = Annotated[
@@ -145,7 +257,7 @@ ContextOption = Annotated[
     typer.Option(
         "--context",
         help="Context of the kubeconfig; default: the current one.",
-        autocompletion=contexts,
+        autocompletion=complete_contexts,
     ),
 ]
 NamespaceOption = Annotated[
@@ -154,36 +266,31 @@ NamespaceOption = Annotated[
         "--namespace",
         "-n",
         help="Namespace; default: that of the context.",
-        autocompletion=namespaces,
+        autocompletion=complete_namespaces,
     ),
 ]
 RaybusNamespaceOption = Annotated[
-    str, typer.Option("--raybus-namespace", help="Namespace of raybus.", autocompletion=namespaces)
+    str,
+    typer.Option(
+        "--raybus-namespace", help="Namespace of raybus.", autocompletion=complete_namespaces
+    ),
 ]
 
 
-def parse(given: str) -> Target:
+def parse(given: str) -> NamedTarget:
     """Parse `NAME`, `rayservice/NAME` or `raycluster/NAME`.
 
     A name without a kind means a RayService.
     """
-    typed, slash, name = given.partition("/")
-    if not slash:
-        return Target(kinds.SERVICE, given)
-    kind = kinds.find(typed)
-    if kind is None or not name:
-        raise typer.BadParameter(
-            f"{given!r} is neither a name nor rayservice/NAME nor raycluster/NAME"
-        )
-    return Target(kind, name)
+    return _parse_target(LONG_RUNNING, given)
 
 
 TargetArgument = Annotated[
-    Target,
+    NamedTarget,
     typer.Argument(
         parser=parse,
         metavar="NAME",
         help="Name of the RayService, or raycluster/NAME.",
-        autocompletion=services,
+        autocompletion=complete_services,
     ),
 ]

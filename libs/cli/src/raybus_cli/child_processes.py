@@ -45,19 +45,19 @@ async def end_child(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Return ports that are free now, from a range that outgoing connections do not use.
 
     Another program may take a port before it is bound, so the caller must check that its program
     started.
     """
-    found: list[int] = []
+    ports: list[int] = []
     with ExitStack() as stack:
         for port in random.sample(_CHOICE, len(_CHOICE)):
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             if _is_free(port, stack.enter_context(socket.socket())):
-                found.append(port)
+                ports.append(port)
     raise OSError(
         f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on "
         f"{_LOOPBACK}"

@@ -47,10 +47,30 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
     $ source <(raybus completion bash)
     $ raybus completion fish > ~/.config/fish/completions/raybus.fish
     """
+    typer.echo(build_script(shell), nl=False)
+
+
+def build_script(shell: Shell) -> str:
+    """Return the completion script of a shell.
+
+    zsh also loads the script by itself, from a file on its `fpath`: such a file begins with
+    `#compdef`, and becomes a function that must complete when it is called for the first time.
+    """
     begin()
     app = typer.Typer()
     app.command()(completion)
-    typers.shell_complete(get_command(app), {}, PROGRAM, VARIABLE, f"source_{shell}")
+    with redirect_stdout(StringIO()) as output:
+        typers.shell_complete(get_command(app), {}, PROGRAM, VARIABLE, f"source_{shell}")
+    script = output.getvalue().strip() + "\n"
+    if shell is not Shell.ZSH:
+        return script
+    register = "compdef _raybus_completion raybus"
+    called = f"""if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _raybus_completion "$@"
+else
+  {register}
+fi"""
+    return script.replace(f"\n{register}\n", f"\n{called}\n")
 
 
 def begin() -> None:
@@ -59,7 +79,7 @@ def begin() -> None:
     typers.completion_init()  # pyright: ignore[reportPrivateImportUsage]
 
 
-def verb(env: Mapping[str, str]) -> str | None:
+def find_verb(env: Mapping[str, str]) -> str | None:
     """Return the subcommand that is being completed; None outside a completion request.
 
     The shell passes the command line in environment variables.
@@ -68,7 +88,7 @@ def verb(env: Mapping[str, str]) -> str | None:
     return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
-def candidates(build: Build, arguments: Sequence[str]) -> list[str]:
+def list_candidates(build: Build, arguments: Sequence[str]) -> list[str]:
     """Return the completion candidates for the last of `arguments`."""
     asked = next((argument for argument in arguments[:-1] if not argument.startswith("-")), None)
     begin()
@@ -79,6 +99,6 @@ def candidates(build: Build, arguments: Sequence[str]) -> list[str]:
     return [line for line in output.getvalue().splitlines() if line]
 
 
-def for_kubectl(build: Build) -> None:
+def complete_for_kubectl(build: Build) -> None:
     """Print the candidates for the arguments of this process, as kubectl expects them."""
-    typer.echo("\n".join([*candidates(build, sys.argv[1:]), NO_FILES]))
+    typer.echo("\n".join([*list_candidates(build, sys.argv[1:]), NO_FILES]))

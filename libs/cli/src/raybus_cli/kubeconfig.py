@@ -33,7 +33,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     namespace: str = DEFAULT_NAMESPACE
 
-    def for_kubectl(self) -> tuple[list[str], dict[str, str]]:
+    def build_kubectl_options(self) -> tuple[list[str], dict[str, str]]:
         """Return the options and environment variables that make kubectl use the same cluster."""
         options = [] if self.context is None else ["--context", self.context]
         if self.kubeconfig is None:
@@ -56,7 +56,7 @@ def find(
     Raises `NoCluster` if no kubeconfig can be read or the context is not in it. `mounted` is the
     directory of the pod's ServiceAccount token.
     """
-    files, is_default = _files(kubeconfig, env)
+    files, is_default = _list_files(kubeconfig, env)
     if is_default and not files[0].exists() and (mounted / "token").exists():
         own = (mounted / "namespace").read_text().strip()
         return Where(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
@@ -67,33 +67,38 @@ def find(
         if is_default:
             remedy += f" ('{LOCAL_CLUSTER}' for the cluster of 'raybus cluster up')"
         raise NoCluster(f"there is no kubeconfig {names}: {remedy}")
-    held = _contexts(documents)
+    contexts = _merge_contexts(documents)
     chosen = context or next(
-        (str(each["current-context"]) for each in documents if each.get("current-context")), ""
+        (
+            str(document["current-context"])
+            for document in documents
+            if document.get("current-context")
+        ),
+        "",
     )
-    if chosen not in held:
-        known = ", ".join(sorted(held)) or "none"
+    if chosen not in contexts:
+        known = ", ".join(sorted(contexts)) or "none"
         what = (
             f"context {chosen!r} is not in the kubeconfig"
             if chosen
             else "the kubeconfig has no current-context"
         )
         raise NoCluster(f"{what}; choose one with --context (known: {known})")
-    path = Path(":".join(str(each) for each in files if each.exists()))
-    own = str(held[chosen].get("namespace") or DEFAULT_NAMESPACE)
+    path = Path(":".join(str(path) for path in files if path.exists()))
+    own = str(contexts[chosen].get("namespace") or DEFAULT_NAMESPACE)
     return Where(kubeconfig=path, context=chosen, namespace=namespace or own)
 
 
-def contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:
+def list_contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:
     """Return the names of all contexts, sorted; empty if there is no kubeconfig.
 
     Raises `NoCluster` if a kubeconfig exists and cannot be read.
     """
-    files, _ = _files(kubeconfig, env)
-    return sorted(_contexts([_read(file) for file in files if file.exists()]))
+    files, _ = _list_files(kubeconfig, env)
+    return sorted(_merge_contexts([_read(file) for file in files if file.exists()]))
 
 
-def _files(option: str | None, env: Mapping[str, str]) -> tuple[list[Path], bool]:
+def _list_files(option: str | None, env: Mapping[str, str]) -> tuple[list[Path], bool]:
     """Return the candidate files, which may not exist, and whether they are the default path."""
     if option:
         return [Path(option)], False
@@ -113,12 +118,12 @@ def _read(file: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 
-def _contexts(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _merge_contexts(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the contexts by name; if two files define the same name, the first file wins."""
-    found: dict[str, dict[str, Any]] = {}
+    contexts: dict[str, dict[str, Any]] = {}
     for document in documents:
-        for each in cast("list[dict[str, Any]]", document.get("contexts") or []):
-            found.setdefault(
-                str(each.get("name", "")), cast("dict[str, Any]", each.get("context") or {})
+        for context in cast("list[dict[str, Any]]", document.get("contexts") or []):
+            contexts.setdefault(
+                str(context.get("name", "")), cast("dict[str, Any]", context.get("context") or {})
             )
-    return found
+    return contexts

@@ -23,147 +23,190 @@ import typer
 from raybus_cli import completion
 
 
-class Panel(StrEnum):
-    """Groups of subcommands in the help text, in their order there."""
+class HelpPanel(StrEnum):
+    """Groups of subcommands, in the order in which the help text shows them."""
 
     OBSERVE = "Observe"
     UPGRADE = "Upgrade"
+    JOBS = "Jobs"
     CHECK = "Check"
     LOCAL = "Local"
 
 
-class Part(msgspec.Struct, frozen=True):
+class Subcommand(msgspec.Struct, frozen=True):
     """A subcommand of `raybus` and the module that implements it.
 
     `attribute` is a typer app with subcommands of its own, or the function of a single command.
     """
 
-    panel: Panel
+    panel: HelpPanel
     module: str
     attribute: str
     help: str
 
 
 PARTS: Final = {
-    "get": Part(Panel.OBSERVE, "raybus_cli.show.cli", "get", "Show RayServices or RayClusters."),
-    "list": Part(
-        Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."
+    "get": Subcommand(
+        HelpPanel.OBSERVE,
+        "raybus_cli.show.cli",
+        "get",
+        "Show objects of raybus as tables or trees.",
     ),
-    "status": Part(
-        Panel.OBSERVE,
+    "list": Subcommand(
+        HelpPanel.OBSERVE, "raybus_cli.show.cli", "list_", "List all objects of raybus."
+    ),
+    "status": Subcommand(
+        HelpPanel.OBSERVE,
         "raybus_cli.show.cli",
         "status",
-        "Wait until the spec of a RayService is served.",
+        "Wait until a RayService is served or a RayJob has ended.",
     ),
-    "history": Part(
-        Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."
+    "history": Subcommand(
+        HelpPanel.OBSERVE,
+        "raybus_cli.control.cli",
+        "history",
+        "Show the revisions of a RayService, or the attempts of a RayJob.",
     ),
-    "logs": Part(
-        Panel.OBSERVE,
+    "logs": Subcommand(
+        HelpPanel.OBSERVE,
         "raybus_cli.logs.cli",
         "logs",
         "Print the logs of pods, or of Serve replicas.",
     ),
-    "events": Part(
-        Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."
+    "events": Subcommand(
+        HelpPanel.OBSERVE,
+        "raybus_cli.events.cli",
+        "events",
+        "Show events of upgrades and jobs, past and new.",
     ),
-    "dashboard": Part(
-        Panel.OBSERVE,
+    "dashboard": Subcommand(
+        HelpPanel.OBSERVE,
         "raybus_dashboard.cli",
         "app",
         "Show RayServices and upgrades on a live page.",
     ),
-    "plan": Part(
-        Panel.UPGRADE,
+    "plan": Subcommand(
+        HelpPanel.UPGRADE,
         "raybus_cli.planning.cli",
         "plan",
         "Show the effect of a manifest before it is applied.",
     ),
-    "pause": Part(
-        Panel.UPGRADE, "raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."
+    "pause": Subcommand(
+        HelpPanel.UPGRADE,
+        "raybus_cli.control.cli",
+        "pause",
+        "Pause an upgrade at its current step.",
     ),
-    "resume": Part(Panel.UPGRADE, "raybus_cli.control.cli", "resume", "Resume a paused upgrade."),
-    "promote": Part(
-        Panel.UPGRADE,
+    "resume": Subcommand(
+        HelpPanel.UPGRADE, "raybus_cli.control.cli", "resume", "Resume a paused upgrade."
+    ),
+    "promote": Subcommand(
+        HelpPanel.UPGRADE,
         "raybus_cli.control.cli",
         "promote",
         "Skip the remaining steps of an upgrade.",
     ),
-    "abort": Part(
-        Panel.UPGRADE,
+    "abort": Subcommand(
+        HelpPanel.UPGRADE,
         "raybus_cli.control.cli",
         "abort",
         "Abort an upgrade and roll back to the active cluster.",
     ),
-    "retry": Part(Panel.UPGRADE, "raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
-    "undo": Part(
-        Panel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."
+    "retry": Subcommand(
+        HelpPanel.UPGRADE, "raybus_cli.control.cli", "retry", "Retry an aborted upgrade."
     ),
-    "restart": Part(
-        Panel.UPGRADE,
+    "undo": Subcommand(
+        HelpPanel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."
+    ),
+    "restart": Subcommand(
+        HelpPanel.UPGRADE,
         "raybus_cli.changing.cli",
         "restart",
         "Replace a cluster by a new one of the same spec.",
     ),
-    "set": Part(
-        Panel.UPGRADE,
+    "set": Subcommand(
+        HelpPanel.UPGRADE,
         "raybus_cli.changing.cli",
         "set_",
         "Change the images of a RayService or RayCluster.",
     ),
-    "explain": Part(
-        Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."
+    "submit": Subcommand(
+        HelpPanel.JOBS,
+        "raybus_cli.jobs.cli",
+        "submit",
+        "Run a command as a RayJob, and print its log.",
     ),
-    "lint": Part(
-        Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."
+    "stop": Subcommand(
+        HelpPanel.JOBS, "raybus_cli.jobs.cli", "stop", "Suspend or delete a RayJob."
     ),
-    "policy": Part(
-        Panel.CHECK, "raybus_cli.policy.cli", "app", "Check UpgradePolicies, and try their gates."
+    "explain": Subcommand(
+        HelpPanel.CHECK,
+        "raybus_cli.explaining.cli",
+        "explain",
+        "Show why an object does not work, with remedies.",
     ),
-    "doctor": Part(
-        Panel.CHECK,
+    "lint": Subcommand(
+        HelpPanel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."
+    ),
+    "policy": Subcommand(
+        HelpPanel.CHECK,
+        "raybus_cli.policy.cli",
+        "app",
+        "Check UpgradePolicies, and try their gates.",
+    ),
+    "doctor": Subcommand(
+        HelpPanel.CHECK,
         "raybus_cli.doctor.cli",
         "doctor",
         "Check an installation, or a cluster before one.",
     ),
-    "migrate": Part(
-        Panel.CHECK,
+    "crds": Subcommand(
+        HelpPanel.CHECK,
+        "raybus_cli.crds.cli",
+        "app",
+        "Check the CRDs of a cluster before an upgrade, and print new ones.",
+    ),
+    "migrate": Subcommand(
+        HelpPanel.CHECK,
         "raybus_cli.migrating.cli",
         "app",
         "Take a cluster over from KubeRay's operator.",
     ),
-    "bundle": Part(
-        Panel.CHECK,
+    "bundle": Subcommand(
+        HelpPanel.CHECK,
         "raybus_cli.bundling.cli",
         "bundle",
         "Write an archive for a bug report, without secrets.",
     ),
-    "demo": Part(
-        Panel.LOCAL,
+    "demo": Subcommand(
+        HelpPanel.LOCAL,
         "localcluster.demo.cli",
         "demo",
         "Upgrade a model under load and count failed requests.",
     ),
-    "cluster": Part(
-        Panel.LOCAL, "localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."
+    "cluster": Subcommand(
+        HelpPanel.LOCAL, "localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."
     ),
-    "images": Part(
-        Panel.LOCAL,
+    "images": Subcommand(
+        HelpPanel.LOCAL,
         "localcluster.images.cli",
         "app",
         "Build the container images, with or without Docker.",
     ),
-    "up": Part(
-        Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."
+    "up": Subcommand(
+        HelpPanel.LOCAL,
+        "raybus_cli.up.cli",
+        "up",
+        "Run NATS and the five services as local processes.",
     ),
-    "completion": Part(
-        Panel.LOCAL,
+    "completion": Subcommand(
+        HelpPanel.LOCAL,
         "raybus_cli.completion",
         "completion",
         "Print the completion script of a shell.",
     ),
-    "version": Part(
-        Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."
+    "version": Subcommand(
+        HelpPanel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."
     ),
 }
 
@@ -183,34 +226,35 @@ def build(asked: str | None) -> typer.Typer:
     for name, part in PARTS.items():
         if find_spec(part.module.partition(".")[0]) is None:
             continue
-        _mount(app, name, part, _load(name, part) if name == asked else _elsewhere)
+        _mount(app, name, part, _load(name, part) if name == asked else _stand_in)
     return app
 
 
-def _mount(app: typer.Typer, name: str, part: Part, found: Any) -> None:
+def _mount(app: typer.Typer, name: str, part: Subcommand, found: Any) -> None:
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name, short_help=part.help, rich_help_panel=part.panel)
     else:
-        text = part.help if found is _elsewhere else None
+        text = part.help if found is _stand_in else None
         app.command(name, help=text, short_help=part.help, rich_help_panel=part.panel)(found)
 
 
-def _load(name: str, part: Part) -> Any:
+def _load(name: str, part: Subcommand) -> Any:
     try:
         return getattr(import_module(part.module), part.attribute)
     except (ImportError, AttributeError) as problem:
         typer.echo(
-            f"error: raybus {name} cannot be loaded: {problem}; run 'make setup' in the checkout",
+            f"error: raybus {name} cannot be loaded: {problem}; install raybus again, "
+            "in a checkout with 'make setup'",
             err=True,
         )
         raise SystemExit(1) from problem
 
 
-def _elsewhere() -> None:
+def _stand_in() -> None:
     """Do nothing: this function stands for a subcommand whose module is not imported."""
 
 
-def as_ours(given: Sequence[str]) -> list[str]:
+def translate_arguments(given: Sequence[str]) -> list[str]:
     """Translate kubectl's forms: `help COMMAND` to `COMMAND --help`, `--version` to `version`."""
     match list(given):
         case ["help", *rest]:
@@ -225,15 +269,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, or answer a shell's completion request."""
     if completion.VARIABLE in os.environ:
         completion.begin()
-        build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
+        build(completion.find_verb(os.environ))([], prog_name=completion.PROGRAM)
         return
-    given = as_ours(sys.argv[1:] if arguments is None else arguments)
-    with _readers_may_leave():
-        build(next((each for each in given if not each.startswith("-")), None))(given)
+    given = translate_arguments(sys.argv[1:] if arguments is None else arguments)
+    with _exit_on_closed_pipe():
+        build(next((argument for argument in given if not argument.startswith("-")), None))(given)
 
 
 @contextmanager
-def _readers_may_leave() -> Generator[None]:
+def _exit_on_closed_pipe() -> Generator[None]:
     """Exit with 0 when the reader of a pipe closes it, as in `raybus list | head -1`."""
     try:
         try:
@@ -255,7 +299,7 @@ def _readers_may_leave() -> Generator[None]:
 
 def complete_for_kubectl() -> None:
     """Print completion candidates for kubectl."""
-    completion.for_kubectl(build)
+    completion.complete_for_kubectl(build)
 
 
 if __name__ == "__main__":

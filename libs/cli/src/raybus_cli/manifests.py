@@ -21,7 +21,7 @@ Place = tuple[str | int, ...]
 """Path of a field from the top of a document: keys and list indexes."""
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One Kubernetes object of a manifest file."""
 
     file: str
@@ -36,31 +36,31 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return str(_meta(self.body).get("name", ""))
+        return str(_get_metadata(self.body).get("name", ""))
 
     @property
     def namespace(self) -> str | None:
         """`metadata.namespace` of the object, if the manifest sets it."""
-        return cast("str | None", _meta(self.body).get("namespace"))
+        return cast("str | None", _get_metadata(self.body).get("namespace"))
 
-    def line(self, place: Place) -> int:
+    def find_line(self, place: Place) -> int:
         """Return the line number of a field, or of its nearest parent that exists."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
-def read(file: str) -> list[Document]:
+def read(file: str) -> list[ManifestDocument]:
     """Read the documents of a file, or of standard input for `-`.
 
     Raises `InvalidSpec`, which names the file and the line.
     """
-    return parse(_text(file), "standard input" if file == STDIN else file)
+    return parse(_read_text(file), "standard input" if file == STDIN else file)
 
 
-def parse(text: str, file: str) -> list[Document]:
+def parse(text: str, file: str) -> list[ManifestDocument]:
     """Parse the documents in a text; `file` is the name used in errors. Raises `InvalidSpec`."""
-    found: list[Document] = []
+    documents: list[ManifestDocument] = []
     try:
         loader = yaml.SafeLoader(text)
     except yaml.YAMLError as problem:  # a character that YAML does not permit
@@ -79,10 +79,10 @@ def parse(text: str, file: str) -> list[Document]:
             lines: dict[Place, int] = {}
             repeated: list[Place] = []
             _note(node, (), lines, repeated)
-            document = Document(
+            document = ManifestDocument(
                 file=file, body=cast("Json", body), lines=lines, repeated=tuple(repeated)
             )
-            found += _members(document)
+            documents += _split_list(document)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
         where = f"{file}:{mark.line + 1}" if mark is not None else file
@@ -91,10 +91,10 @@ def parse(text: str, file: str) -> list[Document]:
         raise errors.InvalidSpec(f"{file}: not YAML: {problem}") from problem
     finally:
         loader.dispose()
-    return found
+    return documents
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     try:
         return sys.stdin.read() if file == STDIN else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as problem:
@@ -104,23 +104,23 @@ def _text(file: str) -> str:
         ) from problem
 
 
-def _members(document: Document) -> list[Document]:
+def _split_list(document: ManifestDocument) -> list[ManifestDocument]:
     """Return the members of a List, or the document itself if it is not a List."""
     items = document.body.get("items")
     if not document.kind.endswith("List") or not isinstance(items, list):
         return [document]
     return [
-        Document(
+        ManifestDocument(
             file=document.file,
-            body=cast("Json", each),
+            body=cast("Json", body),
             lines={
                 place[2:]: line
                 for place, line in document.lines.items()
                 if place[:2] == ("items", number)
             },
         )
-        for number, each in enumerate(cast("list[object]", items))
-        if isinstance(each, dict)
+        for number, body in enumerate(cast("list[object]", items))
+        if isinstance(body, dict)
     ]
 
 
@@ -138,12 +138,12 @@ def _note(node: Any, place: Place, lines: dict[Place, int], repeated: list[Place
             _note(value, (*place, number), lines, repeated)
 
 
-def _meta(body: Json) -> Json:
+def _get_metadata(body: Json) -> Json:
     meta: object = body.get("metadata")
     return cast("Json", meta) if isinstance(meta, dict) else {}
 
 
-def path(place: Place) -> str:
+def format_path(place: Place) -> str:
     """Format a field path as users write it: `spec.workerGroupSpecs[0].replicas`."""
     text = ""
     for part in place:
@@ -176,7 +176,7 @@ KustomizeOption = Annotated[
 
 def read_all(
     files: list[str] | None, kustomize: Path | None, *, recursive: bool = False
-) -> list[Document]:
+) -> list[ManifestDocument]:
     """Return the documents of all files, or of a kustomization.
 
     Raises `InvalidSpec` if neither or both are given, or if one of them cannot be read.
@@ -186,7 +186,7 @@ def read_all(
             raise errors.InvalidSpec(
                 "-f and -k exclude each other: name manifests with -f or a kustomization with -k"
             )
-        return parse(_built(kustomize), str(kustomize))
+        return parse(_build_kustomization(kustomize), str(kustomize))
     if not files:
         raise errors.InvalidSpec(
             "no manifest is given: name one with -f FILE, a directory with -f DIR or -k DIR"
@@ -194,29 +194,29 @@ def read_all(
     return [
         document
         for file in files
-        for each in _files(file, recursive=recursive)
-        for document in read(each)
+        for path in _list_files(file, recursive=recursive)
+        for document in read(path)
     ]
 
 
-def _files(given: str, *, recursive: bool) -> list[str]:
+def _list_files(given: str, *, recursive: bool) -> list[str]:
     """Return the manifest files of a directory, sorted by path, or the path of a file itself."""
     if given == STDIN or not Path(given).is_dir():
         return [given]
     inside = Path(given).rglob("*") if recursive else Path(given).iterdir()
-    found = sorted(str(each) for each in inside if each.suffix in SUFFIXES and each.is_file())
-    if not found:
+    paths = sorted(str(path) for path in inside if path.suffix in SUFFIXES and path.is_file())
+    if not paths:
         below = "" if recursive else "; add -R for the directories below it"
         raise errors.InvalidSpec(
             f"directory {given} has no file that ends in .yaml, .yml or .json{below}"
         )
-    return found
+    return paths
 
 
-def _built(directory: Path) -> str:
+def _build_kustomization(directory: Path) -> str:
     """Run the user's `kustomize build` or `kubectl kustomize` and return its output."""
     programs = (["kustomize", "build"], ["kubectl", "kustomize"])
-    argv = next((each for each in programs if shutil.which(each[0])), None)
+    argv = next((program for program in programs if shutil.which(program[0])), None)
     if argv is None:
         raise errors.InvalidSpec(
             "-k needs kustomize or kubectl on the PATH: install one, or pipe its output into -f -"

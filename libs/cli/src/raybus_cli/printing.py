@@ -36,18 +36,18 @@ class Output(StrEnum):
     NAME = "name"
 
 
-def _option(accepted: Sequence[Output]) -> Any:
+def _build_option(accepted: Sequence[Output]) -> Any:
     *others, last = accepted
     text = f"{', '.join(others)} or {last}"
 
     def parse(given: str) -> Output:
-        found = next((each for each in accepted if each == given), None)
-        if found is None:
+        choice = next((option for option in accepted if option == given), None)
+        if choice is None:
             close = difflib.get_close_matches(given, accepted, n=1)
             raise typer.BadParameter(
                 f"{given!r} is not {text}{f'; did you mean {str(close[0])!r}?' if close else ''}"
             )
-        return found
+        return choice
 
     return typer.Option(
         "--output",
@@ -58,14 +58,18 @@ def _option(accepted: Sequence[Output]) -> Any:
     )
 
 
-OutputOption = Annotated[Output, _option(tuple(Output))]
-ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))]
+OutputOption = Annotated[Output, _build_option(tuple(Output))]
+ReportOption = Annotated[
+    Output, _build_option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))
+]
 """`-o` of a command that reports findings; findings have no names, so `name` is not offered."""
-ResultOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))]
+ResultOption = Annotated[
+    Output, _build_option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))
+]
 """`-o` of a command that changes objects."""
-LinesOption = Annotated[Output, _option((Output.TEXT, Output.JSON))]
+LinesOption = Annotated[Output, _build_option((Output.TEXT, Output.JSON))]
 """`-o` of a command that prints a stream of lines, or one report."""
-VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
+VersionOption = Annotated[Output, _build_option((Output.TEXT, Output.JSON, Output.YAML))]
 
 
 class PlainConsole(Console):
@@ -74,20 +78,20 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        for each in super().render(renderable, options):
+        for segment in super().render(renderable, options):
             yield (
-                each
-                if each.control is not None
-                else Segment(untrusted.plain(each.text), each.style)
+                segment
+                if segment.control is not None
+                else Segment(untrusted.plain(segment.text), segment.style)
             )
 
 
-def message(text: str, *, err: bool = False) -> None:
+def print_message(text: str, *, err: bool = False) -> None:
     """Print a line of text, with control characters removed."""
     typer.echo(untrusted.plain(text), err=err)
 
 
-def console(*, width: int | None = None) -> Console:
+def create_console(*, width: int | None = None) -> Console:
     """Create a console for standard output; output to a pipe has no colours."""
     is_terminal = sys.stdout.isatty()
     columns = width or (None if is_terminal else PIPE_WIDTH)
@@ -96,7 +100,7 @@ def console(*, width: int | None = None) -> Console:
 
 def show(what: RenderableType) -> None:
     """Print text, a table or a tree; output to a pipe has no trailing blanks."""
-    printed = console()
+    printed = create_console()
     if printed.is_terminal:
         printed.print(what, crop=False)
         return
@@ -105,17 +109,17 @@ def show(what: RenderableType) -> None:
     typer.echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
 
 
-def command(text: str) -> RenderableType:
+def format_command(text: str) -> RenderableType:
     """Format a shell command for copying: a terminal wraps it, but it contains no line break."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
-def data(value: Any, output: Output) -> None:
+def print_data(value: Any, output: Output) -> None:
     """Print a value as JSON or YAML."""
-    typer.echo(text_of(value, output), nl=False)
+    typer.echo(encode_text(value, output), nl=False)
 
 
-def text_of(value: Any, output: Output) -> str:
+def encode_text(value: Any, output: Output) -> str:
     """Encode a value as JSON or YAML text; control characters are escaped."""
     if output is Output.YAML:
         text = yaml.dump(
@@ -127,7 +131,7 @@ def text_of(value: Any, output: Output) -> str:
     )
 
 
-def line_of(value: Any) -> str:
+def encode_line(value: Any) -> str:
     """Encode a value as one line of JSON; control characters are escaped."""
     return untrusted.escaped(msgspec.json.encode(value).decode())
 
@@ -136,7 +140,7 @@ class _Dumper(yaml.SafeDumper):
     """Puts strings with invisible characters in double quotes, as only these permit escapes."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = '"' if untrusted.has_invisible(text) else None
     scalar: yaml.ScalarNode = dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType]
         "tag:yaml.org,2002:str", text, style=style
@@ -144,10 +148,10 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return scalar
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
-def age(seconds: int | None) -> str:
+def format_age(seconds: int | None) -> str:
     """Format an age in seconds as kubectl does: `90s`, `5m30s`, `2d`."""
     if seconds is None:
         return "-"
@@ -161,7 +165,7 @@ def age(seconds: int | None) -> str:
     return f"{hours}h" if days < 2 else f"{days}d"
 
 
-LEAST: Final = 8
+MIN_COLUMN_WIDTH: Final = 8
 """Minimum width, in columns, of a cell or name that is cut."""
 
 
@@ -179,14 +183,14 @@ class FittingLine(msgspec.Struct, frozen=True):
         del console
         room = options.max_width
         form = next(
-            (each for each in self.forms if self.name.cell_len + each.cell_len <= room),
+            (form for form in self.forms if self.name.cell_len + form.cell_len <= room),
             self.forms[-1],
         )
-        name = _cut(self.name, max(LEAST, room - form.cell_len))
+        name = _cut_name(self.name, max(MIN_COLUMN_WIDTH, room - form.cell_len))
         yield Text.assemble(name, form, no_wrap=True, overflow="ellipsis")
 
 
-def _cut(name: Text, width: int) -> Text:
+def _cut_name(name: Text, width: int) -> Text:
     """Cut a name in front, because the names of one group's pods differ at the end."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
@@ -214,29 +218,36 @@ class Table(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[str]]
 
-    def lines(self, room: int) -> list[str]:
+    def format_lines(self, room: int) -> list[str]:
         """Return the headings and the rows as lines of at most `room` terminal columns.
 
-        Columns of rank 0 are never dropped and cells keep `LEAST` columns, so lines may exceed a
-        very narrow terminal.
+        Columns of rank 0 are never dropped and cells keep `MIN_COLUMN_WIDTH` columns, so lines may
+        exceed a very narrow terminal.
         """
         cells = [
-            [each.heading.upper() for each in self.columns],
-            *([_one_line(each) for each in row] for row in self.rows),
+            [column.heading.upper() for column in self.columns],
+            *([_join_lines(cell) for cell in row] for row in self.rows),
         ]
         widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
         kept = list(range(len(widths)))
-        while _length(widths, kept) > room and any(self.columns[each].rank for each in kept):
-            kept.remove(max(kept, key=lambda each: self.columns[each].rank))
-        while _length(widths, kept) > room and max(widths[each] for each in kept) > LEAST:
-            widths[max(kept, key=lambda each: widths[each])] -= 1
+        while _compute_width(widths, kept) > room and any(
+            self.columns[index].rank for index in kept
+        ):
+            kept.remove(max(kept, key=lambda index: self.columns[index].rank))
+        while (
+            _compute_width(widths, kept) > room
+            and max(widths[index] for index in kept) > MIN_COLUMN_WIDTH
+        ):
+            widths[max(kept, key=lambda index: widths[index])] -= 1
         blank = " " * GAP
         return [
-            blank.join(self._cell(row[each], each, widths[each]) for each in kept).rstrip()
+            blank.join(
+                self._format_cell(row[index], index, widths[index]) for index in kept
+            ).rstrip()
             for row in cells
         ]
 
-    def _cell(self, text: str, column: int, width: int) -> str:
+    def _format_cell(self, text: str, column: int, width: int) -> str:
         if cell_len(text) <= width:
             return set_cell_size(text, width)
         if self.columns[column].keeps_end:
@@ -245,13 +256,13 @@ class Table(msgspec.Struct, frozen=True):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
-        for index, line in enumerate(self.lines(options.max_width)):
+        for index, line in enumerate(self.format_lines(options.max_width)):
             yield Text(line, style="" if index else "bold", no_wrap=True, overflow="ellipsis")
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(untrusted.plain(text).split())
 
 
-def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[each] for each in kept) + GAP * (len(kept) - 1)
+def _compute_width(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[index] for index in kept) + GAP * (len(kept) - 1)

@@ -27,12 +27,14 @@ from common.api.core import Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.clock import SystemClock
+from common.kube import answers
+from common.kube.answers import RefusalKind
 from common.kube.client import KubeClient
-from common.kube.resources import SERVICE, Resource
+from common.kube.resources import RAY_JOB, SERVICE, Resource
 from common.ray import cluster_traits as traits
 from common.ray import ports
 from common.ray.dashboard import Target
-from common.ray.dashboard_token import ACCOUNT, Tokens
+from common.ray.dashboard_token import ACCOUNT, Tokens, remedy
 from common.ray.view import dashboard_service, foreign_service
 from common.version import VERSION
 from raybus_cli import kubeconfig as kubeconfigs
@@ -83,12 +85,16 @@ _REMEDIES: Final = (
 )
 
 
-def first(problem: BaseException) -> BaseException:
+RETRIED: Final = (errors.Unavailable, errors.Throttled)
+"""Errors after which a command that follows an object tries again."""
+
+
+def find_first(problem: BaseException) -> BaseException:
     """Return the first leaf error of an exception group."""
     return next(errors.leaves(problem))
 
 
-def line(problem: BaseException) -> str:
+def format_error(problem: BaseException) -> str:
     """Format an error as one line that ends with a remedy."""
     text = " ".join(str(problem).split())
     if is_not_served(problem):
@@ -103,12 +109,21 @@ def line(problem: BaseException) -> str:
         and (missing := MISSING_NAMESPACE.search(text)) is not None
     ):
         return f"{text}; create it: kubectl create namespace {missing[1]}"
-    remedy = next((advice for kind, advice in _REMEDIES if isinstance(problem, kind)), None)
-    return text if not remedy or "exceeded quota" in text else f"{text}; {remedy}"
+    if isinstance(problem, NoSuchObject) and problem.resource is RAY_JOB:
+        return f"{text}; see what there is with 'kubectl get rayjobs -A'"
+    advice = next((advice for kind, advice in _REMEDIES if isinstance(problem, kind)), None)
+    return (
+        text
+        if not advice or answers.classify(text) is RefusalKind.QUOTA_EXCEEDED
+        else f"{text}; {advice}"
+    )
 
 
 def is_not_served(problem: BaseException) -> bool:
-    """Return whether the API server does not serve the requested kind, as without its CRD."""
+    """Return whether the API server does not serve the requested kind.
+
+    Its CRD is not installed, for example.
+    """
     return isinstance(problem, errors.NotFound) and (
         NOT_SERVED in str(problem) or "page not found" in str(problem)
     )
@@ -134,7 +149,7 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_Named]
 
 
-def where(
+def select_place(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None
 ) -> Where:
     """Select the cluster and namespace of a command.
@@ -154,11 +169,11 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int |
     code. Ctrl-C exits with 130.
     """
     try:
-        return asyncio.run(connected(place, work))
+        return asyncio.run(run_connected(place, work))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BaseExceptionGroup as problems_found:
-        problem = first(problems_found)
+        problem = find_first(problems_found)
         if isinstance(problem, BrokenPipeError):
             raise problem from None
         if not isinstance(problem, errors.RaybusError):
@@ -173,7 +188,7 @@ def fail(problem: BaseException, *, code: int | None = None) -> NoReturn:
 
     The exit code is `code`, or the error's own exit code.
     """
-    printing.message(f"error: {line(problem)}", err=True)
+    printing.print_message(f"error: {format_error(problem)}", err=True)
     raise SystemExit(exit_code(problem) if code is None else code)
 
 
@@ -183,7 +198,7 @@ def is_interrupted() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def now() -> datetime:
+def read_clock() -> datetime:
     """Return the current time.
 
     Only the outermost layer calls this function; others take `now` as an argument.
@@ -192,7 +207,10 @@ def now() -> datetime:
 
 
 async def connect(place: Where) -> KubeClient:
-    """Connect to the selected cluster; raise `NoCluster` if its kubeconfig is unusable."""
+    """Connect to the Kubernetes cluster that the options select.
+
+    Raises `NoCluster` if the kubeconfig is unusable.
+    """
     try:
         return await KubeClient.connect(
             kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context
@@ -201,7 +219,7 @@ async def connect(place: Where) -> KubeClient:
         raise NoCluster(str(problem)) from problem
 
 
-async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+async def run_connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` with a connected client and return its result.
 
     If it raises `NoSuchObject`, the error is extended by the namespaces that have an object of that
@@ -209,25 +227,25 @@ async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) ->
     """
     kube = await connect(place)
 
-    async def whole() -> T:
+    async def run_within_client() -> T:
         return await work(kube)
 
     try:
         # On Python 3.11 a TaskGroup that fails also counts as a cancellation of the task that
         # awaits it, which would look like Ctrl-C; so `work` runs in a task of its own.
         # A TaskGroup would be miscounted here as well.
-        return await asyncio.create_task(whole())  # noqa: TID251
+        return await asyncio.create_task(run_within_client())  # noqa: TID251
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
         if isinstance(problem, NoSuchObject):
-            raise await located(kube, problem) from None
+            raise await locate(kube, problem) from None
         raise
     finally:
         await kube.close()
 
 
-async def located(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
+async def locate(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
     """Search all namespaces for an object of the same kind and name.
 
     Returns `InAnotherNamespace` if there is one. Returns the error unchanged if there is none, or
@@ -238,13 +256,17 @@ async def located(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
         body = await kube.request("GET", problem.resource.path(), query=query)
     except errors.RaybusError:  # not every user may read all namespaces
         return problem
-    found = sorted(each.metadata.namespace for each in msgspec.json.decode(body, type=_List).items)
-    if not found:
+    namespaces = sorted(
+        item.metadata.namespace for item in msgspec.json.decode(body, type=_List).items
+    )
+    if not namespaces:
         return problem
-    return InAnotherNamespace(f"{problem}; found in {', '.join(found[:SHOWN])}: add -n {found[0]}")
+    return InAnotherNamespace(
+        f"{problem}; found in {', '.join(namespaces[:SHOWN])}: add -n {namespaces[0]}"
+    )
 
 
-async def reach(kube: KubeClient, cluster: RayCluster) -> Target:
+async def find_dashboard(kube: KubeClient, cluster: RayCluster) -> Target:
     """Return the address and the token of a cluster's dashboard.
 
     Raises `Unauthenticated` if the user may not read a token, or if the Service is not owned by the
@@ -261,12 +283,23 @@ async def reach(kube: KubeClient, cluster: RayCluster) -> Target:
         token = await Tokens(kube, SystemClock()).read_token(cluster)
     except errors.Unauthenticated as problem:
         if isinstance(problem.__cause__, errors.Forbidden):
-            raise errors.Unauthenticated(f"{problem}; {_needed_right(cluster)}") from problem
+            raise errors.Unauthenticated(
+                f"{problem}; {_describe_needed_right(cluster)}"
+            ) from problem
         raise
     return msgspec.structs.replace(head, token=token)
 
 
-def _needed_right(cluster: RayCluster) -> str:
+def build_token_error(
+    problem: errors.Unauthenticated, head: Target, cluster: RayCluster
+) -> errors.Unauthenticated:
+    """Return the error of a dashboard that rejects its token, with a remedy."""
+    return errors.Unauthenticated(
+        f"the dashboard at {head.name} refuses the request: {problem}; {remedy(cluster)}"
+    )
+
+
+def _describe_needed_right(cluster: RayCluster) -> str:
     namespace = cluster.metadata.namespace
     if traits.has_kubernetes_auth(cluster):
         return (
@@ -279,7 +312,7 @@ def _needed_right(cluster: RayCluster) -> str:
 
 
 @contextlib.contextmanager
-def silenced() -> Generator[None]:
+def silence_logs() -> Generator[None]:
     """Silence all logs within a `with` block."""
     before = structlog.get_config()["wrapper_class"]
     logging.disable()

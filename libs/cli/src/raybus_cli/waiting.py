@@ -7,12 +7,12 @@ from typing import Final, NoReturn, TypeVar
 
 import typer
 
-from common import durations, errors
+from common import durations
 from raybus_cli import printing, session
 
 
 class Stopped(Exception):
-    """SIGTERM or SIGINT arrived."""
+    """Raised when SIGTERM or SIGINT arrived."""
 
 
 async def wait() -> NoReturn:
@@ -26,12 +26,12 @@ async def wait() -> NoReturn:
 
 
 POLL_SECONDS: Final = 1.0
-"""Poll interval."""
+"""Seconds between two polls."""
 
 T = TypeVar("T")
 
 
-def seconds(given: str | int) -> float:
+def parse_seconds(given: str | int) -> float:
     """Parse a duration option (`10m`, `90s`, `0`) to seconds.
 
     The option's default may be a number.
@@ -42,7 +42,7 @@ def seconds(given: str | int) -> float:
     return length.total_seconds()
 
 
-async def until(
+async def poll_until(
     read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float
 ) -> T:
     """Poll `read` until `pending` returns an empty text, and return that reading.
@@ -56,15 +56,15 @@ async def until(
     while True:
         spent = loop.time() - began
         try:
-            found = await read()
-            text = pending(found)
+            value = await read()
+            text = pending(value)
             if not text or spent >= limit:
-                return found
-        except (errors.Unavailable, errors.Throttled) as problem:
+                return value
+        except session.RETRIED as problem:
             if spent >= limit or session.is_interrupted():
                 raise
-            text = session.line(problem)
+            text = session.format_error(problem)
         if text != reported:
-            printing.message(f"{spent:6.0f} s  {text}", err=True)
+            printing.print_message(f"{spent:6.0f} s  {text}", err=True)
             reported = text
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, limit - spent)))

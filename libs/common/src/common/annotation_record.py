@@ -66,10 +66,10 @@ def _decode(text: str, kind: type[T]) -> T | None:
 def moment(text: str | None) -> datetime | None:
     """Parse the time in an annotation; None if raybus cannot have written it."""
     try:
-        found = datetime.fromisoformat(text) if text else None
+        moment = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and _problem(found) is None else None
+    return moment if moment is not None and _problem(moment) is None else None
 
 
 def _problem(value: Any) -> str | None:

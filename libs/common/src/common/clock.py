@@ -13,13 +13,13 @@ log = structlog.get_logger()
 TOLERANCE: Final = timedelta(seconds=2)
 HALF_SECOND: Final = timedelta(seconds=0.5)
 JUMP: Final = timedelta(seconds=5)
-"""A larger change of the difference between wall clock and monotonic clock means that the wall
-clock was set, not slewed.
-"""
+"""A change of the difference between wall clock and monotonic clock that counts as a set clock.
+
+A smaller change means that the wall clock was slewed."""
 
 
 class Clock(Protocol):
-    """Wall-clock time for what is stored, monotonic seconds for what is waited for."""
+    """Provides the wall-clock time, for stored values, and monotonic seconds, for waits."""
 
     def now(self) -> datetime:
         """Return the current time in UTC."""
@@ -43,8 +43,8 @@ class Silence:
     """Measures for how long another party has not answered, while this process could listen.
 
     A process that was frozen for some seconds finds unread answers in its sockets when it
-    continues. So between two calls of `seconds` at most `longest_gap` seconds count; callers ask
-    more often than that.
+    continues. So the time between two calls of `seconds()` counts as at most `longest_gap`, and
+    callers must call it more often than that.
     """
 
     def __init__(self, *, longest_gap: float, clock: Callable[[], float] = steady) -> None:
@@ -112,10 +112,7 @@ class ClockWatch:
         self._set_at: datetime | None = None
 
     def set_at(self) -> datetime | None:
-        """Return the new time to which the clock was last set.
-
-        None if this process saw no change.
-        """
+        """Return the time to which the clock was last set; None if this process saw no change."""
         now = self._clock.now()
         began_at = now - timedelta(seconds=self._clock.monotonic())
         if self._began_at is not None and abs(began_at - self._began_at) > JUMP:

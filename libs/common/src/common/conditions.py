@@ -23,13 +23,13 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
 
 def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """Return the condition of a type."""
-    return next((each for each in conditions if each.type == kind), None)
+    return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
     """Return whether the condition of a type is True."""
-    found = find(conditions, kind)
-    return found is not None and found.status == "True"
+    condition = find(conditions, kind)
+    return condition is not None and condition.status == "True"
 
 
 def updated(
@@ -42,9 +42,9 @@ def updated(
 
     Without a `generation` each condition keeps its observed generation.
     """
-    found = list(conditions)
+    after = list(conditions)
     for update in updates:
-        old = find(found, update.type)
+        old = find(after, update.type)
         is_same = old is not None and old.status == update.status
         observed_at = 0 if old is None else old.observed_generation
         new = Condition(
@@ -57,12 +57,12 @@ def updated(
             if old is not None and is_same
             else whole_seconds(now),
         )
-        found = (
-            [*found, new]
+        after = (
+            [*after, new]
             if old is None
-            else [new if each.type == update.type else each for each in found]
+            else [new if condition.type == update.type else condition for condition in after]
         )
-    return found
+    return after
 
 
 def without(conditions: Sequence[Condition], *kinds: str) -> list[Condition]:
@@ -70,4 +70,4 @@ def without(conditions: Sequence[Condition], *kinds: str) -> list[Condition]:
 
     If a removed type is set again, it gets a new transition time.
     """
-    return [each for each in conditions if each.type not in kinds]
+    return [condition for condition in conditions if condition.type not in kinds]

@@ -18,9 +18,9 @@ _UNITS: Final = {
 }
 _PART: Final = re2.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 MAX_LENGTH: Final = 100
-"""Characters. Matching time is quadratic in the length of a number, and an annotation may have 256
-KiB.
-"""
+"""Maximum characters of a duration.
+
+The time for matching is quadratic in the length of a number, and an annotation may have 256 KiB."""
 _WHOLE: Final = re2.compile(rf"[+-]?(?:{_PART.pattern})+")
 
 

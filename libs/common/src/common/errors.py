@@ -2,7 +2,7 @@
 
     RaybusError
     ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, OwnershipLost,
-    │              Unavailable (OutOfRoom, Unauthenticated, Unanswered)
+    │              Unavailable (OutOfRoom, VersionAhead, Unauthenticated, Unanswered)
     ├── Terminal:  InvalidSpec, Rejected, Forbidden (Unauthorized, NamespaceTerminating)
     └── Invariant
 
@@ -20,8 +20,21 @@ import msgspec
 Code = TypeVar("Code", bound=StrEnum)
 
 
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """An answer with which a server has refused a request."""
+
+    code: int
+    body: str
+
+
 class RaybusError(Exception):
     """Base of all errors that the services raise on purpose."""
+
+    answer: HttpAnswer | None = None
+    """The answer of a Ray dashboard, or of another server in a pod, that led to the error.
+
+    None without an answer, and if the API server itself has answered.
+    """
 
 
 class Retryable(RaybusError):
@@ -44,7 +57,15 @@ class AlreadyExists(Retryable):
 
 
 class NotFound(Retryable):
-    """The object does not exist (404)."""
+    """The object does not exist (404).
+
+    `name` is the name of the missing object. It is empty if the server does not serve the kind. In
+    the first second after its start the API server answers so for kinds that it does serve.
+    """
+
+    def __init__(self, message: str, *, name: str = "", after: float | None = None) -> None:
+        super().__init__(message, after=after)
+        self.name = name
 
 
 class Throttled(Retryable):
@@ -61,6 +82,13 @@ class Unavailable(Retryable):
 
 class OutOfRoom(Unavailable):
     """The server has no storage left; the request was not stored."""
+
+
+class VersionAhead(Unavailable):
+    """The API server has not reached the requested resourceVersion.
+
+    This happens after its store was restored from a backup.
+    """
 
 
 class Unauthenticated(Unavailable):
@@ -118,8 +146,16 @@ def leaves(problem: BaseException) -> Iterator[BaseException]:
     if not isinstance(problem, BaseExceptionGroup):
         yield problem
         return
-    for each in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
-        yield from leaves(each)
+    for inner in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
+        yield from leaves(inner)
+
+
+def causes(problem: BaseException) -> Iterator[BaseException]:
+    """Yield an error and the errors from which it was raised, newest first."""
+    error: BaseException | None = problem
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def text_of(problem: BaseException) -> str:
@@ -131,7 +167,7 @@ class Problem(msgspec.Struct, Generic[Code], frozen=True):
     """Why an object does not reach its goal; decisions use the code, users read the message."""
 
     code: Code
-    """Also the reason of the condition or Event that reports the problem."""
+    """Kind of the problem, and reason of the condition or Event that reports the problem."""
     message: str
     transient: bool = False
     """Whether the problem resolves by itself once a controller has answered."""

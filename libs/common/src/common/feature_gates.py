@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from common import errors
 
 
-class Gate(StrEnum):
+class FeatureGate(StrEnum):
     """A feature that is on or off for the whole process."""
 
     STATUS_CONDITIONS = "RayClusterStatusConditions"
@@ -27,28 +27,34 @@ class Gate(StrEnum):
     KUBERNETES_WAS = "KubernetesWAS"
 
 
-Gates: TypeAlias = frozenset[Gate]
+Gates: TypeAlias = frozenset[FeatureGate]
 """The gates that are on; all others are off."""
 
 BETA: Final[Gates] = frozenset(
     {
-        Gate.STATUS_CONDITIONS,
-        Gate.DELETION_POLICY,
-        Gate.MULTI_HOST_INDEXING,
-        Gate.INCREMENTAL_UPGRADE,
+        FeatureGate.STATUS_CONDITIONS,
+        FeatureGate.DELETION_POLICY,
+        FeatureGate.MULTI_HOST_INDEXING,
+        FeatureGate.INCREMENTAL_UPGRADE,
     }
 )
 """The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""The names of two switches. They set all gates of a stage that are not set by name."""
+"""Name of a switch that sets all beta gates that are not set by name.
+
+`ALL_ALPHA` does so for the alpha gates."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
-"""A gate of older operators; accepted without effect."""
-MIN_KUBERNETES: Final[Mapping[Gate, tuple[int, int]]] = {Gate.SIDECAR_SUBMITTER_RESTART: (1, 35)}
+"""Name of a gate of older operators; it is accepted without effect."""
+MIN_KUBERNETES: Final[Mapping[FeatureGate, tuple[int, int]]] = {
+    FeatureGate.SIDECAR_SUBMITTER_RESTART: (1, 35)
+}
 """The oldest minor version of Kubernetes with which KubeRay starts if the gate is on."""
 _ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-"""The values of Go's `strconv.ParseBool`, with which KubeRay parses the flag."""
+"""The texts that mean false to Go's `strconv.ParseBool`, with which KubeRay parses the flag.
+
+`_ON` has the texts that mean true."""
 
 
 def parse(text: str) -> dict[str, bool]:
@@ -58,8 +64,8 @@ def parse(text: str) -> dict[str, bool]:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or value not in _ON | _OFF:
             raise errors.InvalidSpec(f"feature gate {pair!r}: expected Name=true or Name=false")
-        if name not in {ALL_ALPHA, ALL_BETA, FORGOTTEN, *Gate}:
-            known = ", ".join([ALL_ALPHA, ALL_BETA, *sorted(Gate)])
+        if name not in {ALL_ALPHA, ALL_BETA, FORGOTTEN, *FeatureGate}:
+            known = ", ".join([ALL_ALPHA, ALL_BETA, *sorted(FeatureGate)])
             raise errors.InvalidSpec(
                 "Unable to set flag gates for known features: unrecognized feature gate "
                 f"{name!r}; known: {known}"
@@ -71,7 +77,9 @@ def parse(text: str) -> dict[str, bool]:
 def resolve(named: Mapping[str, bool]) -> Gates:
     """Return the gates that are on: by name, else by the group of their stage, else by default."""
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
-    return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
+    return frozenset(
+        gate for gate in FeatureGate if named.get(gate, beta if gate in BETA else alpha)
+    )
 
 
 def check_kubernetes(gates: Gates, version: str) -> None:
@@ -80,7 +88,7 @@ def check_kubernetes(gates: Gates, version: str) -> None:
     `version` is the API server's `gitVersion`. A pre-release counts as its release, as in KubeRay.
     """
     numbers = version.removeprefix("v").split(".")[:2]
-    known = tuple(map(int, numbers)) if all(each.isdecimal() for each in numbers) else ()
+    known = tuple(map(int, numbers)) if all(number.isdecimal() for number in numbers) else ()
     for gate in sorted(gates & MIN_KUBERNETES.keys()):
         if known < MIN_KUBERNETES[gate]:
             wanted = ".".join(map(str, MIN_KUBERNETES[gate]))

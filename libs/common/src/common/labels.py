@@ -42,8 +42,12 @@ BY_OPERATOR: Final = {APP_NAME: KUBERAY, APP_CREATED_BY: KUBERAY_OPERATOR}
 
 CRON_JOB_NAME: Final = "ray.io/cronjob-name"
 """On a RayJob: the name of the RayCronJob that started it."""
+KUBERNETES_JOB_NAME: Final = "job-name"
+"""On a pod: the name of its Kubernetes Job. Kubernetes sets it."""
 
 # --- annotations ---
+SUBMITTED_TO: Final = "raybus.io/submitted-to"
+"""On a RayJob: the submission ID and the head that got it by HTTP, as `<id>@<head>`."""
 CRON_JOB_TIMESTAMP: Final = "ray.io/cronjob-scheduled-timestamp"
 """On a RayJob: the time for which its RayCronJob scheduled it."""
 FT_ENABLED: Final = "ray.io/ft-enabled"
@@ -87,8 +91,9 @@ MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
 CAPACITY_PARITY: Final = "raybus.io/capacity-parity"
 """On a RayService: `false` lets traffic move to fewer autoscaled replicas than carry it now."""
 PAUSE: Final = "raybus.io/pause"
-"""On a RayService, like the annotations below: controls of an upgrade (`common.upgrade.controls`).
-"""
+"""On a RayService: pauses its upgrade.
+
+This annotation and those below are the controls of an upgrade (`common.upgrade.controls`)."""
 ABORT: Final = "raybus.io/abort"
 PROMOTE: Final = "raybus.io/promote"
 PROGRESS_DEADLINE: Final = "raybus.io/progress-deadline"
@@ -96,12 +101,14 @@ ON_DEADLINE: Final = "raybus.io/on-deadline"
 HISTORY_LIMIT: Final = "raybus.io/revision-history-limit"
 """On a RayService: number of earlier specs to keep, like a Deployment's `revisionHistoryLimit`."""
 CONCURRENCY_POLICY: Final = "raybus.io/concurrency-policy"
-"""On a RayCronJob, like the four annotations below: options that KubeRay's CRD does not have."""
+"""On a RayCronJob: what happens at a run while the RayJob of the last run still exists.
+
+This annotation and the four below are options that KubeRay's CRD does not have."""
 STARTING_DEADLINE: Final = "raybus.io/starting-deadline"
 SUCCEEDED_JOBS_LIMIT: Final = "raybus.io/successful-jobs-history-limit"
 FAILED_JOBS_LIMIT: Final = "raybus.io/failed-jobs-history-limit"
 JOB_LABELS: Final = "raybus.io/job-labels"
-"""Labels for the RayJobs, as `key=value,key=value`."""
+"""On a RayCronJob: labels for its RayJobs, as `key=value,key=value`."""
 RESTARTED_AT: Final = "raybus.io/restartedAt"
 """On pod templates, like kubectl's annotation: when `raybus restart` asked for a new cluster."""
 UPGRADE_POLICY: Final = "raybus.io/upgrade-policy"
@@ -130,6 +137,7 @@ TAKES_PART: Final = "raybus.io/takes-part"
 SESSION: Final = "raybus.io/session"
 
 # --- finalizers ---
+RAYJOB_FINALIZER: Final = "ray.io/rayjob-finalizer"
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"
 GCS_FT_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 

@@ -15,32 +15,32 @@ def bodies(owner: Body, field: str) -> list[Body]:
 
     Entries that are not objects are skipped.
     """
-    found = owner.get(field)
-    if not isinstance(found, list):
+    value = owner.get(field)
+    if not isinstance(value, list):
         return []
-    return [cast("Body", each) for each in cast("list[object]", found) if isinstance(each, dict)]
+    return [cast("Body", item) for item in cast("list[object]", value) if isinstance(item, dict)]
 
 
 def body(owner: Body, field: str) -> Body:
     """Return an object for reading; empty if absent."""
-    found = owner.get(field)
-    return cast("Body", found) if isinstance(found, dict) else {}
+    value = owner.get(field)
+    return cast("Body", value) if isinstance(value, dict) else {}
 
 
 def mapping(owner: Body, field: str) -> dict[str, str]:
     """Return a map of strings for reading; empty if absent."""
-    found = owner.get(field)
-    return cast("dict[str, str]", found) if isinstance(found, dict) else {}
+    value = owner.get(field)
+    return cast("dict[str, str]", value) if isinstance(value, dict) else {}
 
 
 def text(owner: Body, field: str) -> str:
     """Return a string; empty if absent."""
-    found = owner.get(field)
-    return found if isinstance(found, str) else ""
+    value = owner.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def strings(owner: Body, field: str) -> list[str]:
-    """Return a list of strings for reading; empty if absent."""
+    """Return a list of strings, which the caller must not change; empty if absent."""
     return cast("list[str]", owner.get(field) or [])
 
 
@@ -70,13 +70,13 @@ def containers(template: Body) -> list[Body]:
 
 def ray_container(template: Body) -> Body:
     """Return the Ray container of a template, which is the first one; empty if there is none."""
-    found = containers(template)
-    return found[0] if found else {}
+    all_containers = containers(template)
+    return all_containers[0] if all_containers else {}
 
 
 def named(owner: Body, field: str, name: str) -> Body | None:
     """Return the first entry with a name in a list of objects, such as a variable or a port."""
-    return next((each for each in bodies(owner, field) if each.get("name") == name), None)
+    return next((item for item in bodies(owner, field) if item.get("name") == name), None)
 
 
 def has_env(container: Body, name: str) -> bool:

@@ -40,7 +40,7 @@ class _Exception(msgspec.Struct, frozen=True, kw_only=True):
         return address == self.address and self.port in {"", port}
 
 
-class Proxies(msgspec.Struct, frozen=True, kw_only=True):
+class OutboundProxies(msgspec.Struct, frozen=True, kw_only=True):
     """The proxies of the environment."""
 
     http: str = ""
@@ -50,7 +50,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
     exceptions: tuple[_Exception, ...] = ()
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> "Proxies":
+    def from_environment(cls, environ: Mapping[str, str]) -> "OutboundProxies":
         """Read the variables; a lower-case name takes precedence over the upper-case one."""
         http, https, exceptions = (
             environ.get(name) or environ.get(name.upper()) or ""

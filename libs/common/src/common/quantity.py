@@ -31,13 +31,15 @@ class Family(StrEnum):
 
 
 _EXACT: Final = Context(prec=4096, rounding=ROUND_UP)
-"""More digits than any sum or product of quantities; rounding is away from zero."""
+"""Decimal context for exact arithmetic.
+
+It has more digits than any sum or product of quantities, and rounds away from zero."""
 _NANO: Final = Decimal("1e-9")
 """The smallest amount that Kubernetes can represent."""
 _MAX_BINARY_VALUE: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
-_LONGEST: Final = 128
-"""Characters. The cost of parsing is quadratic in the number of digits."""
+_MAX_LENGTH: Final = 128
+"""Maximum characters of a quantity. The cost of parsing is quadratic in the number of digits."""
 _MAX_EXPONENT: Final = 300
 """Maximum power of ten; Ray takes quantities as floats, which can hold it."""
 _PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
@@ -106,9 +108,9 @@ ZERO: Final = Quantity()
 
 def parse(value: str | float) -> Quantity:
     """Parse a quantity; a JSON number counts as its decimal text. Raises `QuantityError`."""
-    if isinstance(value, str) and len(value) > _LONGEST:
+    if isinstance(value, str) and len(value) > _MAX_LENGTH:
         raise QuantityError(
-            f"{value[:20]!r}… has more than {_LONGEST} characters; write a number with a "
+            f"{value[:20]!r}… has more than {_MAX_LENGTH} characters; write a number with a "
             "suffix, such as 500m, 2 or 1.5Gi"
         )
     return _parsed(str(value))

@@ -4,11 +4,11 @@ An illegal value ends the process with one line that names the variable, the val
 values.
 """
 
-import os
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any, Final, NamedTuple, get_args
 from urllib.parse import urlsplit
 
@@ -110,17 +110,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: Annotated[str, Variable("RAYBUS_NATS_URL", _url)] = "nats://127.0.0.1:4222"
     """URL of NATS; URLs of several servers are separated by commas."""
     nats_seed_file: Annotated[Path | None, Variable("RAYBUS_NATS_SEED_FILE", _file)] = None
-    """NKEY seed; None only for a server without authentication."""
+    """File with the NKEY seed; None only for a server without authentication."""
     nats_ca_file: Annotated[Path | None, Variable("RAYBUS_NATS_CA_FILE", _file)] = None
-    """CA of the server's certificate; None disables TLS, unless the URL is `tls://`."""
+    """File with the CA of the server's certificate; None disables TLS, unless the URL is
+    `tls://`."""
     nats_register_key: Annotated[bool, Variable("RAYBUS_NATS_REGISTER_KEY", _switch)] = False
     """Generate a key at startup instead of reading the two files.
 
     The key is registered in the ConfigMap `nats-keys-SERVICE` of `namespace`.
     """
     kubeconfig: Annotated[Path | None, Variable("RAYBUS_KUBECONFIG", _file)] = None
-    """None uses the pod's ServiceAccount."""
+    """Kubeconfig file; None to use the pod's ServiceAccount."""
     http_port: Annotated[int, Variable("RAYBUS_HTTP_PORT", partial(_number, most=65535))] = 8080
+    http_port_file: Annotated[Path | None, Variable("RAYBUS_HTTP_PORT_FILE", _output)] = None
+    """File to write the port to.
+
+    With a file, the process takes the next free port if `http_port` is in use, so that replicas
+    with the same settings can share a network.
+    """
     namespace: Annotated[str, Variable("RAYBUS_NAMESPACE")] = "default"
     """Namespace of our Leases."""
     lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE")] = ""
@@ -131,7 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
     """Identity of the replica.
 
-    If empty, it is the host name, outside a cluster with the process id.
+    If empty, it is the host name, outside a cluster with a random suffix.
     """
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """Namespaces to watch; empty means all."""
@@ -165,10 +172,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """
         read: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
-            variables = [each for each in get_args(field.type) if isinstance(each, Variable)]
-            given = {each: environ.get(each.name, "").strip() for each in variables}
+            variables = [
+                variable for variable in get_args(field.type) if isinstance(variable, Variable)
+            ]
+            given = {variable: environ.get(variable.name, "").strip() for variable in variables}
             if len({text for text in given.values() if text}) > 1:
-                texts = " and ".join(f"{each.name}={text!r}" for each, text in given.items())
+                texts = " and ".join(
+                    f"{variable.name}={text!r}" for variable, text in given.items()
+                )
                 raise errors.InvalidSpec(f"{texts} differ: set one of them")
             for variable, text in given.items():
                 if text:
@@ -176,12 +187,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(service=service, **read)
 
 
+_RUN: Final = token_hex(4)
+"""Suffix that tells this process from others with the same host name."""
+
+
 def identity_of(settings: Settings) -> str:
     """Return the identity of this process on its Lease: the configured one, or a generated one.
 
     In a pod the identity is the host name, so a restarted container is the same replica and
-    continues at once. Outside a cluster the process id is added, since many processes share a
-    machine.
+    continues at once. Outside a cluster a random suffix is added, since many processes share a
+    machine. The process id does not suffice: containers in the network of one machine have the
+    same host name, and the process in each of them has the id 1.
     """
     host = socket.gethostname()
-    return settings.identity or (host if settings.kubeconfig is None else f"{host}-{os.getpid()}")
+    return settings.identity or (host if settings.kubeconfig is None else f"{host}-{_RUN}")

@@ -73,8 +73,8 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         if literal is not None and self.is_never_asked(literal):
             return f"{named} is an address that raybus never asks"
         if any(
-            each.scheme == url.scheme and each.port == port and _holds(each, host, namespace)
-            for each in self.origins
+            origin.scheme == url.scheme and origin.port == port and _holds(origin, host, namespace)
+            for origin in self.origins
         ):
             return None
         return f"{named} is not a server that the administrator of raybus lists in {VARIABLE}"
@@ -89,7 +89,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
             or address.is_unspecified
             or address.is_reserved
             or address == as_address(self.api_server)
-            or any(address in each for each in _NEVER if each.version == address.version)
+            or any(address in network for network in _NEVER if network.version == address.version)
         )
 
 
@@ -103,20 +103,20 @@ def as_address(host: str) -> Address | None:
 
 def read(text: str) -> tuple[Origin, ...]:
     """Parse a list of origins separated by commas; raises `ValueError` for an illegal entry."""
-    return tuple(_origin(each) for each in filter(None, map(str.strip, text.split(","))))
+    return tuple(_origin(entry) for entry in filter(None, map(str.strip, text.split(","))))
 
 
 def _origin(text: str) -> Origin:
-    found = _ENTRY.fullmatch(text)
-    host = found[2].lower() if found is not None else ""
-    if found is None or not (
+    match = _ENTRY.fullmatch(text)
+    host = match[2].lower() if match is not None else ""
+    if match is None or not (
         _is_network(host) or _NAME.fullmatch(host.replace(NAMESPACE, "namespace"))
     ):
         raise ValueError(f"{text!r} is not of the form {FORM}")
-    port = int(found[3]) if found[3] else PORTS[found[1]]
+    port = int(match[3]) if match[3] else PORTS[match[1]]
     if not 0 < port < 2**16:
         raise ValueError(f"{text!r} has no port from 1 to 65535")
-    return Origin(scheme=found[1], host=host.replace("[", "").replace("]", ""), port=port)
+    return Origin(scheme=match[1], host=host.replace("[", "").replace("]", ""), port=port)
 
 
 def _is_network(host: str) -> bool:

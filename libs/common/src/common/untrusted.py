@@ -10,6 +10,7 @@ versions of Kubernetes.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Final
 
@@ -21,7 +22,9 @@ HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
 """Maximum nesting of a JSON text, in levels."""
 CUT: Final = b'"raybus: nested too deep"'
-"""Replaces a value below the limit in the output of `pruned`."""
+"""Replaces each value that is nested too deep, in the output of `pruned`."""
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _USUAL: Final = 20
 """Nesting levels that are removed by fast string replacement before the rest are counted."""
 _STEP: Final = {ord("["): 1, ord("]"): -1}
@@ -158,3 +161,12 @@ def clipped(text: str, most: int) -> str:
     """Return at most `most` characters of a text, stripped and without control characters."""
     short = plain(text[: most + 1].strip())
     return short if len(short) <= most else f"{short[: most - 1]}…"
+
+
+def bounded(moment: datetime) -> datetime:
+    """Return the time nearest to `moment` between the years 1970 and 9000, in UTC.
+
+    A status may contain any time. Python raises `OverflowError` if a sum is beyond the year 9999,
+    or if the time in UTC is before the year 1.
+    """
+    return min(max(moment, _EARLIEST), _LATEST).astimezone(UTC)

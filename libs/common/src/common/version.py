@@ -8,6 +8,6 @@ from typing import Final
 
 VERSION: Final = "0.1.0"
 OPERATOR_VERSION: Final = f"raybus-v{VERSION}"
-"""Written where KubeRay writes its version. It differs from all of KubeRay's, so that taking over
-clusters does not recreate them.
-"""
+"""The version that raybus writes where KubeRay writes its own.
+
+It differs from all of KubeRay's versions, so that taking over clusters does not recreate them."""

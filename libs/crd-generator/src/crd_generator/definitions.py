@@ -68,10 +68,10 @@ V1ALPHA1: Final = Version(
 JOB_V1ALPHA1: Final = msgspec.structs.replace(
     V1ALPHA1, opaque=frozenset({"core/v1.PodTemplateSpec", "core/v1.Service"})
 )
-"""RayJob has a third pod template, so its old version describes none of them.
+"""The old version of RayJob, which describes none of the pod templates.
 
-The pods' own API and v1 still validate them.
-"""
+RayJob has a third pod template, which would make the CRD too large. The pods' own API and v1 still
+validate the templates."""
 
 _CLUSTER_COLUMNS: Final = (
     ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
@@ -107,12 +107,8 @@ _CRON_JOB_COLUMNS: Final = (
 _Columns = tuple[tuple[str, str, str, int], ...]
 
 
-def installed_definitions() -> dict[str, Schema]:
-    """Return the definitions that an installation of raybus needs, by file name.
-
-    RayJob and RayCronJob are left out, because no controller of raybus reconciles them yet: an API
-    server with their definitions would accept jobs that nobody runs.
-    """
+def all_definitions() -> dict[str, Schema]:
+    """Return all definitions by file name."""
     cluster = _definition(
         "RayCluster",
         _version("v1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
@@ -123,11 +119,6 @@ def installed_definitions() -> dict[str, Schema]:
         _version("v1", go_types.SERVICE_SPEC, go_types.SERVICE_STATUS, _SERVICE_COLUMNS),
         _version("v1alpha1", go_types.SERVICE_SPEC, go_types.SERVICE_STATUS, ()),
     )
-    return {"ray.io_rayclusters.yaml": cluster, "ray.io_rayservices.yaml": service}
-
-
-def all_definitions() -> dict[str, Schema]:
-    """Return all definitions by file name."""
     job = _definition(
         "RayJob",
         _version("v1", go_types.JOB_SPEC, go_types.JOB_STATUS, _JOB_COLUMNS),
@@ -138,7 +129,8 @@ def all_definitions() -> dict[str, Schema]:
         _version("v1", go_types.CRON_JOB_SPEC, go_types.CRON_JOB_STATUS, _CRON_JOB_COLUMNS),
     )
     return {
-        **installed_definitions(),
+        "ray.io_rayclusters.yaml": cluster,
+        "ray.io_rayservices.yaml": service,
         "ray.io_rayjobs.yaml": job,
         "ray.io_raycronjobs.yaml": cron_job,
     }

@@ -74,7 +74,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """Fields that only this version has: a Go type by field name, by type name."""
+    """Fields that only this version has: for each type, Go types by field name."""
 
 
 def build(go_type: str, version: Version) -> Schema:

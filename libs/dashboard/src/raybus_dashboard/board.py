@@ -19,7 +19,8 @@ from typing import Final
 
 import msgspec
 
-from raybus_dashboard.model import Detail, Row
+from raybus_dashboard.jobs import ShownJobs
+from raybus_dashboard.model import Detail, ListedService
 
 
 class EventFeed(StrEnum):
@@ -32,21 +33,21 @@ class EventFeed(StrEnum):
     """The dashboard has no connection to NATS."""
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The sources of the page: their state, the time of the last read, and their errors."""
+class PageSources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sources of the dashboard page: their state, the time of the last read, and errors."""
 
     context: str = ""
     namespace: str | None = None
-    """The shown namespace; None shows all."""
+    """The shown namespace; None if all namespaces are shown."""
     problem: str = ""
     """Why the last read of the API server failed; empty if it succeeded."""
     seen_at: datetime | None = None
     """Time of the last successful read."""
     event_feed: EventFeed = EventFeed.CONNECTING
     feed_problem: str = ""
-    """Why no events arrive."""
+    """Why no upgrade events arrive; empty if they do."""
     has_controls: bool = False
-    """Whether the page may pause, promote, undo etc."""
+    """Whether the page may control upgrades: pause, promote, undo and so on."""
     has_logs: bool = False
     """Whether the page may show logs."""
     user: str = ""
@@ -56,11 +57,13 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Board:
     """The state that pages share."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: PageSources) -> None:
         self.sources = sources
-        self.rows: Mapping[str, Row] = {}
+        self.rows: Mapping[str, ListedService] = {}
         self.is_listed = False
         """Whether the list was read at least once."""
+        self.jobs: ShownJobs | None = None
+        """The jobs; None before they were read for the first time."""
         self.details: dict[str, Detail] = {}
         self._wanted: Counter[str] = Counter()
         self._pages = 0
@@ -84,7 +87,7 @@ class Board:
         return self.sources.event_feed is EventFeed.LIVE
 
     @contextlib.contextmanager
-    def page(self, chosen: str | None) -> Generator[None]:
+    def count_page(self, chosen: str | None) -> Generator[None]:
         """Count an open page and its selected RayService for the duration of a block."""
         self._pages += 1
         if chosen is not None:
@@ -97,14 +100,20 @@ class Board:
             if chosen is not None:
                 self._wanted[chosen] -= 1
                 self._wanted += Counter()
-            for each in [each for each in self.details if each not in self._wanted]:
-                del self.details[each]
+            for key in [key for key in self.details if key not in self._wanted]:
+                del self.details[key]
 
-    def list(self, rows: Mapping[str, Row]) -> None:
+    def list(self, rows: Mapping[str, ListedService]) -> None:
         """Replace the list of RayServices, and notify pages if it changed."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows
+            self._notify()
+
+    def show_jobs(self, jobs: ShownJobs) -> None:
+        """Replace the jobs, and notify pages if they changed."""
+        if jobs != self.jobs:
+            self.jobs = jobs
             self._notify()
 
     def show(self, detail: Detail) -> None:
@@ -113,7 +122,7 @@ class Board:
             self.details[detail.key] = detail
             self._notify()
 
-    def set_sources(self, sources: Sources) -> None:
+    def set_sources(self, sources: PageSources) -> None:
         if sources != self.sources:
             self.sources = sources
             self._notify()
@@ -125,7 +134,7 @@ class Board:
         )
         self.request_read()
 
-    async def changed_since(self, since: int) -> int:
+    async def wait_for_change(self, since: int) -> int:
         """Wait until the state is newer than version `since`; return its version."""
         while self._version <= since:
             await self._changed.wait()
@@ -164,51 +173,63 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of the list: changed rows, and the keys of removed rows."""
 
     all: bool
-    rows: list[Row]
+    rows: list[ListedService]
     gone: list[str]
 
 
-class Feed:
+class PageFeed:
     """What one page has received, and the events that it receives next."""
 
     def __init__(self, board: Board, chosen: str | None) -> None:
         self._board = board
         self._chosen = chosen
-        self._sources: Sources | None = None
-        self._rows: dict[str, Row] | None = None
+        self._sources: PageSources | None = None
+        self._rows: dict[str, ListedService] | None = None
+        self._jobs: ShownJobs | None = None
         self._detail: Detail | None = None
 
-    def changes(self, *, has_detail: bool = True) -> bytes:
+    def encode_changes(self, *, has_detail: bool = True) -> bytes:
         """Return the changes that the page has not received, as Server-Sent Events.
 
         The result is empty without changes.
         """
-        return self._of_sources() + self._of_rows() + (self._of_detail() if has_detail else b"")
+        return (
+            self._encode_sources()
+            + self._encode_rows()
+            + self._encode_jobs()
+            + (self._encode_detail() if has_detail else b"")
+        )
 
-    def _of_sources(self) -> bytes:
+    def _encode_sources(self) -> bytes:
         if self._board.sources == self._sources:
             return b""
         self._sources = self._board.sources
-        return event("sources", self._sources)
+        return encode_event("sources", self._sources)
 
-    def _of_rows(self) -> bytes:
+    def _encode_rows(self) -> bytes:
         if not self._board.is_listed or self._board.rows == self._rows:
             return b""
         before, self._rows = self._rows, dict(self._board.rows)
         known = before or {}
         changed = [row for key, row in self._rows.items() if known.get(key) != row]
         gone = [key for key in known if key not in self._rows]
-        return event("rows", Rows(all=before is None, rows=changed, gone=gone))
+        return encode_event("rows", Rows(all=before is None, rows=changed, gone=gone))
 
-    def _of_detail(self) -> bytes:
-        found = self._board.details.get(self._chosen or "")
-        if found is None or found == self._detail:
+    def _encode_jobs(self) -> bytes:
+        if self._board.jobs is None or self._board.jobs == self._jobs:
             return b""
-        self._detail = found
-        return event("detail", found)
+        self._jobs = self._board.jobs
+        return encode_event("jobs", self._jobs)
+
+    def _encode_detail(self) -> bytes:
+        detail = self._board.details.get(self._chosen or "")
+        if detail is None or detail == self._detail:
+            return b""
+        self._detail = detail
+        return encode_event("detail", detail)
 
 
-def event(name: str, data: msgspec.Struct) -> bytes:
+def encode_event(name: str, data: msgspec.Struct) -> bytes:
     """Encode a Server-Sent Event.
 
     The data fits one line, because JSON escapes line breaks in strings.

@@ -23,10 +23,10 @@ from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.kubeconfig import Where
 from raybus_dashboard import server
-from raybus_dashboard.board import Board, EventFeed, Sources
-from raybus_dashboard.history import EventLog, History, Listener, Through
+from raybus_dashboard.board import Board, EventFeed, PageSources
+from raybus_dashboard.history import EventLog, History, Through, UpgradeEventListener
 from raybus_dashboard.incluster.cli import serve
-from raybus_dashboard.listing import Listing
+from raybus_dashboard.listing import SharedListing
 from raybus_dashboard.polling import Poller
 from raybus_dashboard.responses import Actor
 
@@ -86,21 +86,21 @@ def dashboard(
     """
     if ctx.invoked_subcommand is not None:
         return
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     try:
-        through = _through(place, raybus_namespace, nats, nats_credentials)
+        through = _build_connection(place, raybus_namespace, nats, nats_credentials)
         listening = server.listen(port)
     except errors.RaybusError as problem:
         session.fail(problem)
     scope = None if all_namespaces else place.namespace
     try:
-        with session.silenced(), listening:
+        with session.silence_logs(), listening:
             run_ = _Run(
                 place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open
             )
             asyncio.run(run_.run_until_stopped(listening))
     except BaseExceptionGroup as met:
-        _end(session.first(met))
+        _end(session.find_first(met))
 
 
 class _Run:
@@ -116,7 +116,7 @@ class _Run:
         has_logs: bool,
         is_opened: bool,
     ) -> None:
-        sources = Sources(
+        sources = PageSources(
             context=place.context or "",
             namespace=scope,
             has_controls=has_controls,
@@ -127,8 +127,8 @@ class _Run:
         self._actor = Actor(connect) if has_controls else None
         self._reads_logs = connect if has_logs else None
         events = EventLog(self._board.request_read, lambda: self._board.set_feed(EventFeed.LIVE))
-        self._listener = Listener(through, scope, self._board, events)
-        self._listing = Listing()
+        self._listener = UpgradeEventListener(through, scope, self._board, events)
+        self._listing = SharedListing()
         self._poller = Poller(connect, scope, self._board, History(events), self._listing)
         self._is_opened = is_opened
 
@@ -153,7 +153,7 @@ class _Run:
         Then serve the page.
         """
         await self._poller.read_list()
-        serving = server.serving(listening, self._board, self._actor, self._reads_logs)
+        serving = server.serve(listening, self._board, self._actor, self._reads_logs)
         async with serving as address, asyncio.TaskGroup() as group:
             group.create_task(self._poller.follow_list())
             group.create_task(self._poller.follow_details())
@@ -164,13 +164,13 @@ class _Run:
                 await asyncio.to_thread(webbrowser.open, address)
 
 
-def _through(
+def _build_connection(
     place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None
 ) -> Through:
     """Return the connection to NATS; raise `InvalidSpec` that names the invalid option."""
     if nats is None and credentials is None:
-        return lambda read: run.through(place, raybus_namespace, read)
-    way = run.Way(connection.settings(nats, credentials))
+        return lambda read: run.run_through_forward(place, raybus_namespace, read)
+    way = run.NatsAccess(connection.build_settings(nats, credentials))
     return lambda read: read(way)
 
 

@@ -19,15 +19,15 @@ from common.bus import subjects
 from common.bus.consumer import from_sequence
 from common.bus.nats import StoredMessage
 from common.upgrade import events as upgrade_events
-from common.upgrade.receipt import Outcome
+from common.upgrade.receipt import UpgradeOutcome
 from raybus_cli import session
 from raybus_cli.events import rendering, run
-from raybus_cli.events.run import Read, Way
+from raybus_cli.events.run import NatsAccess, Read
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import tree
 from raybus_dashboard import timeline
 from raybus_dashboard.board import EventFeed
-from raybus_dashboard.timeline import Event, Part, Sample, Timeline
+from raybus_dashboard.timeline import ClusterShare, Event, Sample, Timeline
 
 KEPT: Final = 5
 """Maximum number of upgrades kept for each RayService."""
@@ -53,9 +53,9 @@ class EventLog:
         self._caught_up = caught_up
         self._count = 0
         self._events: dict[str, dict[str, dict[str, Event]]] = {}
-        """RayService key to upgrade id to event id to event. The RayService with the newest event
-        is last.
-        """
+        """The events by RayService key, upgrade id and event id.
+
+        The RayService with the newest event is last."""
 
     def take(self, event: StoredMessage) -> bool:
         """Keep an event; ignore a message that is not an upgrade event.
@@ -66,7 +66,7 @@ class EventLog:
             read = upgrade_events.decode(event.payload)
         except msgspec.DecodeError:
             return True
-        key = rendering.service(read.source)
+        key = rendering.format_object(read.source)
         upgrades = self._events[key] = self._events.pop(key, {})
         events = upgrades.setdefault(read.data.upgrade.id, {})
         if read.id not in events and len(events) < MAX_EVENTS:
@@ -84,81 +84,86 @@ class EventLog:
         self._caught_up()
         return True
 
-    def upgrades(self, key: str) -> list[Timeline]:
+    def list_upgrades(self, key: str) -> list[Timeline]:
         return [
             timeline.from_events(list(events.values()))
             for events in self._events.get(key, {}).values()
         ]
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     """The present state of a RayService's upgrade."""
 
     old: str
     """Name of the active cluster; empty without one."""
     new: str
     """Name of the pending cluster; empty without one."""
-    parts: tuple[Part, Part] | None = None
+    parts: tuple[ClusterShare, ClusterShare] | None = None
     """Traffic and capacity of both clusters; None without an upgrade in progress."""
 
 
-def progress_of(service: RayService) -> Progress:
+def derive_progress(service: RayService) -> ObservedUpgrade:
     """Derive the progress of a RayService's upgrade from its status."""
     status = service.status
     active, pending = sides = (status.active_service_status, status.pending_service_status)
-    old, new = (each.ray_cluster_name for each in sides)
+    old, new = (status.ray_cluster_name for status in sides)
     if not (old and new):
-        return Progress(old=old, new=new)
+        return ObservedUpgrade(old=old, new=new)
     snapshot = Snapshot(service=service)
     parts = (
-        Part(traffic=tree.weight(snapshot, old), capacity=active.target_capacity),
-        Part(traffic=tree.weight(snapshot, new), capacity=pending.target_capacity),
+        ClusterShare(traffic=tree.find_weight(snapshot, old), capacity=active.target_capacity),
+        ClusterShare(traffic=tree.find_weight(snapshot, new), capacity=pending.target_capacity),
     )
-    return Progress(old=old, new=new, parts=parts)
+    return ObservedUpgrade(old=old, new=new, parts=parts)
 
 
 class History:
-    """The known upgrades, from an event log and from samples."""
+    """The upgrades that the dashboard knows, from an event log and from samples."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._samples: dict[str, deque[Sample]] = {}
-        """RayService key to samples; the RayService with the newest sample is last."""
+        """The samples of each RayService, by its key.
+
+        The RayService with the newest sample is last."""
         self._count = 0
 
-    def see(self, key: str, progress: Progress, *, now: datetime) -> None:
+    def see(self, key: str, progress: ObservedUpgrade, *, now: datetime) -> None:
         """Keep a sample of a RayService's upgrade, if it differs from the last one."""
         samples = self._samples.get(key)
         last = samples[-1] if samples else None
-        found = _sample(progress, last, now=now)
-        if found is None or (last is not None and _same(found, last)):
+        sample = _sample(progress, last, now=now)
+        if sample is None or (last is not None and _is_same(sample, last)):
             return
         samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MAX_SAMPLES))
         self._count += len(samples) < MAX_SAMPLES
-        samples.append(found)
+        samples.append(sample)
         while len(self._samples) > MAX_SERVICES or self._count > MAX_TOTAL_SAMPLES:
             self._count -= len(self._samples.pop(next(iter(self._samples))))
 
-    def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
+    def list_timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
         """Return the upgrades of a RayService, newest first, at most `KEPT`.
 
-        `has_all_events` means that all events have been received, so that samples need not extend
-        upgrades that have events.
+        If all events have been received (`has_all_events`), samples are not added to upgrades that
+        have events.
         """
-        found = self._events.upgrades(key)
+        upgrades = self._events.list_upgrades(key)
         pairs: dict[tuple[str, str], list[Sample]] = {}
-        for each in self._samples.get(key, ()):
-            pairs.setdefault((each.old, each.new), []).append(each)
-        known = {(each.old, each.new) for each in found}
+        for sample in self._samples.get(key, ()):
+            pairs.setdefault((sample.old, sample.new), []).append(sample)
+        known = {(upgrade.old, upgrade.new) for upgrade in upgrades}
         if not has_all_events:
-            found = [timeline.extended(each, pairs.get((each.old, each.new), [])) for each in found]
-        found += [
+            upgrades = [
+                timeline.extend(upgrade, pairs.get((upgrade.old, upgrade.new), []))
+                for upgrade in upgrades
+            ]
+        upgrades += [
             timeline.from_samples(samples) for pair, samples in pairs.items() if pair not in known
         ]
-        return sorted(found, key=lambda each: each.began, reverse=True)[:KEPT]
+        return sorted(upgrades, key=lambda upgrade: upgrade.began, reverse=True)[:KEPT]
 
 
-def _sample(progress: Progress, last: Sample | None, *, now: datetime) -> Sample | None:
+def _sample(progress: ObservedUpgrade, last: Sample | None, *, now: datetime) -> Sample | None:
     """Return a sample of the upgrade in progress, or of its end; None without either.
 
     The end is sampled if the last sample was in progress.
@@ -171,17 +176,17 @@ def _sample(progress: Progress, last: Sample | None, *, now: datetime) -> Sample
     is_new = old == last.new
     parts = [
         msgspec.structs.replace(part, traffic=weight)
-        for part, weight in zip(last.parts, _ends(is_new=is_new), strict=True)
+        for part, weight in zip(last.parts, _find_ends(is_new=is_new), strict=True)
     ]
-    over = Outcome.PROMOTED if is_new else Outcome.ROLLED_BACK
+    over = UpgradeOutcome.PROMOTED if is_new else UpgradeOutcome.ROLLED_BACK
     return Sample(at=now, old=last.old, new=last.new, parts=(parts[0], parts[1]), over=over)
 
 
-def _ends(*, is_new: bool) -> tuple[int, int]:
+def _find_ends(*, is_new: bool) -> tuple[int, int]:
     return (0, 100) if is_new else (100, 0)
 
 
-def _same(one: Sample, other: Sample) -> bool:
+def _is_same(one: Sample, other: Sample) -> bool:
     return msgspec.structs.replace(one, at=other.at) == other
 
 
@@ -190,11 +195,11 @@ AGAIN: Final = 10.0
 EVERY: Final = "*"
 
 Through = Callable[[Read], Awaitable[None]]
-"""Connects to NATS and runs a reader with the connection."""
+"""Function that connects to NATS and runs a reader with the connection."""
 
 
 class Audience(Protocol):
-    """The receiver of news from the listener, such as a board."""
+    """Receives what the event listener has to report; a board, for example."""
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
         """Report whether events arrive."""
@@ -205,7 +210,7 @@ class Audience(Protocol):
         ...
 
 
-class Listener:
+class UpgradeEventListener:
     """Reads upgrade events from the bus until it is cancelled."""
 
     def __init__(
@@ -226,16 +231,16 @@ class Listener:
             try:
                 await self._through(self._read)
             except errors.RaybusError as problem:
-                self._miss(problem)
+                self._record_failure(problem)
             except BaseExceptionGroup as met:
-                problem = session.first(met)
+                problem = session.find_first(met)
                 if not isinstance(problem, errors.RaybusError):
                     raise
-                self._miss(problem)
+                self._record_failure(problem)
             await asyncio.sleep(AGAIN)
 
-    async def _read(self, way: Way) -> None:
-        async with run.reached(way) as reach:
+    async def _read(self, way: NatsAccess) -> None:
+        async with run.connect_to_bus(way) as reach:
             await reach.read(
                 self._subject,
                 from_sequence(1),
@@ -244,5 +249,5 @@ class Listener:
                 report=lambda line: self._audience.set_feed(EventFeed.AWAY, line),
             )
 
-    def _miss(self, problem: BaseException) -> None:
+    def _record_failure(self, problem: BaseException) -> None:
         self._audience.set_feed(EventFeed.AWAY, " ".join(str(problem).split()))

@@ -5,10 +5,10 @@ version is computed once, whichever user reads it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -19,8 +19,8 @@ from common.api.ray_cluster import RayCluster
 from common.runtime.cache import BoundedDict
 from raybus_cli import session
 from raybus_dashboard import history, model
-from raybus_dashboard.history import Progress
-from raybus_dashboard.model import Row
+from raybus_dashboard.history import ObservedUpgrade
+from raybus_dashboard.model import ListedService
 from raybus_dashboard.threads import ALL, FairThreads
 
 log = structlog.get_logger()
@@ -34,6 +34,7 @@ More than for lists, because the Serve configs of one RayService can take second
 MAX_ENTRIES: Final = 5000
 """Maximum number of RayService versions whose entries are cached."""
 
+T = TypeVar("T")
 Moment = tuple[str, int | None]
 """Name of the pending cluster, and its traffic weight."""
 
@@ -56,18 +57,18 @@ class _Head(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceVersion(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a RayService as the API server sent it."""
 
     metadata: Metadata
     body: msgspec.Raw
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The row of a version of a RayService, and the progress of its upgrade."""
 
-    row: Row
-    progress: Progress
+    row: ListedService
+    progress: ObservedUpgrade
     pending: Moment | None
     """Name and traffic weight of the pending cluster; None if there is none."""
 
@@ -76,7 +77,7 @@ _Known = tuple[Metadata, str, str]
 """Metadata of the RayService, uid and version of its pending cluster (empty if unknown)."""
 
 
-class Listing:
+class SharedListing:
     """Computes the list and the details for all sessions.
 
     Entries are shared between users. An entry belongs to one version of an object, and is requested
@@ -87,7 +88,7 @@ class Listing:
     def __init__(self) -> None:
         self.details: Final = FairThreads(DETAIL_THREADS)
         self._threads = FairThreads(LIST_THREADS)
-        self._known: BoundedDict[_Known, Entry] = BoundedDict(
+        self._known: BoundedDict[_Known, ListEntry] = BoundedDict(
             max_entries=MAX_ENTRIES, size=lambda _, entry: len(entry.row.message)
         )
 
@@ -96,34 +97,40 @@ class Listing:
         self.details.close()
         self._threads.close()
 
-    async def split(self, namespace: str | None, body: bytes) -> list[Version]:
+    async def compute(self, namespace: str | None, work: Callable[[], T]) -> T:
+        """Run a computation about the objects of a namespace in a thread."""
+        return await self._threads.run(namespace or ALL, work)
+
+    async def split(self, namespace: str | None, body: bytes) -> list[ServiceVersion]:
         """Parse the RayServices in a list response of the API server."""
         return await self._threads.run(namespace or ALL, partial(_split, body))
 
-    async def entries(
-        self, versions: Sequence[Version], clusters: Mapping[str, RayCluster]
-    ) -> dict[str, Entry]:
+    async def update_entries(
+        self, versions: Sequence[ServiceVersion], clusters: Mapping[str, RayCluster]
+    ) -> dict[str, ListEntry]:
         """Return the entries by RayService key.
 
         `clusters` maps the same keys to pending clusters.
         """
-        ordered = sorted(versions, key=lambda each: each.metadata.key)
+        ordered = sorted(versions, key=lambda version: version.metadata.key)
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._of_namespace(list(each), clusters))
-                for _, each in groupby(ordered, key=lambda each: each.metadata.namespace)
+                group.create_task(self._update_namespace(list(listed), clusters))
+                for _, listed in groupby(ordered, key=lambda version: version.metadata.namespace)
             ]
         return {key: entry for task in tasks for key, entry in task.result().items()}
 
-    async def _of_namespace(
-        self, versions: Sequence[Version], clusters: Mapping[str, RayCluster]
-    ) -> dict[str, Entry]:
+    async def _update_namespace(
+        self, versions: Sequence[ServiceVersion], clusters: Mapping[str, RayCluster]
+    ) -> dict[str, ListEntry]:
         return {
-            each.metadata.key: await self._entry(each, clusters.get(each.metadata.key))
-            for each in versions
+            version.metadata.key: await self._update_entry(
+                version, clusters.get(version.metadata.key)
+            )
+            for version in versions
         }
 
-    async def _entry(self, version: Version, cluster: RayCluster | None) -> Entry:
+    async def _update_entry(self, version: ServiceVersion, cluster: RayCluster | None) -> ListEntry:
         meta = version.metadata
         known: _Known = (meta, "", "")
         if cluster is not None:
@@ -137,24 +144,24 @@ class Listing:
         return entry
 
 
-def _split(body: bytes) -> list[Version]:
+def _split(body: bytes) -> list[ServiceVersion]:
     return [
-        Version(metadata=msgspec.json.decode(each, type=_Head).metadata, body=each)
-        for each in msgspec.json.decode(body, type=Items[msgspec.Raw]).items
+        ServiceVersion(metadata=msgspec.json.decode(item, type=_Head).metadata, body=item)
+        for item in msgspec.json.decode(body, type=Items[msgspec.Raw]).items
     ]
 
 
-def _compute(metadata: Metadata, body: msgspec.Raw, cluster: RayCluster | None) -> Entry:
+def _compute(metadata: Metadata, body: msgspec.Raw, cluster: RayCluster | None) -> ListEntry:
     try:
         service = ray_service.decode(bytes(body))
         pending = service.status.pending_service_status
         name = pending.ray_cluster_name
-        return Entry(
-            row=model.row(service, cluster, now=session.now()),
-            progress=history.progress_of(service),
+        return ListEntry(
+            row=model.build_row(service, cluster, now=session.read_clock()),
+            progress=history.derive_progress(service),
             pending=(name, pending.traffic_routed_percent) if name else None,
         )
     except Exception as problem:  # an unreadable object of one tenant must not hide the others
         log.exception("a RayService cannot be shown", key=metadata.key, error=str(problem))
-        row = model.unreadable(metadata.namespace, metadata.name, problem)
-        return Entry(row=row, progress=Progress(old="", new=""), pending=None)
+        row = model.build_unreadable_row(metadata.namespace, metadata.name, problem)
+        return ListEntry(row=row, progress=ObservedUpgrade(old="", new=""), pending=None)

@@ -1,6 +1,6 @@
-"""The content of the page, built from snapshots and events, and the actions that it offers. Pure.
+"""The content of the dashboard page, built from snapshots and events, and the actions it offers.
 
-The page's script decides nothing but the layout.
+Does no I/O. The page's script decides nothing but the layout.
 """
 
 from collections import Counter
@@ -19,17 +19,17 @@ from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
 from raybus_cli.control import actions, history
 from raybus_cli.control import history as histories
-from raybus_cli.control.actions import Action
+from raybus_cli.control.actions import ControlAction
 from raybus_cli.explaining import findings
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
 from raybus_cli.show.gates import Gates
-from raybus_cli.show.phase import Phase, Tone
+from raybus_cli.show.phase import ServicePhase, Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
 from raybus_dashboard import timeline
 from raybus_dashboard.timeline import Timeline
 
-ANNOTATING: Final[Mapping[str, Callable[[RayService], Action]]] = {
+ANNOTATING: Final[Mapping[str, Callable[[RayService], ControlAction]]] = {
     "pause": actions.pause,
     "resume": actions.resume,
     "promote": actions.promote,
@@ -40,7 +40,7 @@ UNDO: Final = "undo"
 VERBS: Final = (*ANNOTATING, UNDO)
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ActionButton(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An action that applies to the present state of a RayService."""
 
     verb: str
@@ -52,7 +52,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Generation of the RayService for which the action was offered."""
 
 
-def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
+def list_available_actions(snapshot: Snapshot, *, now: datetime) -> list[ActionButton]:
     """Return the actions that apply now; empty for a RayService of another controller."""
     service = snapshot.service
     try:
@@ -81,7 +81,7 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
         pass
     meta = service.metadata
     return [
-        Control(
+        ActionButton(
             verb=verb,
             effect=effect,
             command=f"raybus {verb} {meta.name} -n {meta.namespace}",
@@ -97,7 +97,7 @@ HEAD: Final = "head"
 READY: Final = "Ready"
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TrafficShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A cluster's share of the traffic in percent; None if unknown."""
 
     name: str
@@ -114,7 +114,7 @@ class RowUpgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     next_step_at: datetime | None = None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ListedService(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A RayService in the list."""
 
     namespace: str
@@ -126,10 +126,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     endpoints: int
     created: datetime | None
     upgrade: RowUpgrade | None = None
-    shares: list[Share] = []
+    shares: list[TrafficShare] = []
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GroupPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The pods of a group: the number of ready pods, and of the others by state."""
 
     name: str
@@ -139,7 +139,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     restarts: int = 0
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ShownCluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A cluster of a RayService; percentages are None if unknown."""
 
     name: str
@@ -147,7 +147,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     weight: int | None = None
     target_capacity: int | None = None
     ready_capacity: int | None = None
-    groups: list[Group] = []
+    groups: list[GroupPods] = []
     pods: list[str] = []
     """Pod names from which the user chooses a log, at most `MAX_PODS`: the head first, then pods
     that are not ready.
@@ -156,7 +156,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     note: str = ""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ShownCause(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A blocking issue and its remedy."""
 
     what: str
@@ -167,12 +167,12 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All that the page shows of the selected RayService."""
 
     key: str
-    row: Row | None = None
+    row: ListedService | None = None
     """The row of the list; None if the RayService does not exist."""
     problem: str = ""
     """Why the last read failed; empty if it succeeded."""
-    clusters: list[Cluster] = []
-    causes: list[Cause] = []
+    clusters: list[ShownCluster] = []
+    causes: list[ShownCause] = []
     timelines: list[Timeline] = []
     gates: Gates | None = None
     """The gates of the upgrade in progress, at its present weight."""
@@ -180,10 +180,10 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Receipt of the last upgrade, from the RayService's annotation."""
     last_event: LastEvent | None = None
     unseen: list[str] = []
-    controls: list[Control] = []
+    controls: list[ActionButton] = []
 
 
-def key_of(service: RayService) -> str:
+def format_key(service: RayService) -> str:
     """Return NAMESPACE/NAME, which identifies a RayService on the page."""
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
@@ -192,102 +192,102 @@ MAX_ROW_MESSAGE: Final = 2000
 """Maximum characters of a message in the list; the detail has the whole message."""
 
 
-def row(service: RayService, cluster: RayCluster | None, *, now: datetime) -> Row:
+def build_row(service: RayService, cluster: RayCluster | None, *, now: datetime) -> ListedService:
     """Build the row of a RayService; `cluster` is the pending one, None if unknown."""
     snapshot = Snapshot(service=service, clusters=() if cluster is None else (cluster,))
-    found = _row(service, tree.build(snapshot, now=now, is_brief=True))
-    short = untrusted.clipped(found.message, MAX_ROW_MESSAGE)
-    return msgspec.structs.replace(found, message=short)
+    row = _fill_row(service, tree.build(snapshot, now=now, is_brief=True))
+    short = untrusted.clipped(row.message, MAX_ROW_MESSAGE)
+    return msgspec.structs.replace(row, message=short)
 
 
-def unreadable(namespace: str, name: str, problem: Exception) -> Row:
+def build_unreadable_row(namespace: str, name: str, problem: Exception) -> ListedService:
     """Build the row of a RayService that cannot be shown because of an error."""
-    return Row(
+    return ListedService(
         namespace=namespace,
         name=name,
-        phase=Phase.INVALID,
+        phase=ServicePhase.INVALID,
         tone=Tone.BAD,
-        message=why_unreadable(problem),
+        message=explain_unreadable(problem),
         strategy="",
         endpoints=0,
         created=None,
     )
 
 
-def why_unreadable(problem: Exception) -> str:
-    """Return why a RayService cannot be shown, as one line."""
+def explain_unreadable(problem: Exception) -> str:
+    """Return why an object cannot be shown, as one line."""
     return untrusted.clipped(f"it cannot be shown: {problem}", MAX_ROW_MESSAGE)
 
 
-def detail(
+def build_detail(
     snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = ""
 ) -> Detail:
     """Build the detail of the selected RayService."""
     built = tree.build(snapshot, now=now)
     causes = findings.explain(snapshot, now=now).findings
     return Detail(
-        key=key_of(snapshot.service),
-        row=_row(snapshot.service, built),
+        key=format_key(snapshot.service),
+        row=_fill_row(snapshot.service, built),
         problem=problem,
-        clusters=[_cluster(each) for each in built.clusters],
-        causes=[Cause(what=each.message, remedy=each.remedy) for each in causes],
-        timelines=[_judged(each, snapshot) for each in timelines],
+        clusters=[_build_cluster(cluster) for cluster in built.clusters],
+        causes=[ShownCause(what=cause.message, remedy=cause.remedy) for cause in causes],
+        timelines=[_add_verdicts(upgrade, snapshot) for upgrade in timelines],
         gates=built.upgrade.gates if built.upgrade is not None else None,
-        receipt=_receipt(built.receipt),
+        receipt=_parse_receipt(built.receipt),
         last_event=built.last_event,
         unseen=built.unseen,
-        controls=available(snapshot, now=now),
+        controls=list_available_actions(snapshot, now=now),
     )
 
 
-def _row(service: RayService, built: Tree) -> Row:
-    return Row(
+def _fill_row(service: RayService, built: Tree) -> ListedService:
+    return ListedService(
         namespace=built.namespace,
         name=built.name,
         phase=built.phase,
-        tone=phase.tone(built.phase),
+        tone=phase.get_tone(built.phase),
         message=built.message,
         strategy=built.strategy,
         endpoints=built.endpoints,
         created=service.metadata.creation_timestamp,
-        upgrade=_upgrade(built.upgrade),
-        shares=_shares(service),
+        upgrade=_build_upgrade(built.upgrade),
+        shares=_list_shares(service),
     )
 
 
-def _upgrade(held: tree.UpgradeProgress | None) -> RowUpgrade | None:
-    if held is None:
+def _build_upgrade(progress: tree.UpgradeProgress | None) -> RowUpgrade | None:
+    if progress is None:
         return None
     return RowUpgrade(
-        direction=held.direction,
-        step=held.step,
-        steps=held.steps,
-        next_step_at=held.next_step_at,
+        direction=progress.direction,
+        step=progress.step,
+        steps=progress.steps,
+        next_step_at=progress.next_step_at,
     )
 
 
-def _shares(service: RayService) -> list[Share]:
+def _list_shares(service: RayService) -> list[TrafficShare]:
     snapshot = Snapshot(service=service)
     sides = (("active", snapshot.active), ("pending", snapshot.pending))
     return [
-        Share(name=name, role=role, weight=tree.weight(snapshot, name))
+        TrafficShare(name=name, role=role, weight=tree.find_weight(snapshot, name))
         for role, name in sides
         if name
     ]
 
 
-def _cluster(branch: Branch) -> Cluster:
+def _build_cluster(branch: Branch) -> ShownCluster:
     groups: dict[str, list[tree.PodLine]] = {}
     for pod in branch.pods:
         groups.setdefault(pod.group, []).append(pod)
-    return Cluster(
+    return ShownCluster(
         name=branch.name,
         role=branch.role,
         weight=branch.weight,
         target_capacity=branch.target_capacity,
         ready_capacity=branch.ready_capacity,
         groups=[_group(name, pods) for name, pods in groups.items()],
-        pods=[each.name for each in sorted(branch.pods, key=_log_order)][:MAX_PODS],
+        pods=[pod.name for pod in sorted(branch.pods, key=_log_order)][:MAX_PODS],
         applications=branch.applications,
         note=branch.note,
     )
@@ -297,20 +297,24 @@ def _log_order(pod: tree.PodLine) -> tuple[bool, bool, str]:
     return pod.group != HEAD, pod.state == READY, pod.name
 
 
-def _group(name: str, pods: Sequence[tree.PodLine]) -> Group:
+def _group(name: str, pods: Sequence[tree.PodLine]) -> GroupPods:
     states = Counter(pod.state for pod in pods)
     ready = states.pop(READY, 0)
     restarts = sum(pod.restarts for pod in pods)
-    return Group(name=name, ready=ready, pods=len(pods), others=dict(states), restarts=restarts)
+    return GroupPods(name=name, ready=ready, pods=len(pods), others=dict(states), restarts=restarts)
 
 
-def _judged(held: Timeline, snapshot: Snapshot) -> Timeline:
-    return timeline.judged(held, traffic_record.upgrade_of(snapshot.record, held.old, held.new))
+def _add_verdicts(upgrade: Timeline, snapshot: Snapshot) -> Timeline:
+    return timeline.add_verdicts(
+        upgrade, traffic_record.upgrade_of(snapshot.record, upgrade.old, upgrade.new)
+    )
 
 
-def _receipt(text: str | None) -> Receipt | None:
+def _parse_receipt(text: str | None) -> Receipt | None:
     """Parse the receipt annotation; None if it is not a receipt."""
-    found = annotation_record.decode(text or "", Receipt)
+    receipt = annotation_record.decode(text or "", Receipt)
     return (
-        None if found is None else msgspec.structs.replace(found, steps=found.gated_steps or UNSET)
+        None
+        if receipt is None
+        else msgspec.structs.replace(receipt, steps=receipt.gated_steps or UNSET)
     )

@@ -17,14 +17,15 @@ import structlog
 from common import errors
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_SERVICE
+from common.kube.resources import RAY_CRON_JOB, RAY_JOB, RAY_SERVICE
 from raybus_cli import session
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_dashboard import model
+from raybus_dashboard import jobs, model
 from raybus_dashboard.board import Board
 from raybus_dashboard.history import History
-from raybus_dashboard.listing import Listing, Moment
+from raybus_dashboard.jobs import ShownJobs
+from raybus_dashboard.listing import Moment, SharedListing
 from raybus_dashboard.model import Detail
 
 log = structlog.get_logger()
@@ -38,17 +39,21 @@ class PendingClusters:
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Moment, RayCluster | None]] = {}
-        """RayService key to weight and cluster; the cluster is None if it could not be read."""
+        """Traffic weight and pending cluster by RayService key.
 
-    async def of(self, kube: KubeClient, moving: Mapping[str, Moment]) -> dict[str, RayCluster]:
+        The cluster is None if it could not be read."""
+
+    async def read_pending(
+        self, kube: KubeClient, moving: Mapping[str, Moment]
+    ) -> dict[str, RayCluster]:
         """Return the pending clusters by RayService key.
 
         `moving` has the cluster name and weight by the same key.
         """
         self._held = {
-            key: held
-            for key, held in self._held.items()
-            if key in moving and held[0][0] == moving[key][0]
+            key: entry
+            for key, entry in self._held.items()
+            if key in moving and entry[0][0] == moving[key][0]
         }
         due = [
             key
@@ -62,27 +67,28 @@ class PendingClusters:
 
     async def _read(self, kube: KubeClient, key: str, moment: Moment) -> None:
         try:
-            found = await reader.cluster(kube, key.partition("/")[0], moment[0])
+            cluster = await reader.read_ray_cluster(kube, key.partition("/")[0], moment[0])
         except (
             errors.RaybusError,
             msgspec.MsgspecError,
         ):  # the row is shown without the steps of its policy
-            found = None
-        self._held[key] = moment, found
+            cluster = None
+        self._held[key] = moment, cluster
 
 
 EVERY: Final = 2.0
-"""Poll interval."""
+"""Seconds between two polls while a page is open."""
 EVERY_WITH_EVENTS: Final = 5.0
-"""Poll interval of the list while the bus delivers events."""
+"""Seconds between two polls of the list while the bus delivers events."""
 UNATTENDED: Final = 30.0
-"""Poll interval while no page is open."""
+"""Seconds between two polls while no page is open."""
 COST: Final = 5
-"""Minimum pause after a read, as a multiple of its duration."""
+"""Minimum pause after a read, as a multiple of the duration of the read."""
 LULL: Final = 0.5
-"""Minimum pause between reads that events request."""
-UNAUTHORIZED: Final = "Unauthorized"
+"""Minimum seconds between reads that events request."""
 
+_EMPTY: Final = b'{"items": []}'
+"""The answer for a kind that the cluster does not have."""
 _MISSES: Final = (errors.RaybusError, msgspec.MsgspecError)
 
 
@@ -98,7 +104,7 @@ class Connection:
         self._kube: KubeClient | None = None
         self._is_shut = False
 
-    async def kube(self) -> KubeClient:
+    async def get_client(self) -> KubeClient:
         """Return the client; connect at the first call."""
         if self._kube is None:
             self._kube = await self._connect()
@@ -106,8 +112,8 @@ class Connection:
 
     def describe(self, problem: Exception) -> str:
         """Format an error as one line, and note an expired login for `renew`."""
-        self._is_shut = self._is_shut or UNAUTHORIZED in str(problem)
-        return session.line(problem)
+        self._is_shut = self._is_shut or isinstance(problem, errors.Unauthorized)
+        return session.format_error(problem)
 
     async def renew(self) -> None:
         """Close the connection if the login has expired; called when no request uses it."""
@@ -130,7 +136,7 @@ class Poller:
         namespace: str | None,
         board: Board,
         history: History,
-        listing: Listing,
+        listing: SharedListing,
     ) -> None:
         self._list = Connection(connect)
         self._details = Connection(connect)
@@ -147,19 +153,40 @@ class Poller:
 
     async def read_list(self) -> None:
         """Read the list once and update the board; raise the error of a failed read."""
-        kube = await self._list.kube()
+        kube = await self._list.get_client()
         body = await kube.list(RAY_SERVICE, self._namespace)
         versions = await self._listing.split(self._namespace, body)
-        entries = await self._listing.entries(versions, {})
-        now = session.now()
+        entries = await self._listing.update_entries(versions, {})
+        now = session.read_clock()
         for key, entry in entries.items():
             self._history.see(key, entry.progress, now=now)
-        moving = {key: each.pending for key, each in entries.items() if each.pending is not None}
-        clusters = await self._pending.of(kube, moving)
-        moved = [each for each in versions if each.metadata.key in clusters]
-        entries |= await self._listing.entries(moved, clusters)
+        moving = {key: entry.pending for key, entry in entries.items() if entry.pending is not None}
+        clusters = await self._pending.read_pending(kube, moving)
+        moved = [version for version in versions if version.metadata.key in clusters]
+        entries |= await self._listing.update_entries(moved, clusters)
         self._board.list({key: entry.row for key, entry in entries.items()})
+        await self._read_jobs(kube)
         self._set_sources(problem="")
+
+    async def _read_jobs(self, kube: KubeClient) -> None:
+        """Read the jobs and update the board.
+
+        If the kinds do not exist or may not be read, the page shows only RayServices.
+        """
+        bodies: list[bytes] = []
+        problems: list[str] = []
+        for resource in (RAY_JOB, RAY_CRON_JOB):
+            try:
+                bodies.append(await kube.list(resource, self._namespace))
+            except errors.NotFound:
+                bodies.append(_EMPTY)
+            except errors.Forbidden as problem:
+                bodies.append(_EMPTY)
+                problems.append(f"{resource.plural}: {problem}")
+        compute = partial(
+            jobs.build_jobs, *bodies, now=session.read_clock(), problem="; ".join(problems)
+        )
+        self._board.show_jobs(await self._listing.compute(self._namespace, compute))
 
     async def follow_list(self) -> None:
         """Read the list periodically; errors are shown on the board."""
@@ -169,6 +196,7 @@ class Poller:
                 await self.read_list()
             except session.Denied as problem:
                 self._board.list({})
+                self._board.show_jobs(ShownJobs())
                 self._set_sources(problem=str(problem))
             except _MISSES as problem:
                 self._set_sources(problem=self._list.describe(problem))
@@ -191,10 +219,10 @@ class Poller:
     async def _read_detail(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         try:
-            snapshot = await reader.read(await self._details.kube(), namespace, name)
+            snapshot = await reader.read(await self._details.get_client(), namespace, name)
         except errors.NotFound:
             self._last.pop(key, None)
-            timelines = self._history.timelines(key, has_all_events=self._board.has_all_events)
+            timelines = self._history.list_timelines(key, has_all_events=self._board.has_all_events)
             self._board.show(Detail(key=key, timelines=timelines))
             return
         except (
@@ -213,21 +241,23 @@ class Poller:
         """Show the last snapshot and the known upgrades, with the error of a failed read."""
         snapshot, timelines = (
             self._last.get(key),
-            self._history.timelines(key, has_all_events=self._board.has_all_events),
+            self._history.list_timelines(key, has_all_events=self._board.has_all_events),
         )
         if snapshot is None:
             self._board.show(
                 Detail(key=key, problem=problem, row=self._board.rows.get(key), timelines=timelines)
             )
         else:
-            compute = partial(model.detail, snapshot, timelines, now=session.now(), problem=problem)
+            compute = partial(
+                model.build_detail, snapshot, timelines, now=session.read_clock(), problem=problem
+            )
             namespace = snapshot.service.metadata.namespace
             try:
                 detail = await self._listing.details.run(namespace, compute)
             # An unreadable object of one tenant must not end the session.
             except Exception as wrong:
                 log.exception("a RayService cannot be shown", key=key, error=str(wrong))
-                detail = Detail(key=key, problem=model.why_unreadable(wrong))
+                detail = Detail(key=key, problem=model.explain_unreadable(wrong))
             self._board.show(detail)
 
     def _forget(self, wanted: Sequence[str]) -> None:
@@ -247,5 +277,5 @@ class Poller:
 
     def _set_sources(self, *, problem: str) -> None:
         sources = self._board.sources
-        seen = sources.seen_at if problem else session.now()
+        seen = sources.seen_at if problem else session.read_clock()
         self._board.set_sources(msgspec.structs.replace(sources, problem=problem, seen_at=seen))

@@ -1,4 +1,4 @@
-"""What both servers of the page share: its files, security headers, event stream, logs and actions.
+"""What both servers of the dashboard share: files, security headers, event stream, logs, actions.
 
 Actions are performed with the rights of the page's user, by the same code as the command line. The
 Content-Security-Policy lets the page load only its own files, and turn no text into markup or
@@ -19,13 +19,13 @@ from common import errors
 from common.api.ray_service import RayService
 from raybus_cli import session
 from raybus_cli.control import performing
-from raybus_cli.control.actions import Action
+from raybus_cli.control.actions import ControlAction
 from raybus_cli.logs import finding, reading
 from raybus_cli.logs.reading import Tail
 from raybus_cli.logs.selection import Choice, Extent
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Target
-from raybus_dashboard.board import BEAT, Board, Feed
+from raybus_cli.reading.kinds import NamedTarget
+from raybus_dashboard.board import BEAT, Board, PageFeed
 from raybus_dashboard.model import ANNOTATING, UNDO, VERBS
 from raybus_dashboard.polling import Connect, Connection
 
@@ -34,6 +34,7 @@ FILES: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/stream.js": ("stream.js", "text/javascript"),
     "/chart.js": ("chart.js", "text/javascript"),
+    "/jobs.js": ("jobs.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/server.js": ("server.js", "text/javascript"),
@@ -68,10 +69,12 @@ BEAT_SECONDS: Final = 5.0
 LULL: Final = 0.2
 """Seconds between two batches of changes, so that a page is not flooded."""
 Check = Callable[[], Awaitable[bool]]
-"""Returns whether the selected RayService may be shown; raises an error to end the stream."""
+"""Function that returns whether the selected RayService may be shown.
+
+It raises an error to end the stream."""
 
 
-def plain(status: int, text: str, **headers: str) -> web.Response:
+def build_text_response(status: int, text: str, **headers: str) -> web.Response:
     """Build a response with one line of text."""
     return web.Response(status=status, text=f"{text}\n", headers=headers)
 
@@ -79,19 +82,19 @@ def plain(status: int, text: str, **headers: str) -> web.Response:
 def add_files(app: web.Application, files: Mapping[str, tuple[str, str]] = FILES) -> None:
     """Serve the files of the page at their paths."""
 
-    async def file(request: web.Request) -> web.Response:
+    async def send_file(request: web.Request) -> web.Response:
         name, kind = files[request.path]
         body = resources.files("raybus_dashboard").joinpath("page", name).read_bytes()
         return web.Response(body=body, content_type=kind, charset="utf-8")
 
     for path in files:
-        app.router.add_get(path, file, allow_head=False)
+        app.router.add_get(path, send_file, allow_head=False)
 
 
 async def send(
     response: web.StreamResponse,
     board: Board,
-    feed: Feed,
+    feed: PageFeed,
     is_over: Callable[[], bool],
     check: Check,
 ) -> None:
@@ -103,11 +106,11 @@ async def send(
     while not is_over():
         try:
             async with asyncio.timeout(BEAT_SECONDS):
-                version = await board.changed_since(version)
+                version = await board.wait_for_change(version)
         except TimeoutError:
             await response.write(BEAT)
         has_detail = await check()
-        if changes := feed.changes(has_detail=has_detail):
+        if changes := feed.encode_changes(has_detail=has_detail):
             await response.write(changes)
         await asyncio.sleep(LULL)
 
@@ -115,7 +118,7 @@ async def send(
 _NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The log that a page requests: by default of the head pod of the active cluster."""
 
     service: str = ""
@@ -127,14 +130,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 async def answer(connect: Connect, request: web.Request) -> web.Response:
     """Respond with the end of the log that the request's query names."""
     given = request.query
-    wanted = Wanted(
+    wanted = LogRequest(
         service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod")
     )
     body = msgspec.json.encode(await read(connect, wanted))
     return web.Response(body=body, content_type="application/json")
 
 
-async def read(connect: Connect, wanted: Wanted) -> Tail:
+async def read(connect: Connect, wanted: LogRequest) -> Tail:
     """Read the end of a log.
 
     Raise `InvalidSpec` for an invalid name, `Rejected` if there is no such log.
@@ -146,11 +149,11 @@ async def read(connect: Connect, wanted: Wanted) -> Tail:
             raise errors.InvalidSpec(f"{field}: expected a name")
     namespace, _, name = wanted.service.partition("/")
     choice = Choice(cluster=wanted.cluster, pod=wanted.pod)
-    target, extent = Target(kinds.SERVICE, name), Extent(tail=reading.LINES)
+    target, extent = NamedTarget(kinds.SERVICE, name), Extent(tail=reading.LINES)
     kube = await connect()
     try:
-        found = await finding.find(kube, namespace, target, choice, extent, report=_ignore)
-        return await reading.read(kube, found.logs[0])
+        found_logs = await finding.find(kube, namespace, target, choice, extent, report=_ignore)
+        return await reading.read(kube, found_logs.logs[0])
     finally:
         await kube.close()
 
@@ -159,7 +162,7 @@ def _ignore(_text: str) -> None:
     """Ignore notes about the selection, because the response names the pod."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ActionRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An action that the page requests.
 
     `generation` is that of the RayService that the user saw.
@@ -171,7 +174,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     generation: int
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ActionResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an action in one sentence."""
 
     status: HTTPStatus
@@ -179,7 +182,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Outdated(errors.Rejected):
-    """The RayService changed after the user saw it."""
+    """Raised if the RayService changed after the user saw it."""
 
 
 class Actor:
@@ -191,7 +194,7 @@ class Actor:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def perform(self, asked: Request) -> Answer:
+    async def perform(self, asked: ActionRequest) -> ActionResponse:
         """Perform an action and return its result; errors become a result, too.
 
         The action is refused with 409 if the RayService's generation is not the one that the user
@@ -199,7 +202,7 @@ class Actor:
         """
         namespace, _, name = asked.service.partition("/")
         if asked.verb not in VERBS:
-            return Answer(
+            return ActionResponse(
                 status=HTTPStatus.BAD_REQUEST, text=f"verb: expected one of {', '.join(VERBS)}"
             )
 
@@ -209,29 +212,29 @@ class Actor:
                     f"{name} was changed meanwhile: see its present state, then decide again"
                 )
 
-        def decide(service: RayService) -> Action:
+        def decide(service: RayService) -> ControlAction:
             expect_unchanged(service)
             return ANNOTATING[asked.verb](service)
 
         if asked.verb == UNDO:
-            write = performing.restoring(
+            write = performing.build_restoring_write(
                 None, show=lambda snapshot, _plan: expect_unchanged(snapshot.service)
             )
         else:
             write = performing.by_annotations(decide)
         try:
-            done = await write(await self._connection.kube(), namespace, name)
+            done = await write(await self._connection.get_client(), namespace, name)
         except _Outdated as problem:
-            return Answer(status=HTTPStatus.CONFLICT, text=str(problem))
+            return ActionResponse(status=HTTPStatus.CONFLICT, text=str(problem))
         except session.Denied as problem:
-            return Answer(status=HTTPStatus.FORBIDDEN, text=str(problem))
+            return ActionResponse(status=HTTPStatus.FORBIDDEN, text=str(problem))
         except errors.RaybusError as problem:
-            return Answer(
+            return ActionResponse(
                 status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem)
             )
         finally:
             await self._connection.renew()
-        return Answer(
+        return ActionResponse(
             status=HTTPStatus.OK,
             text=f"{name} {done.effect}" + (f": {done.note}" if done.note else ""),
         )

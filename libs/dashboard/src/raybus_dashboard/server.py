@@ -1,4 +1,4 @@
-"""Serves the page on the user's machine: files, events, and if enabled, actions and logs.
+"""Serves the dashboard page on the user's machine: files, events, and if enabled, actions and logs.
 
 Other sites have no access. A name that resolves to this machine by DNS rebinding is rejected by the
 Host header, a request from another site by the browser's origin headers. Actions and logs require a
@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler
 from common import errors
 from raybus_cli import session
 from raybus_dashboard import responses
-from raybus_dashboard.board import Board, Feed
+from raybus_dashboard.board import Board, PageFeed
 from raybus_dashboard.polling import Connect
 from raybus_dashboard.responses import (
     ACTIONS,
@@ -31,9 +31,9 @@ from raybus_dashboard.responses import (
     KEY_EXPECTED,
     LOGS,
     MAX_BODY_SIZE,
+    ActionRequest,
     Actor,
-    Request,
-    plain,
+    build_text_response,
 )
 
 HOST: Final = "127.0.0.1"
@@ -47,13 +47,13 @@ def listen(port: int) -> socket.socket:
 
     Raises `Terminal` if the port cannot be used.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        found.listen()
+        listener.bind((HOST, port))
+        listener.listen()
     except OSError as problem:
-        found.close()
+        listener.close()
         why = (
             "is taken"
             if problem.errno == errno.EADDRINUSE
@@ -63,11 +63,11 @@ def listen(port: int) -> socket.socket:
             f"port {port} of {HOST} {why}: is another dashboard open? --port names another, "
             "--port 0 takes any free one"
         ) from problem
-    return found
+    return listener
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def serve(
     listening: socket.socket,
     board: Board,
     actor: Actor | None = None,
@@ -83,11 +83,11 @@ async def serving(
     app = web.Application(middlewares=[guard.check], client_max_size=MAX_BODY_SIZE)
     pages = _Pages(board, actor, reads_logs)
     responses.add_files(app, responses.LOCAL_FILES)
-    app.router.add_get(EVENTS, pages.events, allow_head=False)
+    app.router.add_get(EVENTS, pages.stream_events, allow_head=False)
     if actor is not None:
-        app.router.add_post(ACTIONS, pages.act)
+        app.router.add_post(ACTIONS, pages.perform_action)
     if reads_logs is not None:
-        app.router.add_get(LOGS, pages.logs, allow_head=False)
+        app.router.add_get(LOGS, pages.send_log, allow_head=False)
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS
     )
@@ -114,35 +114,41 @@ class _Guard:
 
         All responses carry the security headers.
         """
-        response = self._refusal(request)
+        response = self._check_request(request)
         if response is None:
             try:
                 response = await handler(request)
             except web.HTTPException as problem:
-                response = plain(problem.status, problem.reason)
+                response = build_text_response(problem.status, problem.reason)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    def _check_request(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Host", "").lower() not in self._hosts:
-            return plain(421, f"the address of this page is http://{min(self._hosts)}/")
+            return build_text_response(
+                421, f"the address of this page is http://{min(self._hosts)}/"
+            )
         if (
             request.headers.get("Sec-Fetch-Site", "none") not in self._origins
             and request.path != "/"
         ):
-            return plain(403, "requests of other sites are rejected")
+            return build_text_response(403, "requests of other sites are rejected")
         if self._token is not None and request.path in {ACTIONS, LOGS}:
-            return self._refused_by_token(request, self._token)
-        return None if request.method == "GET" else plain(405, "only GET is supported", Allow="GET")
+            return self._check_token(request, self._token)
+        return (
+            None
+            if request.method == "GET"
+            else build_text_response(405, "only GET is supported", Allow="GET")
+        )
 
-    def _refused_by_token(self, request: web.Request, token: str) -> web.Response | None:
+    def _check_token(self, request: web.Request, token: str) -> web.Response | None:
         """Reject requests without the token, and actions that the page's script did not send."""
         given = request.headers.get("Authorization", "").encode(
             errors="surrogateescape"
         )  # a header may hold any bytes
         if not secrets.compare_digest(given, f"Bearer {token}".encode()):
-            return plain(
+            return build_text_response(
                 401,
                 "the token is missing or wrong: open the address that 'raybus dashboard' printed",
             )
@@ -153,7 +159,7 @@ class _Guard:
             origin.removeprefix("http://").lower() not in self._hosts
             or request.content_type != "application/json"
         ):
-            return plain(403, "actions are accepted from this page alone")
+            return build_text_response(403, "actions are accepted from this page alone")
         return None
 
 
@@ -169,40 +175,44 @@ class _Pages:
     def end(self) -> None:
         self._end.set()
 
-    async def events(self, request: web.Request) -> web.StreamResponse:
+    async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Stream the state and its changes, until the page closes or the server ends."""
         chosen = request.query.get("service")
         if chosen is not None and not KEY.fullmatch(chosen):
-            return plain(400, KEY_EXPECTED)
+            return build_text_response(400, KEY_EXPECTED)
         response = web.StreamResponse(headers=EVENT_STREAM)
         await response.prepare(request)
-        with self._board.page(chosen), contextlib.suppress(ConnectionError):
+        with self._board.count_page(chosen), contextlib.suppress(ConnectionError):
             await responses.send(
-                response, self._board, Feed(self._board, chosen), self._end.is_set, _all_is_shown
+                response,
+                self._board,
+                PageFeed(self._board, chosen),
+                self._end.is_set,
+                _show_all,
             )
         return response
 
-    async def act(self, request: web.Request) -> web.Response:
+    async def perform_action(self, request: web.Request) -> web.Response:
         """Perform an action; respond with its effect, or why it failed."""
         try:
-            asked = msgspec.json.decode(await request.read(), type=Request)
+            asked = msgspec.json.decode(await request.read(), type=ActionRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            return plain(400, str(problem))
+            return build_text_response(400, str(problem))
         if self._actor is None or not KEY.fullmatch(asked.service):
-            return plain(400, KEY_EXPECTED)
+            return build_text_response(400, KEY_EXPECTED)
         answer = await self._actor.perform(asked)
         self._board.request_read(asked.service)
-        return plain(answer.status, answer.text)
+        return build_text_response(answer.status, answer.text)
 
-    async def logs(self, request: web.Request) -> web.Response:
+    async def send_log(self, request: web.Request) -> web.Response:
         """Respond with the end of a log, or why it cannot be read."""
         if self._reads_logs is None:
-            return plain(404, "this dashboard shows no logs: --logs is not set")
+            return build_text_response(404, "this dashboard shows no logs: --logs is not set")
         try:
             return await responses.answer(self._reads_logs, request)
         except errors.RaybusError as problem:
-            return plain(422, session.line(problem))
+            return build_text_response(422, session.format_error(problem))
 
 
-async def _all_is_shown() -> bool:
+async def _show_all() -> bool:
     return True

@@ -68,7 +68,7 @@ class FairThreads:
 
     def _start_next(self) -> None:
         """Give each idle thread to the namespace that has waited longest."""
-        while self._idle and (free := self._next_namespace()) is not None:
+        while self._idle and (free := self._choose_namespace()) is not None:
             queue = self._waiting.pop(free)
             turn = queue.popleft()
             if queue:
@@ -78,5 +78,5 @@ class FairThreads:
                 self._idle -= 1
                 turn.set_result(None)
 
-    def _next_namespace(self) -> str | None:
-        return next((each for each in self._waiting if each not in self._busy), None)
+    def _choose_namespace(self) -> str | None:
+        return next((namespace for namespace in self._waiting if namespace not in self._busy), None)

@@ -1,6 +1,6 @@
 """The timeline of an upgrade, built from its events, and from samples where events are missing.
 
-Pure.
+Does no I/O.
 
 A point is valid until the next point. Unknown values are None: upgrades that move all traffic at
 once have no capacities.
@@ -14,29 +14,29 @@ from typing import Final
 import msgspec
 
 from common import untrusted
+from common.bus.cloud_events import CloudEvent
 from common.upgrade import events as upgrade_events
 from common.upgrade import gate_record, traffic_record
 from common.upgrade.events import (
     Aborted,
     CapacityChanged,
     Cause,
-    CloudEvent,
     Completed,
-    Data,
     Failed,
     GateEvaluated,
+    ReportedSplit,
     RolledBack,
     Share,
-    Split,
     Started,
     TrafficShifted,
+    UpgradeEventData,
 )
-from common.upgrade.gates import Outcome as GateOutcome
-from common.upgrade.receipt import Outcome, Receipt
-from common.upgrade.traffic_record import WHOLE, Upgrade
+from common.upgrade.gates import GateOutcome
+from common.upgrade.receipt import Receipt, UpgradeOutcome
+from common.upgrade.traffic_record import WHOLE, RecordedUpgrade
 from raybus_cli.events import rendering
 
-Event = CloudEvent[Data]
+Event = CloudEvent[UpgradeEventData]
 
 
 class Severity(StrEnum):
@@ -48,7 +48,7 @@ class Severity(StrEnum):
     BAD = "bad"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClusterShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Traffic and capacity of one cluster in percent; None if unknown."""
 
     traffic: int | None = None
@@ -59,11 +59,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Traffic and capacity of both clusters from a time on."""
 
     at: datetime
-    old: Part
-    new: Part
+    old: ClusterShare
+    new: ClusterShare
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An event of the timeline as text."""
 
     at: datetime
@@ -72,7 +72,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     severity: Severity
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GateVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A gate that passed or failed at a weight, or that a step waits for."""
 
     at: datetime
@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One upgrade."""
+    """The course of one upgrade: points, lines of text, verdicts of gates, and the outcome."""
 
     id: str
     old: str
@@ -93,8 +93,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     outcome: str = ""
     """Outcome of the upgrade; empty while it is in progress."""
     points: list[Point] = []
-    lines: list[Line] = []
-    verdicts: list[Verdict] = []
+    lines: list[TimelineLine] = []
+    verdicts: list[GateVerdict] = []
     receipt: Receipt | None = None
 
 
@@ -104,7 +104,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     old: str
     new: str
-    parts: tuple[Part, Part]
+    parts: tuple[ClusterShare, ClusterShare]
     over: str = ""
 
 
@@ -125,25 +125,25 @@ _VERDICTS: Final = {
     GateOutcome.FAIL: Severity.BAD,
     GateOutcome.INCONCLUSIVE: Severity.WARN,
 }
-_ALL_OLD: Final = (Part(traffic=WHOLE), Part(traffic=0))
+_ALL_OLD: Final = (ClusterShare(traffic=WHOLE), ClusterShare(traffic=0))
 
 
 def from_events(events: Sequence[Event]) -> Timeline:
     """Build the timeline of one upgrade from its events in stream order; at least one is needed."""
     upgrade = events[0].data.upgrade
-    end = next((each for each in events if _outcome(each.data)), None)
+    end = next((event for event in events if _find_outcome(event.data)), None)
     return Timeline(
         id=upgrade.id,
         old=upgrade.old,
         new=upgrade.new,
         began=events[0].time,
         ended=end.time if end is not None else None,
-        outcome=_outcome(end.data) if end is not None else "",
-        points=list(_points(events)),
-        lines=[_line(each) for each in events],
-        verdicts=list(_verdicts(events)),
+        outcome=_find_outcome(end.data) if end is not None else "",
+        points=list(_list_points(events)),
+        lines=[_build_line(event) for event in events],
+        verdicts=list(_list_verdicts(events)),
         receipt=next(
-            (each.data.receipt for each in events if isinstance(each.data, Completed)), None
+            (event.data.receipt for event in events if isinstance(event.data, Completed)), None
         ),
     )
 
@@ -154,10 +154,10 @@ def from_samples(samples: Sequence[Sample]) -> Timeline:
     bare = Timeline(
         id=f"seen {first.old} {first.new}", old=first.old, new=first.new, began=first.at
     )
-    return extended(bare, samples)
+    return extend(bare, samples)
 
 
-def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
+def extend(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
     """Extend a timeline by the samples after its last event.
 
     A finished timeline is returned unchanged.
@@ -165,19 +165,21 @@ def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
     if timeline.ended is not None:
         return timeline
     points, lines, ended, outcome = list(timeline.points), list(timeline.lines), None, ""
-    for each in _later(samples, timeline.lines[-1].at) if timeline.lines else samples:
-        if not points or (points[-1].old, points[-1].new) != each.parts:
-            points.append(Point(at=each.at, old=each.parts[0], new=each.parts[1]))
+    for sample in _select_later(samples, timeline.lines[-1].at) if timeline.lines else samples:
+        if not points or (points[-1].old, points[-1].new) != sample.parts:
+            points.append(Point(at=sample.at, old=sample.parts[0], new=sample.parts[1]))
             lines.append(
-                Line(at=each.at, kind="seen", text=_sample_text(each), severity=Severity.PLAIN)
+                TimelineLine(
+                    at=sample.at, kind="seen", text=_sample_text(sample), severity=Severity.PLAIN
+                )
             )
-        if each.over:
-            ended, outcome = each.at, each.over
+        if sample.over:
+            ended, outcome = sample.at, sample.over
             lines.append(
-                Line(
-                    at=each.at,
+                TimelineLine(
+                    at=sample.at,
                     kind="seen",
-                    text=f"seen: the upgrade is over ({each.over})",
+                    text=f"seen: the upgrade is over ({sample.over})",
                     severity=Severity.PLAIN,
                 )
             )
@@ -186,68 +188,70 @@ def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
     )
 
 
-def _later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
+def _select_later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
     """Return the samples after the last event.
 
     Samples within `LAG` of the event may be older than it; only the last of them is used.
     """
-    late = [each for each in samples if each.at > last_event + LAG]
-    early = [each for each in samples if last_event < each.at <= last_event + LAG]
-    return [*(msgspec.structs.replace(each, at=last_event + LAG) for each in early[-1:]), *late]
+    late = [sample for sample in samples if sample.at > last_event + LAG]
+    early = [sample for sample in samples if last_event < sample.at <= last_event + LAG]
+    return [*(msgspec.structs.replace(sample, at=last_event + LAG) for sample in early[-1:]), *late]
 
 
-def _points(events: Sequence[Event]) -> Iterator[Point]:
+def _list_points(events: Sequence[Event]) -> Iterator[Point]:
     """Yield the points in stream order.
 
     Event times come from several clocks, so they are adjusted to never decrease.
     """
-    before: tuple[Part, Part] | None = None
+    before: tuple[ClusterShare, ClusterShare] | None = None
     at = events[0].time
-    for each in events:
-        at = max(at, each.time)
-        parts = _parts(each.data, events, before)
+    for event in events:
+        at = max(at, event.time)
+        parts = _find_shares(event.data, events, before)
         if parts is not None and parts != before:
             yield Point(at=at, old=parts[0], new=parts[1])
             before = parts
 
 
-def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
+def add_verdicts(timeline: Timeline, upgrade: RecordedUpgrade | None) -> Timeline:
     """Add the verdicts of the traffic record, if no events contained any."""
     current = traffic_record.gates_of(upgrade)
     past = (
-        (step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates
+        (step.weight, gate) for step in traffic_record.past_steps(upgrade) for gate in step.gates
     )
-    known = [(weight, each) for weight, each in past if each.outcome != GateOutcome.INCONCLUSIVE]
+    known = [(weight, gate) for weight, gate in past if gate.outcome != GateOutcome.INCONCLUSIVE]
     if current is not None:
-        known += [(current.weight, each) for each in current.gates if gate_record.is_verdict(each)]
-    found = [
-        Verdict(at=each.at, weight=weight, gate=each.gate, outcome=each.outcome, text=each.text)
-        for weight, each in known
+        known += [(current.weight, gate) for gate in current.gates if gate_record.is_verdict(gate)]
+    verdicts = [
+        GateVerdict(at=gate.at, weight=weight, gate=gate.gate, outcome=gate.outcome, text=gate.text)
+        for weight, gate in known
     ]
     return (
         timeline
-        if timeline.verdicts or not found
-        else msgspec.structs.replace(timeline, verdicts=found)
+        if timeline.verdicts or not verdicts
+        else msgspec.structs.replace(timeline, verdicts=verdicts)
     )
 
 
-def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
+def _list_verdicts(events: Sequence[Event]) -> Iterator[GateVerdict]:
     for event in events:
         data = event.data
         if isinstance(data, GateEvaluated):
             text = untrusted.clipped(data.message, gate_record.MAX_TEXT_LENGTH)
             gate, outcome = (
-                untrusted.clipped(each, gate_record.MAX_NAME_LENGTH)
-                for each in (data.gate, data.outcome)
+                untrusted.clipped(text, gate_record.MAX_NAME_LENGTH)
+                for text in (data.gate, data.outcome)
             )
-            yield Verdict(
+            yield GateVerdict(
                 at=event.time, weight=data.traffic_percent, gate=gate, outcome=outcome, text=text
             )
 
 
-def _parts(
-    data: Data, events: Sequence[Event], before: tuple[Part, Part] | None
-) -> tuple[Part, Part] | None:
+def _find_shares(
+    data: UpgradeEventData,
+    events: Sequence[Event],
+    before: tuple[ClusterShare, ClusterShare] | None,
+) -> tuple[ClusterShare, ClusterShare] | None:
     """Return traffic and capacity of both clusters after an event.
 
     The result is None if the event does not say.
@@ -256,9 +260,9 @@ def _parts(
         case Started(reason=Cause.SPEC_CHANGED):
             first = next(
                 (
-                    each.data
-                    for each in events
-                    if isinstance(each.data, CapacityChanged | TrafficShifted)
+                    event.data
+                    for event in events
+                    if isinstance(event.data, CapacityChanged | TrafficShifted)
                 ),
                 None,
             )
@@ -266,29 +270,31 @@ def _parts(
         case CapacityChanged(after=after) | TrafficShifted(after=after):
             return _split(after)
         case upgrade_events.Promoted():
-            return _moved(before, old=0, new=WHOLE)
+            return _move_shares(before, old=0, new=WHOLE)
         case RolledBack():
-            return _moved(before, old=WHOLE, new=0)
+            return _move_shares(before, old=WHOLE, new=0)
         case _:
             return None
 
 
-def _moved(before: tuple[Part, Part] | None, *, old: int, new: int) -> tuple[Part, Part]:
-    held = before or (Part(), Part())
-    return Part(traffic=old, capacity=held[0].capacity), Part(
-        traffic=new, capacity=held[1].capacity
+def _move_shares(
+    before: tuple[ClusterShare, ClusterShare] | None, *, old: int, new: int
+) -> tuple[ClusterShare, ClusterShare]:
+    shares = before or (ClusterShare(), ClusterShare())
+    return ClusterShare(traffic=old, capacity=shares[0].capacity), ClusterShare(
+        traffic=new, capacity=shares[1].capacity
     )
 
 
-def _split(split: Split) -> tuple[Part, Part]:
-    return _part(split.old), _part(split.new)
+def _split(split: ReportedSplit) -> tuple[ClusterShare, ClusterShare]:
+    return _build_share(split.old), _build_share(split.new)
 
 
-def _part(share: Share) -> Part:
-    return Part(traffic=share.traffic_percent, capacity=share.capacity_percent)
+def _build_share(share: Share) -> ClusterShare:
+    return ClusterShare(traffic=share.traffic_percent, capacity=share.capacity_percent)
 
 
-def _outcome(data: Data) -> str:
+def _find_outcome(data: UpgradeEventData) -> str:
     """Return the outcome of an upgrade; empty if the event is not its end."""
     match data:
         case Completed(receipt=receipt):
@@ -296,31 +302,32 @@ def _outcome(data: Data) -> str:
         case RolledBack(outcome=outcome):
             return outcome
         case Aborted(over=True):
-            return Outcome.ABORTED
+            return UpgradeOutcome.ABORTED
         case Failed():
             return "Failed"
         case _:
             return ""
 
 
-def _line(event: Event) -> Line:
+def _build_line(event: Event) -> TimelineLine:
     kind = upgrade_events.kind_of(event.type)
     severity = _SEVERITIES.get(kind, Severity.PLAIN)
     if isinstance(event.data, GateEvaluated):
         severity = next(
-            (held for outcome, held in _VERDICTS.items() if outcome == event.data.outcome), severity
+            (verdict for outcome, verdict in _VERDICTS.items() if outcome == event.data.outcome),
+            severity,
         )
-    return Line(at=event.time, kind=kind, text=rendering.describe(event), severity=severity)
+    return TimelineLine(at=event.time, kind=kind, text=rendering.describe(event), severity=severity)
 
 
 def _sample_text(sample: Sample) -> str:
     sides = zip((sample.old, sample.new), sample.parts, strict=True)
     texts = [
-        f"{name} traffic {_percent(part.traffic)}, capacity {_percent(part.capacity)}"
+        f"{name} traffic {_format_percent(part.traffic)}, capacity {_format_percent(part.capacity)}"
         for name, part in sides
     ]
     return f"seen: {'; '.join(texts)}"
 
 
-def _percent(amount: int | None) -> str:
+def _format_percent(amount: int | None) -> str:
     return "not known" if amount is None else f"{amount} %"

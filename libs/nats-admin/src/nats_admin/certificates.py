@@ -15,9 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Ten years, since the certificates are used between our own pods in one cluster only."""
+"""Validity of new certificates: ten years, since only our own pods in one cluster use them."""
 RENEW_BEFORE: Final = timedelta(days=30)
-"""A certificate of ours that ends within this time is replaced."""
+"""Remaining validity below which a certificate that raybus made is replaced."""
 
 
 USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -46,7 +46,7 @@ def make_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Certific
         decipher_only=False,
     )
     certificate = (
-        _builder(name, name, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
+        _prepare_builder(name, name, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -73,7 +73,9 @@ def make_server_certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nats")])
     certificate = (
-        _builder(subject, issuer.subject, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
+        _prepare_builder(
+            subject, issuer.subject, key.public_key(), (now - CLOCK_SKEW, now + lifetime)
+        )
         .add_extension(
             x509.SubjectAlternativeName([_make_alternative_name(name) for name in names]),
             critical=False,
@@ -113,7 +115,7 @@ def read_end(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def serves_routes(certificate: bytes) -> bool:
+def is_for_routes(certificate: bytes) -> bool:
     """Return whether a server may use a certificate for connections to other servers."""
     parsed = x509.load_pem_x509_certificate(certificate)
     try:
@@ -124,7 +126,7 @@ def serves_routes(certificate: bytes) -> bool:
         return True
 
 
-def _builder(
+def _prepare_builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,

@@ -25,7 +25,9 @@ from nats_admin.server_conf import ServerConfig
 def complete_folder(
     folder: Path, server: ServerConfig, *, names: Sequence[str], now: datetime
 ) -> list[str]:
-    """Create the missing files and renew our unfit certificate; return the names written.
+    """Create the missing files; return the names of the files written.
+
+    The server's certificate is renewed if it cannot be used any more.
 
     The users come first and the server last, so that an interrupted run leaves no server with keys
     that no user has.
@@ -71,7 +73,7 @@ def is_usable(
     return (
         certificates.is_signed_by(pair.certificate, authority)
         and set(names) <= set(certificates.read_names(pair.certificate))
-        and certificates.serves_routes(pair.certificate)
+        and certificates.is_for_routes(pair.certificate)
         and certificates.read_end(pair.certificate) - now > certificates.RENEW_BEFORE
     )
 

@@ -17,10 +17,9 @@ PER_SUBJECT: Final = 1000
 So a RayService that is upgraded endlessly does not displace the history of others.
 """
 MIRROR_API: Final = "JS.ray"
-"""Prefix for the JetStream API of our account in the account of external subscribers.
+"""Prefix of the subjects by which the account of external subscribers calls our JetStream API.
 
-Only the mirror uses it.
-"""
+Only the mirror uses it."""
 MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects on which events reach the mirror."""
 

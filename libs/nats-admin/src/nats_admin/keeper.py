@@ -20,7 +20,7 @@ from common import errors
 from common.api.meta import Envelope, Items, ObjectMeta
 from common.bus import nkeys
 from common.clock import Clock
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP, POD
 from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from nats_admin import certificates, credential_folder, key_registry, server_conf
@@ -32,10 +32,9 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 PODS_SECONDS: Final = 30.0
-"""Seconds between two checks.
+"""Seconds between two checks for deleted pods.
 
-An entry is removed if its pod was missing in two consecutive checks.
-"""
+An entry is removed if its pod was missing in two consecutive checks."""
 ANSWER_SECONDS: Final = 5.0
 AUTHORITY: Final = "ca.crt"
 
@@ -53,7 +52,7 @@ class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
     """
     namespace: str
     entry: str
-    """The name of the pod."""
+    """Name of this replica's entries in the ConfigMaps: the name of its pod."""
     names: list[str]
     """Names under which clients and servers reach the server."""
     server: ServerConfig
@@ -121,7 +120,7 @@ class Keeper:
                     await self._write()
                     await self._reloader.settle(client)
                 except (httpx.HTTPError, errors.RaybusError, OSError, ValueError) as problem:
-                    self._complain(f"{type(problem).__name__}: {problem}")
+                    self._report_problem(f"{type(problem).__name__}: {problem}")
                 else:
                     self._problem = ""
                 try:
@@ -192,7 +191,7 @@ class Keeper:
             try:
                 await self.forget_pods()
             except errors.RaybusError as problem:
-                self._complain(f"entries of pods that are gone cannot be removed: {problem}")
+                self._report_problem(f"entries of pods that are gone cannot be removed: {problem}")
 
     async def forget_pods(self) -> None:
         """Remove the entries of pods that were missing in this check and in the previous one."""
@@ -208,7 +207,7 @@ class Keeper:
 
     async def _patch(self, name: str, data: Mapping[str, str | None]) -> None:
         await self._kube.patch(
-            CONFIG_MAP, self._place.namespace, name, Patch(body={"data": dict(data)})
+            CONFIG_MAP, self._place.namespace, name, PatchRequest(body={"data": dict(data)})
         )
 
     def _report(self, ignored: tuple[str, ...]) -> None:
@@ -216,7 +215,7 @@ class Keeper:
             log.warning("a registered key or certificate is ignored", why=text)
         self._reported = frozenset(ignored)
 
-    def _complain(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem != self._problem:
             log.warning("the NATS server cannot be kept up with its ConfigMaps", problem=problem)
         self._problem = problem

@@ -34,7 +34,7 @@ from nats_admin import permissions
 from nats_admin.subscribers import NamedSubscriber
 
 LABEL: Final = "raybus.io/nats-keys"
-"""Label of all these ConfigMaps, by which they are watched."""
+"""Label of the ConfigMaps with keys and certificates, by which they are watched."""
 KEEPERS: Final = frozenset({"keeper", "keeper-outside"})
 """Users without a ConfigMap: the keeper writes their keys into the configuration itself."""
 PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")

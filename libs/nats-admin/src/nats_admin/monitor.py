@@ -6,6 +6,7 @@ Only the leader of a stream knows the lag of its replicas, so only the leader ex
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -16,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from common import errors, untrusted
 from common.observability import health
+from common.observability.health import HealthCheck
 from common.observability.metrics import MetricFamily
 
 log = structlog.get_logger()
@@ -240,12 +242,24 @@ class Monitor:
         self._found: ServerMetrics | None = None
         self.problem: str | None = "the NATS server was not observed yet"
 
-    async def run(self, port: int, registry: CollectorRegistry = REGISTRY) -> None:
-        """Poll the server, and serve `/metrics` on a port, until cancelled."""
+    async def run(
+        self,
+        port: int,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        port_file: Path | None = None,
+        ready: HealthCheck = lambda: None,
+    ) -> None:
+        """Poll the server, and serve `/metrics` on a port, until cancelled.
+
+        `/readyz` has the problem of the monitoring port, or else that of `ready`.
+        """
         registry.register(self)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(health.serve(port, ready=lambda: self.problem))
+                group.create_task(
+                    health.serve(port, ready=lambda: self.problem or ready(), port_file=port_file)
+                )
                 group.create_task(self._observe())
         finally:
             registry.unregister(self)

@@ -1,10 +1,10 @@
 """The permissions of each NATS user to publish and to subscribe.
 
-There is one row per user, with the least rights. The rows rest on these facts. The server enforces
-a filter only if it is part of the subject of the request that creates the consumer. Each user needs
-its own inbox, or else it could read another user's answers. A push consumer delivers to any subject
-that its creator names, unchecked; so all users outside of our services are in another account, with
-a mirror of the events.
+There is one row per user, with the least rights. Three facts about NATS determine the rows. The
+server enforces a filter only if it is part of the subject of the request that creates the consumer.
+Each user needs its own inbox, or else it could read another user's answers. A push consumer
+delivers to any subject that its creator names, unchecked; so all users outside of our services are
+in another account, with a mirror of the events.
 """
 
 from collections.abc import Iterable
@@ -36,15 +36,15 @@ class NatsUser(msgspec.Struct, frozen=True, kw_only=True):
 FOLLOW_STATE: Final = f"{API}.CONSUMER.CREATE.{STATE}.*"
 FLOW: Final = f"$JS.FC.{STATE}.>"
 READ_STATE: Final = (f"{FOLLOW_STATE}.{subjects.ALL_STATE}", FLOW)
-READ_SERVICES: Final = (
-    f"{FOLLOW_STATE}.{subjects.build_partition_filter('*', TreeKind.SERVICE)}",
-    FLOW,
+READ_SERVICES, READ_JOBS = (
+    (f"{FOLLOW_STATE}.{subjects.build_partition_filter('*', tree)}", FLOW)
+    for tree in (TreeKind.SERVICE, TreeKind.JOB)
 )
-"""Subjects to read only the trees of RayServices."""
+"""Subjects for reading only the trees of RayServices, or only those of RayJobs."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
-"""Subjects to create the consumers of named subscribers."""
+"""Subjects for creating the consumers of named subscribers."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
@@ -86,6 +86,7 @@ USERS: Final = (
     _build_sharded_user("cluster-reconciler", *READ_STATE),
     _build_sharded_user("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
     _build_sharded_user("traffic-manager", *READ_SERVICES),
+    _build_sharded_user("job-reconciler", *READ_JOBS, *PUBLISH_EVENTS),
     _build_user("keeper", RAY, *MAKE_STATE, *MAKE_EVENTS, receives=(subjects.RECOVERY,)),
     _build_user(
         "provisioner",
@@ -166,7 +167,13 @@ def _build_subscriber(subscriber: NamedSubscriber) -> NatsUser:
     return _build_user(subscriber.user, OUTSIDE, *rights)
 
 
-SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+SERVICES: Final = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 
 EXPORTS: Final = (
     f'{{service: "{API}.CONSUMER.CREATE.{EVENTS}", response_type: stream, accounts: [{OUTSIDE}]}}',

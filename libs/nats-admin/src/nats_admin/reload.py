@@ -26,12 +26,12 @@ READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
 
 
 class NeighborServer(msgspec.Struct, frozen=True, kw_only=True):
-    """The server as another container of its pod sees it."""
+    """The NATS server, as another container of its pod can reach it."""
 
     folder: Path
     pid_file: Path
     monitor: str
-    """URL of its monitoring port."""
+    """URL of the server's monitoring port."""
 
 
 class _ReloadState(msgspec.Struct, frozen=True):

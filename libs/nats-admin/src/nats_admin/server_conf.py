@@ -25,7 +25,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 4222
     monitoring_port: int | None = 8222
     name: str = '"nats"'
-    """Name of the server: a text in quotes, or without quotes an environment variable (`$NAME`)."""
+    """Name of the server: a string in quotes, or an environment variable (`$NAME`) without
+    quotes."""
     pid_file: str | None = None
     """File for the process id of the server, which is needed to send it the reload signal."""
     max_store: str | None = None

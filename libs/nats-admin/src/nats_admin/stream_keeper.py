@@ -30,7 +30,9 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
-"""Checks of the streams for each check of the consumers. Both are lost together."""
+"""The consumers are checked once in this many checks of the streams.
+
+Streams and consumers are lost together."""
 START_SECONDS: Final = 60.0
 """Seconds to wait for a server that is starting, without `--watch`."""
 MAX_PAUSE: Final = 3600.0
@@ -69,7 +71,10 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> object:
-        """The subjects that it delivers. The server has a separate field for a single subject."""
+        """The subjects that the consumer delivers.
+
+        The server has a separate field for a single subject.
+        """
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
 
@@ -132,13 +137,25 @@ class _Pause:
         return asyncio.get_running_loop().time() < self._until
 
 
+class LastCheck:
+    """The result of the last check of an account's streams."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = "the streams were not checked yet"
+
+
 async def keep_streams(
-    bus: Bus, configs: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()
+    bus: Bus,
+    configs: Sequence[streams.Config],
+    consumers: Sequence[streams.Config] = (),
+    *,
+    last_check: LastCheck | None = None,
 ) -> None:
     """Maintain the streams and consumers until cancelled, except during a pause.
 
-    Each problem is logged once.
+    Each problem is logged once; `last_check` gets the first problem of each check.
     """
+    last_check = last_check or LastCheck()
     reported: list[str] = []
     pause = _Pause()
     for turn in itertools.count():
@@ -156,6 +173,7 @@ async def keep_streams(
             if problem not in reported:
                 log.error("a stream is not as it must be", problem=problem)
         reported = problems
+        last_check.problem = next(iter(problems), None)
         await asyncio.sleep(CHECK_SECONDS)
 
 
@@ -170,7 +188,7 @@ class StreamAccount(msgspec.Struct, frozen=True):
 
 
 def build_accounts(settings: Settings, options: argparse.Namespace) -> list[StreamAccount]:
-    """Return our own account, and the account of external subscribers if its user has a key."""
+    """Return the account of raybus, and that of external subscribers if its user has a key."""
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[NamedSubscriber, ...] = options.subscribers
@@ -200,16 +218,28 @@ def build_accounts(settings: Settings, options: argparse.Namespace) -> list[Stre
 async def watch(
     accounts: Sequence[StreamAccount], settings: Settings, options: argparse.Namespace
 ) -> None:
-    """Maintain the streams until cancelled; with `--metrics` export the server's metrics too."""
+    """Maintain the streams until cancelled.
+
+    With `--metrics` export the server's metrics too, and be ready while the streams exist.
+    """
     monitor: str = options.server_monitor
+    checks = [LastCheck() for _ in accounts]
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
-        for account in accounts:
+        for account, check in zip(accounts, checks, strict=True):
             bus = await stack.enter_async_context(connected(account.settings, account.keys))
-            group.create_task(keep_streams(bus, account.configs, account.consumers))
+            group.create_task(
+                keep_streams(bus, account.configs, account.consumers, last_check=check)
+            )
         if options.metrics:
             from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB)
 
-            group.create_task(Monitor(monitor).run(settings.http_port))
+            group.create_task(
+                Monitor(monitor).run(
+                    settings.http_port,
+                    port_file=settings.http_port_file,
+                    ready=lambda: next(filter(None, (check.problem for check in checks)), None),
+                )
+            )
         await asyncio.Event().wait()
 
 

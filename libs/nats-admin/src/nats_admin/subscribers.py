@@ -31,14 +31,14 @@ class NamedSubscriber(msgspec.Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """The name of its NATS user.
+        """The name of the subscriber's NATS user.
 
         Its public key is in the ConfigMap `nats-keys-named-subscribers`.
         """
         return f"subscriber-{self.name}"
 
     def build_consumer_config(self, *, replicas: int = 1) -> Config:
-        """Return the configuration of its consumer for the JetStream API."""
+        """Return the configuration of the subscriber's consumer for the JetStream API."""
         filters = [subjects.build_events_filter(namespace) for namespace in self.namespaces] or [
             subjects.ALL_EVENTS
         ]

@@ -1,1 +1,1 @@
-"""Posts upgrade events to webhooks: Slack, Slack-compatible receivers, and any HTTP receiver."""
+"""Posts events of upgrades and jobs to Slack, to receivers like it, and to any HTTP receiver."""

@@ -1,4 +1,4 @@
-"""`python -m notifications`: posts upgrade events to webhooks."""
+"""`python -m notifications`: posts events of upgrades and jobs to webhooks."""
 
 from common.runtime import process
 from notifications import wiring

@@ -20,23 +20,26 @@ import msgspec
 import re2
 import structlog
 
-from common import errors
-from common.bus import subjects
+from common import errors, event_catalogue
+from common.bus import cloud_events, subjects
+from common.bus.cloud_events import CloudEvent, EventData, EventSource
 from common.bus.nats import Bus
 from common.clock import Clock
-from common.upgrade import events as upgrade_events
-from common.upgrade.events import CloudEvent, Data
+from common.ray.job_events import JobEventData
 from notifications import metrics, request, templates
-from notifications.durable_consumer import Delivery, Pull, pulling
-from notifications.request import Answer, Drop
+from notifications.durable_consumer import Delivery, Pull, pull_messages
+from notifications.request import Drop, ReceiverAnswer
 from notifications.settings import Destination, NotificationSettings
 
 log = structlog.get_logger()
 
 EXTEND_SECONDS: Final = 10.0
-"""Seconds between two extensions: a third of the time until NATS redelivers an event."""
+"""Seconds between two extensions of the time for an acknowledgement.
+
+This is a third of the time until NATS redelivers an event."""
 RECONNECT_SECONDS: Final = 1.0
 MAX_REMEMBERED_EVENTS: Final = 10_000
+RESOURCES: Final = frozenset(family.resource for family in event_catalogue.FAMILIES)
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
@@ -78,10 +81,12 @@ class WebhookSender:
         """Deliver events until cancelled, also over losses of the connection to NATS."""
         while True:
             try:
-                async with pulling(bus, subjects.EVENTS_STREAM, self._destination.name) as pull:
+                async with pull_messages(
+                    bus, subjects.EVENTS_STREAM, self._destination.name
+                ) as pull:
                     self.problem = None
                     while True:
-                        await self._take(pull, await pull.next())
+                        await self._take(pull, await pull.wait_for_next())
             except errors.NotFound as problem:
                 self._note(f"{problem}; name {self._destination.name} in NATS_SUBSCRIBERS")
             except errors.Retryable as problem:
@@ -103,32 +108,32 @@ class WebhookSender:
     def _read(self, delivery: Delivery) -> Notification | None:
         """Return the notification for an event; None if it is filtered out or unreadable."""
         try:
-            event = upgrade_events.decode(delivery.payload)
+            event = event_catalogue.decode(delivery.payload)
         except msgspec.DecodeError as problem:
-            return self._unreadable(delivery, str(problem))
-        match event.source.split("/"):
-            case ["", "apis", "ray.io", "v1", "namespaces", namespace, "rayservices", name]:
-                pass
-            case _:
-                return self._unreadable(delivery, "its source is no RayService")
+            return self._skip_unreadable(delivery, str(problem))
+        source = cloud_events.parse_source(event.source)
+        if source is None or source.resource not in RESOURCES:
+            return self._skip_unreadable(delivery, "its source is no RayService and no RayJob")
         if not _IDENTITY.fullmatch(event.id):
-            return self._unreadable(delivery, "its id is no visible ASCII")
-        if not self._destination.wants(upgrade_events.kind_of(event.type), namespace, name):
+            return self._skip_unreadable(delivery, "its id is no visible ASCII")
+        cron_job = event.data.attempt.cron_job if isinstance(event.data, JobEventData) else ""
+        kind = event_catalogue.kind_of(event.type)
+        if not self._destination.is_interested_in(kind, source, cron_job):
             return None
-        body = self._body(event, (namespace, name), delivery.payload)
+        body = self._build_body(event, source, delivery.payload)
         return Notification(event.id, msgspec.json.encode(body), event.time)
 
-    def _body(
-        self, event: CloudEvent[Data], place: tuple[str, str], payload: bytes
+    def _build_body(
+        self, event: CloudEvent[EventData], source: EventSource, payload: bytes
     ) -> request.Slack | request.Generic:
         if self._destination.format == "slack":
             return request.Slack(
-                templates.render(self._texts, event, place, escape=templates.strip_markup)
+                templates.render(self._texts, event, source, escape=templates.strip_markup)
             )
-        text = templates.render(self._texts, event, place, escape=str)
+        text = templates.render(self._texts, event, source, escape=str)
         return request.Generic(text, msgspec.Raw(payload))
 
-    def _unreadable(self, delivery: Delivery, reason: str) -> None:
+    def _skip_unreadable(self, delivery: Delivery, reason: str) -> None:
         metrics.DROPPED.labels(self._destination.name).inc()
         self._log.error(
             "an event is not readable, it is dropped", subject=delivery.subject, reason=reason
@@ -138,7 +143,7 @@ class WebhookSender:
         """Send until the notification is accepted or dropped."""
         name = self._destination.name
         for attempt in count(delivery.count):
-            answer = await self._post(message)
+            answer = await self._send_once(message)
             decision = request.decide(
                 answer,
                 attempt=attempt,
@@ -167,13 +172,13 @@ class WebhookSender:
             )
             await self._wait(pull, delivery, decision.after)
 
-    async def _post(self, message: Notification) -> Answer:
+    async def _send_once(self, message: Notification) -> ReceiverAnswer:
         """Send once.
 
         The body of the answer is not read, and no text of httpx is logged, because both can contain
         the address, which is secret.
         """
-        headers = request.headers(
+        headers = request.build_headers(
             message.identity, message.body, key=self._secrets.key, now=self._clock.now()
         )
         try:
@@ -187,10 +192,10 @@ class WebhookSender:
                     follow_redirects=False,
                 ) as answer,
             ):
-                return Answer(answer.status_code, answer.headers.get("Retry-After", ""))
+                return ReceiverAnswer(answer.status_code, answer.headers.get("Retry-After", ""))
         except (httpx.HTTPError, OSError, ssl.SSLError, TimeoutError) as problem:
             self._log.warning("no answer", error=type(problem).__name__)
-            return Answer(request.NO_ANSWER)
+            return ReceiverAnswer(request.NO_ANSWER)
 
     async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
         """Wait, and keep NATS from delivering the event again meanwhile."""

@@ -21,6 +21,11 @@ from common.bus.session import Incoming, Session, parse_status
 EXPIRES_SECONDS: Final = 20
 """Seconds for which the server keeps a request open while there is no message."""
 GRACE_SECONDS: Final = 5.0
+MAX_RECEIVED: Final = 8
+"""Maximum number of unread answers of the server.
+
+Only one request is open at a time, so a correct server never sends as many.
+"""
 _REQUEST: Final = msgspec.json.encode({"batch": 1, "expires": EXPIRES_SECONDS * NANOSECONDS})
 _EXPIRED: Final = "408"
 _NO_RESPONDERS: Final = "503"
@@ -49,13 +54,23 @@ class Pull:
         self.created = created
         """When the consumer was created."""
         self.inbox = f"{session.inbox}.pull"
-        self.received: asyncio.Queue[Incoming | str] = asyncio.Queue()
+        self._received: asyncio.Queue[Incoming | str] = asyncio.Queue(MAX_RECEIVED)
         """Received messages, and the reason when the connection is lost."""
         self._bus = bus
         self._session = session
         self._consumer = consumer
 
-    async def next(self) -> Delivery:
+    async def receive(self, message: Incoming) -> None:
+        """Queue an answer of the server; wait while `MAX_RECEIVED` answers are unread."""
+        await self._received.put(message)
+
+    def end(self, reason: str) -> None:
+        """Report that the connection is lost. NATS redelivers unread messages over a new one."""
+        while not self._received.empty():
+            self._received.get_nowait()
+        self._received.put_nowait(reason)
+
+    async def wait_for_next(self) -> Delivery:
         """Wait for the next message, without a time limit.
 
         Raises:
@@ -67,7 +82,7 @@ class Pull:
             )
             try:
                 async with asyncio.timeout(EXPIRES_SECONDS + GRACE_SECONDS):
-                    message = await self.received.get()
+                    message = await self._received.get()
             except TimeoutError:
                 raise errors.Unavailable(
                     f"NATS does not answer for consumer {self._consumer}"
@@ -105,7 +120,7 @@ class Pull:
 
 
 @contextlib.asynccontextmanager
-async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
+async def pull_messages(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
     """Read a consumer over the current connection, or the next one.
 
     Raises `NotFound` if the consumer does not exist.
@@ -114,11 +129,8 @@ async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
     name = f"{stream}.{consumer}"
     pull = Pull(bus, session, name, (await bus.api(f"CONSUMER.INFO.{name}", None, _Info)).created)
 
-    async def receive(message: Incoming) -> None:
-        pull.received.put_nowait(message)
-
-    end = await session.listen(pull.inbox, receive)
-    forget = session.when_lost(pull.received.put_nowait)
+    end = await session.listen(pull.inbox, pull.receive)
+    forget = session.when_lost(pull.end)
     try:
         yield pull
     finally:

@@ -35,7 +35,7 @@ class Generic(msgspec.Struct, frozen=True):
     event: msgspec.Raw
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReceiverAnswer(msgspec.Struct, frozen=True):
     """Status and Retry-After of an answer; its body is not read."""
 
     status: int
@@ -57,7 +57,9 @@ class Drop(msgspec.Struct, frozen=True):
     reason: str
 
 
-def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> dict[str, str]:
+def build_headers(
+    identity: str, body: bytes, *, key: bytes | None, now: datetime
+) -> dict[str, str]:
     """Return the headers of a request, with a signature if there is a key."""
     values = {
         "Content-Type": "application/json",
@@ -70,11 +72,11 @@ def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> 
 
 
 def decide(
-    answer: Answer, *, attempt: int, max_attempts: int, now: datetime, jitter: float
+    answer: ReceiverAnswer, *, attempt: int, max_attempts: int, now: datetime, jitter: float
 ) -> Retry | Drop | None:
     """Return what to do after an attempt; None if the event was accepted.
 
-    `attempt` counts from 1, `most` is the maximum, and `jitter` is between 0 and 1.
+    `attempt` counts from 1 to `max_attempts`, and `jitter` is between 0 and 1.
     """
     if 200 <= answer.status < 300:
         return None

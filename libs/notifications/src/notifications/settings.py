@@ -16,10 +16,12 @@ import re2
 from msgspec import Meta
 
 from common import errors, signature
+from common.bus.cloud_events import EventSource
+from common.upgrade import events as upgrade_events
 from notifications import templates
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-"""A destination is named like a named subscriber."""
+"""Form of a destination's name, which is also the name of a named subscriber."""
 MAX_TIMEOUT: Final = 15.0
 """Maximum timeout in seconds.
 
@@ -30,24 +32,35 @@ Timeout and extension interval together stay below NATS' acknowledgement time.
 class Destination(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """A receiver with its filters. An empty list excludes nothing."""
+    """A receiver of notifications with its filters. An empty filter excludes nothing."""
 
     name: str
     format: Literal["slack", "generic"] = "slack"
     kinds: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     ray_services: tuple[str, ...] = ()
+    ray_jobs: tuple[str, ...] = ()
+    ray_cron_jobs: tuple[str, ...] = ()
+    """Names of RayCronJobs whose RayJobs pass the filter."""
 
-    def wants(self, kind: str, namespace: str, name: str) -> bool:
-        """Return whether an event of a RayService passes the filters."""
-        return all(
-            not allowed or value in allowed
-            for allowed, value in (
-                (self.kinds, kind),
-                (self.namespaces, namespace),
-                (self.ray_services, name),
-            )
+    def is_interested_in(self, kind: str, source: EventSource, cron_job: str = "") -> bool:
+        """Return whether an event passes the filters.
+
+        `cron_job` names the RayCronJob that created the RayJob; empty without one.
+        """
+        return (
+            (not self.kinds or kind in self.kinds)
+            and (not self.namespaces or source.namespace in self.namespaces)
+            and self._names_object(source, cron_job)
         )
+
+    def _names_object(self, source: EventSource, cron_job: str) -> bool:
+        """Return whether a list of names contains the object, or all lists are empty."""
+        if not (self.ray_services or self.ray_jobs or self.ray_cron_jobs):
+            return True
+        if source.resource == upgrade_events.FAMILY.resource:
+            return source.name in self.ray_services
+        return source.name in self.ray_jobs or cron_job in self.ray_cron_jobs
 
 
 class SettingsFile(
@@ -69,7 +82,7 @@ class DestinationSecrets(msgspec.Struct, frozen=True):
     key: bytes | None
 
     def __repr__(self) -> str:
-        return "Secrets(…)"
+        return "DestinationSecrets(…)"
 
 
 class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import inspect
 
-from common import errors
+from common import errors, event_catalogue
+from common.bus.cloud_events import CloudEvent, EventData, EventSource
 from common.untrusted import clipped
-from common.upgrade import events as upgrade_events
-from common.upgrade.events import CloudEvent, Data
 
 FIELDS_OF_ALL: Final = frozenset({"namespace", "name", "kind", "time", "id"})
 OTHER: Final = "other"
@@ -55,13 +54,29 @@ DEFAULTS: Final[Mapping[str, str]] = {
         "$upgrade_to is deleted"
     ),
     "failed": "$namespace/$name: $upgrade_to failed ($reason): $message",
+    "job-submitted": (
+        "$namespace/$name: attempt $attempt_number of $maxAttempts begins on $attempt_cluster"
+    ),
+    "job-running": "$namespace/$name: the job runs on $attempt_cluster",
+    "job-succeeded": "$namespace/$name: the job has succeeded after $durationSeconds s",
+    "job-stopped": "$namespace/$name: the job was stopped after $durationSeconds s",
+    "job-failed": (
+        "$namespace/$name: the job has failed in attempt $attempt_number ($reason, exit code "
+        "$exitCode) $message"
+    ),
+    "job-retried": (
+        "$namespace/$name: attempt $attempt_number has failed ($reason, exit code $exitCode), "
+        "another one follows"
+    ),
+    "job-suspended": "$namespace/$name: the job is suspended",
+    "job-deleted": "$namespace/$name: the job is deleted ($state)",
     OTHER: "$namespace/$name: $kind",
 }
 """The default templates by kind of event. They have no markup, so that they suit every receiver."""
 
 
 def check_templates(templates: Mapping[str, str]) -> dict[str, Template]:
-    """Return the templates of all kinds, with `given` in place of defaults.
+    """Return the templates of all kinds: the given ones, and the defaults for other kinds.
 
     Raises:
         InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names
@@ -88,27 +103,32 @@ def check_templates(templates: Mapping[str, str]) -> dict[str, Template]:
 
 def list_fields(kind: str) -> frozenset[str]:
     """Return the fields that a template of a kind may use."""
-    return FIELDS_OF_ALL | frozenset(
-        _list_paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data)))
-    )
+    known = event_catalogue.KINDS.get(kind)
+    families = event_catalogue.FAMILIES
+    structs = [family.base for family in families] if known is None else [known]
+    return FIELDS_OF_ALL.union(*(_list_paths(inspect.type_info(struct)) for struct in structs))
 
 
 def render(
     templates: Mapping[str, Template],
-    event: CloudEvent[Data],
-    place: tuple[str, str],
+    event: CloudEvent[EventData],
+    source: EventSource,
     *,
     escape: Callable[[str], str],
 ) -> str:
     """Return the text for an event.
 
-    `place` is namespace and name of the RayService; `escape` makes each field safe for the
-    receiver.
+    `source` is the RayService or RayJob; `escape` makes each field safe for the receiver.
     """
-    kind = upgrade_events.kind_of(event.type)
-    namespace, name = place
+    kind = event_catalogue.kind_of(event.type)
     time = event.time.isoformat(timespec="seconds").replace("+00:00", "Z")
-    values = {"namespace": namespace, "name": name, "kind": kind, "time": time, "id": event.id}
+    values = {
+        "namespace": source.namespace,
+        "name": source.name,
+        "kind": kind,
+        "time": time,
+        "id": event.id,
+    }
     values |= _flatten(msgspec.to_builtins(event.data))
     template = templates.get(kind, templates[OTHER])
     # A field that this event does not have (kind of a later release) stays visible as $field.

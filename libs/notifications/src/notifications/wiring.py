@@ -1,4 +1,4 @@
-"""Assembles the notifications: a NATS user, a connection and a courier for each destination."""
+"""Assembles the notifications: a NATS user, a connection and a sender for each destination."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from common.bus.access import FileKeys, Keys, Registration
 from common.bus.nats import Bus
 from common.clock import SystemClock
 from common.observability import health
-from common.proxies import Proxies
+from common.proxies import OutboundProxies
 from common.settings import Settings
 from notifications.delivery import WebhookSender
 from notifications.settings import Paths, read
@@ -27,7 +27,7 @@ LIMITS: Final = httpx.Limits(max_keepalive_connections=0)
 class EnvironmentProxyTransport(httpx.AsyncBaseTransport):
     """Sends each request directly, or through the proxy that the environment names for its URL."""
 
-    def __init__(self, proxies: Proxies) -> None:
+    def __init__(self, proxies: OutboundProxies) -> None:
         self._proxies = proxies
         self._tls = httpx.create_ssl_context()
         self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}
@@ -51,11 +51,11 @@ async def serve(settings: Settings) -> None:
     notifications = read(paths)
     parts: list[tuple[WebhookSender, Bus]] = []
 
-    def ready() -> str | None:
-        problems = (bus.problem or courier.problem for courier, bus in parts)
+    def find_readiness_problem() -> str | None:
+        problems = (bus.problem or sender.problem for sender, bus in parts)
         return next((problem for problem in problems if problem is not None), None)
 
-    transport = EnvironmentProxyTransport(Proxies.from_environment(os.environ))
+    transport = EnvironmentProxyTransport(OutboundProxies.from_environment(os.environ))
     timeout = notifications.choices.timeout_seconds
     async with (
         httpx.AsyncClient(timeout=timeout, transport=transport) as http,
@@ -64,11 +64,15 @@ async def serve(settings: Settings) -> None:
         http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for destination in notifications.choices.destinations:
             user, keys = _build_user(settings, destination.name, paths.nats_credentials)
-            courier = WebhookSender(
+            sender = WebhookSender(
                 destination, notifications, http, clock=SystemClock(), jitter=random.random
             )
-            parts.append((courier, Bus(user, keys)))
-        group.create_task(health.serve(settings.http_port, ready=ready))
+            parts.append((sender, Bus(user, keys)))
+        group.create_task(
+            health.serve(
+                settings.http_port, ready=find_readiness_problem, port_file=settings.http_port_file
+            )
+        )
         running = [group.create_task(bus.run()) for _, bus in parts]
         try:
             await _deliver(parts)
@@ -80,11 +84,11 @@ async def serve(settings: Settings) -> None:
 async def _deliver(parts: list[tuple[WebhookSender, Bus]]) -> None:
     """Deliver to all destinations.
 
-    It ends before the connections, so that pending events are released.
+    The delivery ends before the connections close, so that pending events are released.
     """
     async with asyncio.TaskGroup() as group:
-        for courier, bus in parts:
-            group.create_task(courier.run(bus))
+        for sender, bus in parts:
+            group.create_task(sender.run(bus))
 
 
 def _build_user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:

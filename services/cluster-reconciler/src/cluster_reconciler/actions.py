@@ -15,7 +15,7 @@ from common.runtime.actions import Action, Create, Delete, DeleteCollection, Par
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
-    """The creation of a worker pod of a group.
+    """Creates one worker pod of a group.
 
     The pod's body is built only when the request is sent, so that a plan of many workers stays
     small.
@@ -49,7 +49,7 @@ class Adopt(Patch, frozen=True, kw_only=True):
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a phase that adds actions to the plan and lets the next phase decide."""
+    """Result of a phase that adds actions to the plan; the next phase then continues the plan."""
 
     actions: tuple[Parallel, ...] = ()
     note: str = ""
@@ -86,6 +86,6 @@ def is_of_pod(action: Action) -> bool:
     return isinstance(action, CreateWorker) or (is_write and action.resource is POD)
 
 
-def step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:
-    """Return a step of parallel actions; an empty tuple without actions."""
+def make_step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:
+    """Return a tuple with one step of parallel actions; an empty tuple without actions."""
     return (Parallel(actions=actions, is_side=is_side),) if actions else ()

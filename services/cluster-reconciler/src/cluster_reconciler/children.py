@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.actions import ClusterPlan, Continue, make_step
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.observed import ChildCreation, Observed
 from cluster_reconciler.resources import (
     auth,
     autoscaler,
@@ -54,60 +54,65 @@ For other kinds, any object of the expected name is accepted.
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
 
-def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Child]:
+def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[ChildCreation]:
     """Yield the children that must be read from the API server.
 
     `token` is the value for a new auth Secret.
     """
     if traits.is_autoscaling(cluster):
-        yield from (_child(cluster, *each) for each in autoscaler.identity(cluster).items())
+        yield from (
+            _make_child(cluster, *child_parts)
+            for child_parts in autoscaler.build_identity(cluster).items()
+        )
     if (
         cluster.spec.head_group_spec.enable_ingress
         and config.is_openshift
         and not config.uses_ingress_on_openshift
     ):
-        yield _child(cluster, ROUTE, ingress.build_route(cluster))
+        yield _make_child(cluster, ROUTE, ingress.build_route(cluster))
     elif cluster.spec.head_group_spec.enable_ingress:
-        yield _child(cluster, kinds.INGRESS, ingress.build(cluster))
+        yield _make_child(cluster, kinds.INGRESS, ingress.build(cluster))
     if graceful_drain.is_on(cluster, config):
-        module = graceful_drain.config_map(cluster)
+        module = graceful_drain.build_config_map(cluster)
         report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
-        yield Child(
+        yield ChildCreation(
             resource=kinds.CONFIG_MAP, body=module, events=report, if_exists=IfExists.NEED_OWN
         )
-    if (secret := auth.secret(cluster, token=token)) is not None:
-        yield Child(resource=kinds.SECRET, body=secret)
+    if (secret := auth.build_secret(cluster, token=token)) is not None:
+        yield ChildCreation(resource=kinds.SECRET, body=secret)
     if traits.has_embedded_storage(cluster):
-        yield _child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster))
+        yield _make_child(cluster, kinds.PERSISTENT_VOLUME_CLAIM, gcs.build_claim(cluster))
 
 
-def _child(cluster: RayCluster, resource: Resource, body: Body) -> Child:
+def _make_child(cluster: RayCluster, resource: Resource, body: Body) -> ChildCreation:
     report = events.CREATED[resource].about(cluster, body["metadata"]["name"])
     if_exists = IfExists.NEED_OWN if resource in _NEED_OWN else IfExists.ACCEPT
-    wanted = body if resource in _COMPARED else None
-    return Child(resource=resource, body=body, events=report, if_exists=if_exists, wanted=wanted)
+    expected = body if resource in _COMPARED else None
+    return ChildCreation(
+        resource=resource, body=body, events=report, if_exists=if_exists, expected=expected
+    )
 
 
 def create(observed: Observed) -> Continue | ClusterPlan:
-    """Return the creation of missing children, in the order in which they are needed.
+    """Return the actions that create the missing children, in the order of need.
 
     First come the children for the head's identity, then those that pods refer to, then those that
     only users need. Children that a deleted cluster of the same name left behind block the plan,
     because pods that use them would be refused.
     """
     actions = (
-        *step(*_identity(observed)),
-        *step(*_for_pods(observed), *_services(observed)),
-        *step(*_volume_claim(observed)),
-        *step(*_ingress_or_route(observed), is_side=True),
+        *make_step(*_create_identity(observed)),
+        *make_step(*_create_pod_dependencies(observed), *_create_services(observed)),
+        *make_step(*_update_volume_claim(observed)),
+        *make_step(*_create_ingress_or_route(observed), is_side=True),
         *(
             ()
             if observed.network_policies is None
-            else policies(observed, observed.network_policies)
+            else update_policies(observed, observed.network_policies)
         ),
-        *(() if observed.budgets is None else budgets(observed, observed.budgets)),
+        *(() if observed.budgets is None else update_budgets(observed, observed.budgets)),
     )
-    fault = _fault(observed)
+    fault = _find_problem(observed)
     return (
         ClusterPlan(actions=actions, fault=fault, note=fault)
         if fault
@@ -115,59 +120,64 @@ def create(observed: Observed) -> Continue | ClusterPlan:
     )
 
 
-def _fault(observed: Observed) -> str:
+def _find_problem(observed: Observed) -> str:
     """Return the problem that only time or a user can resolve; empty without a problem.
 
     Several head Services are such a problem, as in KubeRay: workers might reach the wrong head.
     """
     place, names = (
         observed.cluster.metadata.namespace,
-        [each.metadata.name for each in observed.head_services],
+        [service.metadata.name for service in observed.head_services],
     )
-    if left := ", ".join(
+    if missing := ", ".join(
         sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)
     ):
         return (
-            f"{left}: left behind by a deleted RayCluster of the same name; waiting until it is "
+            f"{missing}: left behind by a deleted RayCluster of the same name; waiting until it is "
             "gone"
         )
-    found = f"{len(names)} head service found [{' '.join(names)}]"
+    text = f"{len(names)} head service found [{' '.join(names)}]"
     return (
-        f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
+        f"{text}; delete all but {services.get_head_service_name(observed.cluster)}"
+        if len(names) > 1
+        else ""
     )
 
 
-def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
-    """Return the changes of NetworkPolicies.
+def update_policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
+    """Return the actions that bring the NetworkPolicies up to date.
 
     `listed` are all NetworkPolicies with the cluster's label.
     """
     cluster = observed.cluster
-    return step(
-        *_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True
+    return make_step(
+        *_update_children(cluster, NETWORK_POLICY, network_policy.build(cluster), listed),
+        is_side=True,
     )
 
 
-def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
-    """Return the changes of PodDisruptionBudgets; `listed` are all with the cluster's label.
+def update_budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
+    """Return the actions that bring the PodDisruptionBudgets up to date.
+
+    `listed` are all PodDisruptionBudgets with the cluster's label.
 
     Budgets are listed only while an annotation marks the RayCluster. The mark is set before the
     first budget and removed after the last, so that budgets are deleted even if the feature was
     turned off while no process ran.
     """
-    cluster, wanted = observed.cluster, wanted_budgets(observed)
+    cluster, budgets = observed.cluster, build_budgets(observed)
     is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
     before: list[Action] = (
-        [Annotate(name=labels.HAS_BUDGETS, value="true")] if wanted and not is_marked else []
+        [Annotate(name=labels.HAS_BUDGETS, value="true")] if budgets and not is_marked else []
     )
     after: list[Action] = (
-        [Annotate(name=labels.HAS_BUDGETS, value=None)] if is_marked and not wanted else []
+        [Annotate(name=labels.HAS_BUDGETS, value=None)] if is_marked and not budgets else []
     )
-    parts = (before, [*_kept(cluster, BUDGET, wanted, listed)], after)
-    return tuple(Parallel(actions=tuple(each), chain="budgets") for each in parts if each)
+    parts = (before, [*_update_children(cluster, BUDGET, budgets, listed)], after)
+    return tuple(Parallel(actions=tuple(actions), chain="budgets") for actions in parts if actions)
 
 
-def wanted_budgets(observed: Observed) -> dict[str, Body]:
+def build_budgets(observed: Observed) -> dict[str, Body]:
     """Return the wanted PodDisruptionBudgets by name."""
     cluster, count = (
         observed.cluster,
@@ -177,34 +187,38 @@ def wanted_budgets(observed: Observed) -> dict[str, Body]:
     return disruption_budget.build(cluster, observed.config, workers=count, serving=count - idle)
 
 
-def _kept(
-    cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: tuple[Body, ...]
+def _update_children(
+    cluster: RayCluster, kind: Resource, expected: dict[str, Body], listed: tuple[Body, ...]
 ) -> Iterator[Action]:
-    """Yield the creations, updates and deletions that make the children of a kind as wanted.
+    """Yield the actions that bring the children of a kind to the `expected` content.
 
     `listed` are all objects of the kind with the cluster's label. Objects of other owners stay.
     """
-    own = {each["metadata"]["name"]: each for each in listed if owner.controls(cluster, each)}
-    foreign = {each["metadata"]["name"] for each in listed} - own.keys()
-    for name, body in wanted.items():
+    own = {
+        existing["metadata"]["name"]: existing
+        for existing in listed
+        if owner.controls(cluster, existing)
+    }
+    foreign = {existing["metadata"]["name"] for existing in listed} - own.keys()
+    for name, body in expected.items():
         if name in foreign:
             yield Refuse(event=events.TAKEN[kind].about(cluster, name))
         elif name not in own:
-            yield _child(cluster, kind, body)
-        elif (changed := owner.updated(body, own[name], "labels")) is not None:
+            yield _make_child(cluster, kind, body)
+        elif (changed := owner.update_child(body, own[name], "labels")) is not None:
             yield Replace(
                 resource=kind, body=changed, events=events.UPDATED[kind].about(cluster, name)
             )
     for name, have in own.items():
-        if name not in wanted:
+        if name not in expected:
             report = events.DELETED[kind].about(cluster, name)
             yield Delete(resource=kind, name=name, uid=have["metadata"]["uid"], events=report)
 
 
-def _identity(observed: Observed) -> Iterator[Action]:
-    """Yield the creation of the head's ServiceAccount and Role."""
-    cluster, role = observed.cluster, observed.found.get(kinds.ROLE)
-    account = autoscaler.users_service_account(cluster)
+def _create_identity(observed: Observed) -> Iterator[Action]:
+    """Yield the actions that create the head's ServiceAccount and Role if they are missing."""
+    cluster, role = observed.cluster, observed.live_children.get(kinds.ROLE)
+    account = autoscaler.get_template_service_account(cluster)
     if role is not None and not owner.controls(cluster, role):
         yield Refuse(event=events.ROLE_TAKEN.about(cluster, role["metadata"]["name"]))
     elif kinds.SERVICE_ACCOUNT in observed.absent and account:
@@ -213,12 +227,12 @@ def _identity(observed: Observed) -> Iterator[Action]:
         yield from observed.creations(kinds.SERVICE_ACCOUNT, kinds.ROLE)
 
 
-def _for_pods(observed: Observed) -> Iterator[Action]:
-    """Yield the creation of the children that pods refer to.
+def _create_pod_dependencies(observed: Observed) -> Iterator[Action]:
+    """Yield the actions that create the missing children to which pods refer.
 
     The RoleBinding is created after the Role is known to be controlled by this cluster.
     """
-    cluster, module = observed.cluster, observed.found.get(kinds.CONFIG_MAP)
+    cluster, module = observed.cluster, observed.live_children.get(kinds.CONFIG_MAP)
     yield from observed.creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
     # Pods would run the code in this ConfigMap.
     if module is not None and not owner.controls(cluster, module):
@@ -230,12 +244,12 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
         yield Refuse(event=events.NO_DRAIN.about(cluster, problem=problem))
 
 
-def _volume_claim(observed: Observed) -> Iterator[Action]:
-    """Yield the changes of the volume claim of the embedded store.
+def _update_volume_claim(observed: Observed) -> Iterator[Action]:
+    """Yield the actions that create or correct the volume claim of the embedded store.
 
     The claim comes last, so that no volume is created for a cluster without Services.
     """
-    cluster, have = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
+    cluster, have = observed.cluster, observed.live_children.get(kinds.PERSISTENT_VOLUME_CLAIM)
     if users_claim := traits.embedded_storage(cluster).claim_name:
         if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
             yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
@@ -243,32 +257,34 @@ def _volume_claim(observed: Observed) -> Iterator[Action]:
     yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
     if have is None:
         return
-    name, other = have["metadata"]["name"], owner.controller(have)
-    if drift := gcs.claim_drift(cluster, have):
+    name, controller = have["metadata"]["name"], owner.find_controller(have)
+    if drift := gcs.find_claim_drift(cluster, have):
         yield EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift))
-    body = gcs.realigned_claim(cluster, have)
-    if body is not None and other is not None and not owner.controls(cluster, have):
+    body = gcs.realign_claim(cluster, have)
+    if body is not None and controller is not None and not owner.controls(cluster, have):
         yield Refuse(
-            event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}")
+            event=events.CLAIM_TAKEN.about(
+                cluster, name, owner=f"{controller['kind']} {controller['name']}"
+            )
         )
     elif body is not None:
         yield Replace(resource=kinds.PERSISTENT_VOLUME_CLAIM, body=body)
 
 
-def _services(observed: Observed) -> Iterator[Action]:
-    """Yield the creation of missing Services.
+def _create_services(observed: Observed) -> Iterator[Action]:
+    """Yield the actions that create the missing Services.
 
     A Service of another owner under that name blocks the plan, except for the Serve Service, as in
     KubeRay.
     """
     cluster = observed.cluster
     if not observed.head_services:
-        yield _child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
-    yield from _corrections(observed)
+        yield _make_child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
+    yield from _correct_services(observed)
     if observed.headless_service is None and any(
         group.num_of_hosts > 1 for group in traits.worker_groups(cluster)
     ):
-        yield _child(cluster, kinds.SERVICE, services.build_headless(cluster))
+        yield _make_child(cluster, kinds.SERVICE, services.build_headless(cluster))
     is_asked_for = (
         cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
     )  # No other value counts.
@@ -279,14 +295,17 @@ def _services(observed: Observed) -> Iterator[Action]:
             yield Create(resource=kinds.SERVICE, body=body, if_exists=IfExists.ACCEPT)
 
 
-def _corrections(observed: Observed) -> Iterator[Action]:
-    """Yield corrections of this cluster's head Services that do not select the head pod."""
+def _correct_services(observed: Observed) -> Iterator[Action]:
+    """Yield the actions that correct head Services of this cluster with a wrong selector.
+
+    The selector is wrong if it does not select the head pod.
+    """
     cluster = observed.cluster
     head = observed.heads[0] if observed.heads else None
     for service in observed.head_services:
         meta = service.metadata
-        is_ours = any(each.uid == cluster.metadata.uid for each in meta.owner_references)
-        changed = services.corrected_selector(cluster, service, head)
+        is_ours = any(reference.uid == cluster.metadata.uid for reference in meta.owner_references)
+        changed = services.correct_selector(cluster, service, head)
         if is_ours and changed:
             metadata = {"resourceVersion": meta.resource_version}
             patch = {"metadata": metadata, "spec": {"selector": changed}}
@@ -294,12 +313,12 @@ def _corrections(observed: Observed) -> Iterator[Action]:
             yield Patch(resource=kinds.SERVICE, name=meta.name, patch=patch, events=report)
 
 
-def _ingress_or_route(observed: Observed) -> Iterator[Action]:
-    """Yield the children by which users reach the dashboard from outside."""
-    cluster, have = observed.cluster, observed.found.get(kinds.INGRESS)
+def _create_ingress_or_route(observed: Observed) -> Iterator[Action]:
+    """Yield the actions for the Ingress and the Route, by which users reach the dashboard."""
+    cluster, have = observed.cluster, observed.live_children.get(kinds.INGRESS)
     yield from observed.creations(kinds.INGRESS, ROUTE)
     if have is not None and not owner.controls(cluster, have):
         yield EmitEvent(event=events.INGRESS_TAKEN.about(cluster, have["metadata"]["name"]))
-    elif have is not None and (body := ingress.updated(cluster, have)) is not None:
+    elif have is not None and (body := ingress.update_ingress(cluster, have)) is not None:
         report = events.UPDATED_INGRESS.about(cluster, have["metadata"]["name"])
         yield Replace(resource=kinds.INGRESS, body=body, events=report)

@@ -39,11 +39,11 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     injects_init_container: Annotated[bool, "ENABLE_INIT_CONTAINER_INJECTION"] = True
     injects_probes: Annotated[bool, "ENABLE_PROBES_INJECTION"] = True
     drains_gracefully: Annotated[bool, "RAYBUS_GRACEFUL_DRAIN"] = False
-    """Default for RayServices without the annotation `raybus.io/graceful-drain`; changes pods.
+    """Whether RayServices without the annotation `raybus.io/graceful-drain` drain gracefully.
 
-    KubeRay has no such switch."""
+    Graceful drain changes the pods. KubeRay has no such switch."""
     limits_disruption: Annotated[bool, "RAYBUS_DISRUPTION_BUDGETS"] = False
-    """Default for RayClusters without the annotation `raybus.io/disruption-budget`.
+    """Whether RayClusters without the annotation `raybus.io/disruption-budget` get budgets.
 
     KubeRay has no such switch."""
     cleans_up_redis: Annotated[bool, "ENABLE_GCS_FT_REDIS_CLEANUP"] = True
@@ -71,19 +71,19 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
         """Read the switches from environment variables; an invalid number leaves the default."""
         read = {
-            field.name: _meant(environ, variable, field.default)
+            field.name: _parse_switch(environ, variable, field.default)
             for field in msgspec.structs.fields(cls)
-            if (variable := variable_of(field))
+            if (variable := find_variable(field))
         }
         return cls(gates=gates, **read)
 
 
-def variable_of(field: FieldInfo) -> str:
+def find_variable(field: FieldInfo) -> str:
     """Return the environment variable of a field; empty if the field has none."""
-    return next((each for each in get_args(field.type)[1:] if isinstance(each, str)), "")
+    return next((name for name in get_args(field.type)[1:] if isinstance(name, str)), "")
 
 
-def _meant(environ: Mapping[str, str], variable: str, default: Any) -> Any:
+def _parse_switch(environ: Mapping[str, str], variable: str, default: Any) -> Any:
     text = environ.get(variable, "")
     if isinstance(default, bool):
         return feature_gates.is_on(environ, variable, default=default)

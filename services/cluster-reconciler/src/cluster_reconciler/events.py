@@ -26,7 +26,7 @@ class EventSpec(msgspec.Struct, frozen=True):
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> KubeEvent:
         """Return the Event; `more` are further values for the note."""
-        note = self.note.format(**_places(cluster, child), **more)
+        note = self.note.format(**_format_values(cluster, child), **more)
         return KubeEvent(type=self.type, reason=self.reason, action=self.action, note=note)
 
     def failing(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
@@ -34,7 +34,7 @@ class EventSpec(msgspec.Struct, frozen=True):
         return ActionEvents(failure=self.about(cluster, child, **more))
 
 
-class Reported(EventTemplate, frozen=True):
+class ClusterEventTemplate(EventTemplate, frozen=True):
     """Template for the Events of a write, with the condition reason of a failure."""
 
     end: str = ", "
@@ -42,11 +42,11 @@ class Reported(EventTemplate, frozen=True):
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` are further values for the notes."""
-        found = self.format(**_places(cluster, child), **more)
-        return msgspec.structs.replace(found, condition_reason=self.condition_reason)
+        events = self.format(**_format_values(cluster, child), **more)
+        return msgspec.structs.replace(events, condition_reason=self.condition_reason)
 
 
-def _places(cluster: RayCluster, child: str) -> dict[str, str]:
+def _format_values(cluster: RayCluster, child: str) -> dict[str, str]:
     namespace = cluster.metadata.namespace
     return {
         "namespace": namespace,
@@ -175,10 +175,13 @@ CLEANUP_BLOCKED: Final = EventSpec(
 )
 
 CREATED: Final = {
-    resource: Reported(
-        "Create", resource.kind, f"{what} {{child}}", failed=f"Failed creating {what} {{child}}, "
+    resource: ClusterEventTemplate(
+        "Create",
+        resource.kind,
+        f"{object_text} {{child}}",
+        failed=f"Failed creating {object_text} {{child}}, ",
     )
-    for resource, what in (
+    for resource, object_text in (
         (kinds.SERVICE, "service"),
         (kinds.SERVICE_ACCOUNT, "service account"),
         (kinds.ROLE, "role"),
@@ -187,52 +190,62 @@ CREATED: Final = {
         (ROUTE, "route"),
     )
 } | {
-    kinds.NETWORK_POLICY: Reported("Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "),
-    BUDGET: Reported("Create", BUDGET.kind, "PodDisruptionBudget {child}", end=": "),
-    kinds.PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
+    kinds.NETWORK_POLICY: ClusterEventTemplate(
+        "Create", "NetworkPolicy", "NetworkPolicy {child}", end=": "
+    ),
+    BUDGET: ClusterEventTemplate("Create", BUDGET.kind, "PodDisruptionBudget {child}", end=": "),
+    kinds.PERSISTENT_VOLUME_CLAIM: ClusterEventTemplate("Create", "PVC", "GCS storage PVC {child}"),
 }
-CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
-UPDATED_INGRESS: Final = Reported(
+CREATED_CLEANUP_JOB: Final = ClusterEventTemplate(
+    "Create", "RedisCleanupJob", "Redis cleanup Job {child}"
+)
+UPDATED_INGRESS: Final = ClusterEventTemplate(
     "Update", "Ingress", "ingress {child}", failed="Failed updating ingress {child}, "
 )
-CORRECTED_SELECTOR: Final = Reported("Update", "Service", "selector of head service {child}")
+CORRECTED_SELECTOR: Final = ClusterEventTemplate(
+    "Update", "Service", "selector of head service {child}"
+)
 UPDATED: Final = {
-    kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ")
+    kind: ClusterEventTemplate("Update", kind.kind, f"{kind.kind} {{child}}", end=": ")
     for kind in (kinds.NETWORK_POLICY, BUDGET)
 }
 DELETED: Final = {
-    kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED
+    kind: ClusterEventTemplate("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ")
+    for kind in UPDATED
 }
-CREATED_HEAD: Final = Reported(
+CREATED_HEAD: Final = ClusterEventTemplate(
     "Create",
     "HeadPod",
     "head Pod {child}",
     failed="Failed to create head Pod {namespace}/, ",
     condition_reason=ReplicaFailure.CREATE_HEAD_POD,
 )
-"""As in KubeRay, the text names no pod, because a pod that is not created has no name."""
-CREATED_WORKER: Final = Reported(
+"""Event template for a created head pod.
+
+As in KubeRay, the text about a failure names no pod, because a pod that is not created has no
+name."""
+CREATED_WORKER: Final = ClusterEventTemplate(
     "Create",
     "WorkerPod",
     "worker Pod {child}",
     failed="Failed to create worker Pod for the cluster {cluster}, ",
     condition_reason=ReplicaFailure.CREATE_WORKER_POD,
 )
-DELETED_HEAD: Final = Reported(
+DELETED_HEAD: Final = ClusterEventTemplate(
     "Delete",
     "HeadPod",
     "head Pod {child}; {state}",
     failed="Failed deleting head Pod {child}; {state}, ",
     condition_reason=ReplicaFailure.DELETE_HEAD_POD,
 )
-DELETED_WORKER: Final = Reported(
+DELETED_WORKER: Final = ClusterEventTemplate(
     "Delete",
     "WorkerPod",
     "{what} {child}{more}",
     failed="Failed deleting {what} {child}{failed_more}, ",
     condition_reason=ReplicaFailure.DELETE_WORKER_POD,
 )
-DELETED_GROUP: Final = Reported(
+DELETED_GROUP: Final = ClusterEventTemplate(
     "Delete",
     "WorkerPod",
     "all pods for suspended worker group {group} in RayCluster {cluster}",
@@ -240,7 +253,7 @@ DELETED_GROUP: Final = Reported(
     failed_kind="WorkerPodCollection",
     condition_reason=ReplicaFailure.DELETE_WORKER_POD,
 )
-DELETED_ALL: Final = Reported(
+DELETED_ALL: Final = ClusterEventTemplate(
     "Delete",
     "Pod",
     "{what} for RayCluster {cluster} due to {why}",

@@ -15,13 +15,13 @@ import msgspec
 import structlog
 
 from cluster_reconciler import batch, pki
-from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, step
-from cluster_reconciler.observe import Observer, selector
-from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, make_step
+from cluster_reconciler.observe import Observer, build_selector
+from cluster_reconciler.observed import ChildCreation, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
-from cluster_reconciler.status.compute import Outcome
+from cluster_reconciler.status.compute import ExecutionOutcome
 from common import conditions, errors, labels, pod_json, untrusted
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
@@ -45,7 +45,9 @@ log = structlog.get_logger()
 
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
-"""Seconds. The API server's cached copy of a Role lags by milliseconds."""
+"""Seconds between attempts to create a RoleBinding whose Role is new.
+
+The API server's cached copy of a Role lags by milliseconds."""
 MAX_ERROR_LENGTH: Final = 300
 """Maximum characters of an error in the log.
 
@@ -55,13 +57,13 @@ GATHERED_FOR: Final = timedelta(seconds=1)
 PROGRESS_WRITES: Final = 5
 """Progress updates per second that a replica aims at, for all its clusters together.
 
-Where hundreds of clusters start, most are ready before their progress is written."""
+If hundreds of clusters start, most of them are ready before their progress is written."""
 MAX_GATHERING_TIME: Final = timedelta(seconds=5)
 """Longest time for which progress is collected, however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
 
-An application is sent to the cluster as soon as its head is reported ready."""
+It is short, because an application is sent to the cluster as soon as its head is reported ready."""
 
 
 class Execution:
@@ -72,7 +74,7 @@ class Execution:
         self.handlers: Handlers[Observed] = {
             CreateWorker: self._create_worker,
             Create: self._create,
-            Child: self._create_child,
+            ChildCreation: self._create_child,
             Replace: self._replace,
             Delete: self._delete,
             DeleteCollection: self._delete_pods,
@@ -88,25 +90,27 @@ class Execution:
             RaybusError: The first failure. A failure of the plan takes precedence over a failed
                 status write.
         """
-        actions = [each for some in plan.actions for each in some.actions]
+        actions = [action for step in plan.actions for action in step.actions]
         executed = await executor.execute(observed, plan)
-        memory = self._reads.memory_of(observed.cluster)
+        memory = self._reads.get_memory(observed.cluster)
         changes = (
-            each for each in actions if isinstance(each, Replace | Delete) and not is_of_pod(each)
+            action
+            for action in actions
+            if isinstance(action, Replace | Delete) and not is_of_pod(action)
         )
-        changes_children = any(each.resource not in pki.KINDS for each in changes)
+        changes_children = any(action.resource not in pki.KINDS for action in changes)
         if (
             changes_children
             or plan.fault
-            or any(isinstance(each.action, Refuse) for each in executed.failures)
+            or any(isinstance(failure.action, Refuse) for failure in executed.failures)
         ):
             memory.children.clear()
         # The batch scheduler's objects are compared only when they are read, so they are read
         # again.
         if not plan.is_submitted:
-            compared = observed.found.keys() & batch.COMPARED
+            compared = observed.live_children.keys() & batch.COMPARED
             memory.children = {
-                place: known for place, known in memory.children.items() if place[0] not in compared
+                place: child for place, child in memory.children.items() if place[0] not in compared
             }
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
@@ -117,10 +121,10 @@ class Execution:
         )
         if cluster is not None:
             observed = msgspec.structs.replace(observed, cluster=cluster)
-        planned, observed = observed, self._reads.from_state(observed)
+        planned, observed = observed, self._reads.read_cache(observed)
         status, written = ClusterPlan(), Executed()
         if cluster is not None:
-            status = self.plan_status(observed, outcome_of(plan, executed))
+            status = self.plan_status(observed, make_outcome(plan, executed))
         if status.actions:
             written = await executor.execute(observed, status)
         fault = plan.fault or status.fault
@@ -134,14 +138,14 @@ class Execution:
             is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at, unplanned)
         )
 
-    def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
+    def plan_status(self, observed: Observed, outcome: ExecutionOutcome) -> ClusterPlan:
         """Return the status write, if the status changed, and when to reconcile again.
 
         If the only change is that more pods became ready, the write waits, so that more progress is
         collected. After a step of the suspension, the next reconcile is due at once.
         """
         old, now = observed.cluster.status, observed.now
-        if (violation := compute.head_violation(observed, outcome)) is not None:
+        if (violation := compute.find_head_violation(observed, outcome)) is not None:
             return ClusterPlan(fault=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
         key = Key(meta.namespace, meta.name)
@@ -157,9 +161,11 @@ class Execution:
             if now < written_at:
                 self._reads.in_progress[key] = since
                 return ClusterPlan(requeue_at=written_at)
-        is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
+        is_same = compute.find_suspension(old.conditions) is compute.find_suspension(
+            status.conditions
+        )
         return ClusterPlan(
-            actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now
+            actions=make_step(UpdateStatus(status=status)), requeue_at=None if is_same else now
         )
 
     def _create_worker(
@@ -170,7 +176,7 @@ class Execution:
             observed.cluster, group, self._reads.config, name=action.name, replica=action.replica
         )
         pod_json.ensure_body(body["metadata"], "annotations").update(action.annotations)
-        batch.scheduler(self._reads.config).mark(
+        batch.get_scheduler(self._reads.config).mark(
             observed.cluster, self._reads.config, group.group_name, body
         )
         return self._create(
@@ -178,59 +184,61 @@ class Execution:
         )
 
     async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
-        memory = self._reads.memory_of(observed.cluster)
+        memory = self._reads.get_memory(observed.cluster)
         if action.resource in pki.KINDS:
             memory.changed_pki(is_leaf_change=False, now=observed.now)
         if action.resource is not POD:
-            return await writer.write(action)
+            return await writer.create(action)
         try:  # The name follows from the observation, so a repeated creation raises AlreadyExists.
-            return await writer.write(action)
+            return await writer.create(action)
         except (errors.Unavailable, asyncio.CancelledError):
             memory.has_listed_pods = False  # The pod may have been created nevertheless.
             raise
         except errors.AlreadyExists as problem:
-            memory.taken.add(action.body["metadata"]["name"])
+            memory.unavailable_names.add(action.body["metadata"]["name"])
             raise errors.Conflict(str(problem)) from problem
 
-    async def _create_child(self, action: Child, observed: Observed, writer: Writer) -> bool:
+    async def _create_child(
+        self, action: ChildCreation, observed: Observed, writer: Writer
+    ) -> bool:
         """Create a child; retry a RoleBinding until the API server knows its Role.
 
         The API server decides from a cached copy whether raybus may grant a Role. The copy receives
         a new Role a little later.
         """
-        memory = self._reads.memory_of(observed.cluster)
+        memory = self._reads.get_memory(observed.cluster)
         tries = GRANT_TRIES if action.resource is ROLE_BINDING else 0
         while True:
             try:
-                is_new = await writer.write(action)
+                is_new = await writer.create(action)
                 break
             except (errors.Forbidden, errors.NotFound):
                 if not tries:
                     raise
                 tries -= 1
                 await asyncio.sleep(GRANT_PAUSE)
-        memory.children[action.place] = action.wanted, observed.now
+        memory.children[action.place] = action.expected, observed.now
         return is_new
 
     def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
         if action.resource in pki.KINDS:
-            self._reads.memory_of(observed.cluster).changed_pki(
+            self._reads.get_memory(observed.cluster).changed_pki(
                 is_leaf_change=True, now=observed.now
             )
-        return writer.write(action)
+        return writer.replace(action)
 
     async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
-        is_new = await writer.write(action)
+        is_new = await writer.delete(action)
         if is_new and action.resource is POD:
-            self._reads.memory_of(observed.cluster).deleted.add(action.uid)
+            self._reads.get_memory(observed.cluster).deleted.add(action.uid)
         return is_new
 
     async def _delete_pods(
         self, action: DeleteCollection, observed: Observed, writer: Writer
     ) -> bool:
-        await writer.write(action)
+        await writer.delete_collection(action)
         pods = await self._reads.kube.list(
-            POD, writer.namespace, label_selector=selector(observed.cluster)
+            POD, writer.namespace, label_selector=build_selector(observed.cluster)
         )
         self._reads.take_pods(observed.cluster, pods)
         return True
@@ -239,14 +247,15 @@ class Execution:
         self, action: UpdateStatus, observed: Observed, writer: Writer
     ) -> bool:
         """Write the status, and remember how long the cluster took until all its pods ran."""
-        is_new, made_at = await writer.write(action), observed.cluster.metadata.creation_timestamp
+        is_new = await writer.update_status(action)
+        made_at = observed.cluster.metadata.creation_timestamp
         kind, status = ConditionType.PROVISIONED, cast("RayClusterStatus", action.status)
         if (
             made_at is not None
             and conditions.is_true(status.conditions, kind)
             and not observed.holds(kind)
         ):
-            self._reads.memory_of(observed.cluster).provisioned_after = (
+            self._reads.get_memory(observed.cluster).provisioned_after = (
                 observed.now - made_at
             ).total_seconds()
         return is_new
@@ -260,17 +269,17 @@ def _has_news(planned: Observed, observed: Observed) -> bool:
     pod or Job that the plan created and that has not started is expected and does not count.
     """
     before, after = (
-        {each.metadata.uid: each for each in _running(seen)} for seen in (planned, observed)
+        {pod.metadata.uid: pod for pod in _list_running(state)} for state in (planned, observed)
     )
     return not before.keys() <= after.keys() or any(
-        _has_begun(each)
+        _has_begun(pod)
         if uid not in before
-        else each.metadata.resource_version != before[uid].metadata.resource_version
-        for uid, each in after.items()
+        else pod.metadata.resource_version != before[uid].metadata.resource_version
+        for uid, pod in after.items()
     )
 
 
-def _running(observed: Observed) -> tuple[Pod | Job, ...]:
+def _list_running(observed: Observed) -> tuple[Pod | Job, ...]:
     return *observed.pods, *observed.cleanup_jobs
 
 
@@ -280,23 +289,25 @@ def _has_begun(child: Pod | Job) -> bool:
     return child.status.phase not in {"", "Pending"}
 
 
-def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
+def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
     """Return the outcome of a plan that the status reports."""
     if plan.refusal is not None:
-        return Outcome(failure=plan.refusal, is_clean=False)
-    failures = sorted(executed.failures, key=lambda each: not is_of_pod(each.action))
+        return ExecutionOutcome(failure=plan.refusal, is_clean=False)
+    failures = sorted(executed.failures, key=lambda failed: not is_of_pod(failed.action))
     reported = (
-        Failure(why, str(each.error)) for each in failures if (why := _failure_of(each.action))
+        Failure(reason, str(failed.error))
+        for failed in failures
+        if (reason := _find_failure_reason(failed.action))
     )
     failure = next(reported, None)
     is_partial = plan.is_partial or executed.is_cut
-    return Outcome(
+    return ExecutionOutcome(
         failure=failure,
         is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault),
     )
 
 
-def _failure_of(action: Action) -> str:
+def _find_failure_reason(action: Action) -> str:
     """Return the reason of condition ReplicaFailure for a failed action; empty for none.
 
     Reasons about children follow KubeRay's pattern for pods.
@@ -305,7 +316,7 @@ def _failure_of(action: Action) -> str:
         case Refuse(event=event):
             return event.reason
         case Create() | Replace() | Delete() if not is_of_pod(action):
-            verb = {Create: "Create", Child: "Create", Replace: "Update", Delete: "Delete"}[
+            verb = {Create: "Create", ChildCreation: "Create", Replace: "Update", Delete: "Delete"}[
                 type(action)
             ]
             return f"Failed{verb}{action.resource.kind}"
@@ -313,13 +324,13 @@ def _failure_of(action: Action) -> str:
             return action.events.condition_reason
 
 
-def _log(executed: Executed, done: list[str], note: str) -> None:
-    if failed := [str(each.action) for each in executed.failures]:
+def _log(executed: Executed, actions: list[str], note: str) -> None:
+    if failed := [str(failure.action) for failure in executed.failures]:
         error = untrusted.clipped(str(executed.error), MAX_ERROR_LENGTH)
-        log.info("plan failed in part", actions=done, note=note, failed=failed, error=error)
+        log.info("plan failed in part", actions=actions, note=note, failed=failed, error=error)
     elif executed.is_cut:
-        log.info("plan executed in part, its time slice is over", actions=done, note=note)
-    elif done:
-        log.info("plan executed", actions=done, note=note)
+        log.info("plan executed in part, its time slice is over", actions=actions, note=note)
+    elif actions:
+        log.info("plan executed", actions=actions, note=note)
     else:
         log.debug("nothing to do", note=note)

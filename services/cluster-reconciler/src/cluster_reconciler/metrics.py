@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from cluster_reconciler.observe import Memory
+from cluster_reconciler.observe import ClusterMemory
 from cluster_reconciler.reasons import ConditionType
 from common import conditions, labels
 from common.api.ray_cluster import RayCluster
@@ -41,10 +41,13 @@ PROVISIONED: Final = MetricFamily(
 
 
 class ClusterMetrics(Collector):
-    """Collector of the clusters, and of the time that each took until all its pods ran."""
+    """Collects the series about clusters and about the time until all pods of a cluster ran."""
 
     def __init__(
-        self, cache: Cache, memories: Mapping[Key, Memory], registry: CollectorRegistry = REGISTRY
+        self,
+        cache: Cache,
+        memories: Mapping[Key, ClusterMemory],
+        registry: CollectorRegistry = REGISTRY,
     ) -> None:
         self._cache = cache
         self._memories = memories
@@ -60,8 +63,8 @@ class ClusterMetrics(Collector):
         for cluster in self._cache.list_all(RayCluster):
             meta = cluster.metadata
             own = (meta.name, meta.namespace, meta.uid)
-            found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
-            holds = found is not None and found.status == "True"
+            condition = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
+            holds = condition is not None and condition.status == "True"
             info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
             provisioned.add_metric((*own, str(holds).lower()), 1)
             memory = self._memories.get(Key(meta.namespace, meta.name))
@@ -70,11 +73,11 @@ class ClusterMetrics(Collector):
             )
             if (
                 seconds is None
-                and found is not None
+                and condition is not None
                 and holds
                 and meta.creation_timestamp is not None
             ):
-                seconds = (found.last_transition_time - meta.creation_timestamp).total_seconds()
+                seconds = (condition.last_transition_time - meta.creation_timestamp).total_seconds()
             if seconds is not None:
                 durations.add_metric(own, seconds)
         yield from (info, provisioned, durations)

@@ -13,7 +13,7 @@ from common import conditions, labels
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, IfExists
@@ -25,26 +25,26 @@ OVERDUE_AFTER: Final = timedelta(seconds=30)
 A running kubelet kills the containers at that end, and confirms it within seconds."""
 
 
-Place = tuple[Resource, str]
+ChildAddress = tuple[Resource, str]
 """Kind and name of an object in the namespace of the cluster."""
 
 
-class Child(Create, frozen=True, kw_only=True):
-    """The creation of a child that is not on the bus and is read from the API server first."""
+class ChildCreation(Create, frozen=True, kw_only=True):
+    """Creates a child whose kind is not on the bus, so it is read from the API server first."""
 
     if_exists: IfExists = IfExists.ACCEPT
-    wanted: Body | None = None
+    expected: Body | None = None
     """Wanted content of a child that is compared after its creation; None for other children."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ChildAddress:
         return self.resource, self.body["metadata"]["name"]
 
 
-class Pki(msgspec.Struct, frozen=True, kw_only=True):
+class PkiState(msgspec.Struct, frozen=True, kw_only=True):
     """The certificates of a cluster as read from the API server, without private keys."""
 
-    objects: dict[Place, Body] = {}
+    objects: dict[ChildAddress, Body] = {}
     """Issuers, Certificates and Secrets by kind and name; Secrets without their values."""
     is_served: bool = True
     """Whether the API server serves cert-manager's kinds."""
@@ -54,7 +54,7 @@ class Pki(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
     """When this replica last changed the certificate of the head or of the workers."""
     awaited_since: datetime | None = None
-    """Since when the certificates are incomplete; None if they are complete."""
+    """Time since which the certificates are incomplete; None if they are complete."""
     was_awaited: bool = False
     """Whether pods could not use the certificates at the previous read."""
     is_fresh: bool = True
@@ -79,24 +79,25 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     serve_service: Service | None = None
     cleanup_jobs: tuple[Job, ...] = ()
     """Jobs that clean up Redis."""
-    absent: dict[Resource, Child] = {}
+    absent: dict[Resource, ChildCreation] = {}
     """Wanted children that this reconcile looked for at the API server and did not find."""
-    found: dict[Resource, Body] = {}
+    live_children: dict[Resource, Body] = {}
     """Wanted children that this reconcile read from the API server.
 
-    A recently read child is neither here nor in `absent`.
+    A child that an earlier reconcile read a short time ago is not read again. It is neither here
+    nor in `absent`.
     """
-    predecessors: tuple[Place, ...] = ()
+    predecessors: tuple[ChildAddress, ...] = ()
     """Children that were found but belong to a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All NetworkPolicies with the cluster's label, if some need a change; else None."""
     budgets: tuple[Body, ...] | None = None
     """All PodDisruptionBudgets with the cluster's label, if some need a change; else None."""
-    pki: Pki | None = None
+    pki: PkiState | None = None
     """The certificates of a cluster with mutual TLS; None for other clusters."""
-    awaited: frozenset[str] = frozenset()
+    pending_deletions: frozenset[str] = frozenset()
     """Uids of pods whose deletion this replica requested and that still exist."""
-    taken: frozenset[str] = frozenset()
+    unavailable_names: frozenset[str] = frozenset()
     """Pod names that are unavailable: another owner's pod or a deleted pod has them."""
 
     @cached_property
@@ -115,10 +116,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
         """The pods that count, by worker group; computed in one pass over the pods."""
-        found: defaultdict[str, list[Pod]] = defaultdict(list)
+        pods_by_group: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.present:
-            found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
-        return {name: tuple(pods) for name, pods in found.items()}
+            pods_by_group[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
+        return {name: tuple(pods) for name, pods in pods_by_group.items()}
 
     @cached_property
     def overdue(self) -> tuple[Pod, ...]:
@@ -127,9 +128,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def present(self) -> tuple[Pod, ...]:
-        """The pods without overdue workers, which are replaced.
+        """The pods that count as existing: all pods except overdue workers.
 
-        An overdue head counts, because it may still run and write to the cluster's store.
+        Overdue workers are replaced. An overdue head counts, because it may still run and write to
+        the cluster's store.
         """
         lost = {pod.metadata.uid for pod in self.overdue} - {pod.metadata.uid for pod in self.heads}
         return tuple(pod for pod in self.pods if pod.metadata.uid not in lost)
@@ -139,29 +141,29 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """When the next pod that is being deleted becomes overdue; None if there is none."""
         ends = (pod.metadata.deletion_timestamp for pod in self.pods)
         due = (end + OVERDUE_AFTER for end in ends if end is not None)
-        return min((each for each in due if each > self.now), default=None)
+        return min((moment for moment in due if moment > self.now), default=None)
 
     @cached_property
     def by_name(self) -> dict[str, Pod]:
         return {pod.metadata.name: pod for pod in self.workers}
 
-    def creations(self, *resources: Resource) -> list[Child]:
-        """Return the creations of missing children of these kinds."""
-        return [self.absent[each] for each in resources if each in self.absent]
+    def creations(self, *resources: Resource) -> list[ChildCreation]:
+        """Return the actions that create the missing children of these kinds."""
+        return [self.absent[resource] for resource in resources if resource in self.absent]
 
     @cached_property
     def addresses(self) -> tuple[list[str], list[str]]:
         """Sorted IP addresses of the head and of the workers, cached for large clusters."""
-        return _addresses(self.heads), _addresses(self.workers)
+        return _list_addresses(self.heads), _list_addresses(self.workers)
 
     @property
     def may_shrink(self) -> bool:
-        """Whether surplus pods may be deleted that the autoscaler has not named."""
+        """Whether surplus pods may be deleted although the autoscaler has not named them."""
         return self.config.deletes_random_pods or not traits.is_autoscaling(self.cluster)
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether a pod that this replica deleted still exists (spec raycluster §10)."""
-        return any(pod.metadata.uid in self.awaited for pod in pods)
+        return any(pod.metadata.uid in self.pending_deletions for pod in pods)
 
     @property
     def is_to_be_suspended(self) -> bool:
@@ -170,10 +172,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         False while its conditions contradict each other, which validation refuses.
         """
         states = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
-        held = sum(map(self.holds, states))
-        has_conditions = Gate.STATUS_CONDITIONS in self.config.gates
+        held_states = sum(map(self.holds, states))
+        has_conditions = FeatureGate.STATUS_CONDITIONS in self.config.gates
         is_wanted = self.cluster.intent.suspend is True
-        return held < len(states) and (is_wanted or (has_conditions and held > 0))
+        return held_states < len(states) and (is_wanted or (has_conditions and held_states > 0))
 
     def holds(self, kind: ConditionType) -> bool:
         """Return whether a condition of the status is true."""
@@ -191,13 +193,13 @@ def is_overdue(pod: Pod, *, now: datetime) -> bool:
     return ends_at is not None and now >= ends_at + OVERDUE_AFTER
 
 
-def _addresses(pods: tuple[Pod, ...]) -> list[str]:
+def _list_addresses(pods: tuple[Pod, ...]) -> list[str]:
     """Return the sorted addresses of pods that have not ended and are not being deleted."""
     lives = (pod for pod in pods if pod.status.phase not in _ENDED and not is_terminating(pod))
     return sorted(pod.status.pod_ip for pod in lives if pod.status.pod_ip)
 
 
-def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
+def find_irrecoverable_reason(pod: Pod, cluster: RayCluster) -> str:
     """Return why a pod cannot recover; empty if it may, or if it is being deleted.
 
     Only a terminal phase counts, or a Ray container that has ended and may not restart. Crash
@@ -219,7 +221,7 @@ def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
     if (
         phase == "Running"
         and pod.spec.restart_policy == "Never"
-        and (ended := _terminated(pod, cluster))
+        and (ended := _describe_termination(pod, cluster))
     ):
         return (
             f"The Pod status of the {kind} Pod {name} is {phase}, and the Ray container "
@@ -230,21 +232,26 @@ def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
     return ""
 
 
-def described(pod: Pod, cluster: RayCluster) -> str:
+def describe_pod(pod: Pod, cluster: RayCluster) -> str:
     """Return the description of a pod for the Events about its end."""
     return (
         f"Pod status: {pod.status.phase}; Pod restart policy: {pod.spec.restart_policy}; "
-        f"Ray container terminated status: {_terminated(pod, cluster) or 'nil'}"
+        f"Ray container terminated status: {_describe_termination(pod, cluster) or 'nil'}"
     )
 
 
-def _terminated(pod: Pod, cluster: RayCluster) -> str:
+def _describe_termination(pod: Pod, cluster: RayCluster) -> str:
     """Return the exit code and reason of the Ray container; empty if it has not ended."""
-    if all(each.state.terminated is None for each in pod.status.container_statuses):
+    if all(status.state.terminated is None for status in pod.status.container_statuses):
         return ""
     container = traits.ray_container(cluster, pod)
     name = "" if container is None else container.name
     ended = next(
-        (each.state.terminated for each in pod.status.container_statuses if each.name == name), None
+        (
+            status.state.terminated
+            for status in pod.status.container_statuses
+            if status.name == name
+        ),
+        None,
     )
     return "" if ended is None else f"exit code {ended.exit_code} {ended.reason}".strip()

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed, Pki
+from cluster_reconciler.actions import Adopt, ClusterPlan, Continue, make_step
+from cluster_reconciler.observed import Observed, PkiState
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.resources import owner, tls
-from cluster_reconciler.resources.tls import Part
+from cluster_reconciler.resources.tls import ChainPart
 from common import labels, pod_json
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER, SECRET
@@ -32,8 +32,9 @@ GATHERED_FOR: Final = timedelta(seconds=5)
 Pods check their certificate at the same interval."""
 MIN_WAIT: Final = timedelta(seconds=1)
 MAX_WAIT: Final = timedelta(seconds=30)
-"""Shortest and longest time between reads while certificates are awaited; the longest is
-KubeRay's."""
+"""Longest time between two reads of certificates that pods wait for; as in KubeRay.
+
+The shortest time is `MIN_WAIT`."""
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
 MAX_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
 WARNED_BEFORE: Final = timedelta(hours=24)
@@ -46,29 +47,32 @@ def require(observed: Observed) -> Continue | ClusterPlan:
     problem = f"{cluster_rules.NO_CERT_MANAGER}; {cluster_rules.CERT_MANAGER_REMEDY}"
     event = events.INVALID_SPEC.about(observed.cluster, what="spec", problem=problem)
     refusal = Failure(ReplicaFailure.CERT_MANAGER_NOT_FOUND, problem)
-    return ClusterPlan(actions=step(EmitEvent(event=event)), refusal=refusal, note=problem)
+    return ClusterPlan(actions=make_step(EmitEvent(event=event)), refusal=refusal, note=problem)
 
 
 def maintain(observed: Observed) -> Continue:
-    """Return the changes of the certificates, in the order of the chain, and report the state.
+    """Return the actions that update the certificates in the order of the chain, and report them.
 
-    The changes stop at the first problem.
+    Certificates after the first problem are not updated.
     """
     pki = observed.pki
     if pki is None:
         return Continue()
-    problem = missing(observed)
+    problem = explain_missing(observed)
     steps = [
-        Parallel(actions=(each,), chain="mtls")
-        for part in tls.chain(observed.cluster, observed.config, *observed.addresses)
-        for each in (*_about(part, observed, pki), *_owner_of_secret(part, observed, pki))
+        Parallel(actions=(action,), chain="mtls")
+        for part in tls.build_chain(observed.cluster, observed.config, *observed.addresses)
+        for action in (
+            *_update_part(part, observed, pki),
+            *_update_secret_owner(part, observed, pki),
+        )
     ]
-    reports = step(*_reports(observed, pki, problem), is_side=True)
+    reports = make_step(*_report(observed, pki, problem), is_side=True)
     return Continue(actions=(*steps, *reports), note=f"mTLS: {problem}" if problem else "")
 
 
-def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
-    """Yield the change of one Issuer or Certificate."""
+def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator[Action]:
+    """Yield the action that creates or updates one Issuer or Certificate."""
     cluster, have, problem, kind = (
         observed.cluster,
         pki.objects.get(part.place),
@@ -91,7 +95,7 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     elif (
         may_change
         and _is_outdated(part, pki)
-        and (body := owner.updated(part.body, have, "labels")) is not None
+        and (body := owner.update_child(part.body, have, "labels")) is not None
     ):
         addresses = " ".join(part.body["spec"]["ipAddresses"])
         report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=addresses)
@@ -102,23 +106,24 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
         )
 
 
-def _is_outdated(part: Part, pki: Pki) -> bool:
+def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
     """Return whether a leaf certificate names other pods or hosts than it should, in any order."""
     have = pki.objects.get(part.place)
     if have is None or not part.is_leaf:
         return False
     spec, names = pod_json.body(have, "spec"), ("dnsNames", "ipAddresses")
     has_other = any(
-        sorted(pod_json.strings(spec, each)) != sorted(part.body["spec"][each]) for each in names
+        sorted(pod_json.strings(spec, field)) != sorted(part.body["spec"][field]) for field in names
     )
     return (
         has_other or pod_json.mapping(have["metadata"], "labels") != part.body["metadata"]["labels"]
     )
 
 
-def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
-    """Yield the owner reference that deletes cert-manager's Secret with its Certificate.
+def _update_secret_owner(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator[Action]:
+    """Yield the action that makes the Certificate an owner of cert-manager's Secret.
 
+    The Secret is then deleted with the Certificate.
     The Secret is changed at most once for each read of the certificates.
     """
     have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
@@ -130,11 +135,11 @@ def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Actio
     ):
         return
     meta, uid = secret["metadata"], have["metadata"]["uid"]
-    known = pod_json.bodies(meta, "ownerReferences")
+    references = pod_json.bodies(meta, "ownerReferences")
     is_signed_for_it = (
         pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) == part.name
     )
-    if not is_signed_for_it or any(each.get("uid") == uid for each in known):
+    if not is_signed_for_it or any(existing.get("uid") == uid for existing in references):
         return
     reference = {
         "apiVersion": CERTIFICATE.api_version,
@@ -145,18 +150,18 @@ def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Actio
     patch: Body = {
         "metadata": {
             "resourceVersion": meta["resourceVersion"],
-            "ownerReferences": [*known, reference],
+            "ownerReferences": [*references, reference],
         }
     }
     failing = events.MTLS_FAILED.failing(observed.cluster, step=part.step, problem="")
     yield Adopt(resource=SECRET, name=part.secret, patch=patch, events=failing)
 
 
-def missing(observed: Observed) -> str:
+def explain_missing(observed: Observed) -> str:
     """Return why pods may not use the certificates yet; empty if they may or without TLS."""
     if observed.pki is None:
         return ""
-    leaves = [part for part in tls.chain(observed.cluster, observed.config) if part.is_leaf]
+    leaves = [part for part in tls.build_chain(observed.cluster, observed.config) if part.is_leaf]
     for part in leaves:
         have = observed.pki.objects.get(part.place)
         if have is None or not owner.controls(observed.cluster, have):
@@ -178,8 +183,11 @@ def missing(observed: Observed) -> str:
 
 def is_ready(certificate: Body) -> bool:
     """Return whether a Certificate is issued for its current spec."""
-    found = pod_json.bodies(pod_json.body(certificate, "status"), "conditions")
-    ready = next((each for each in found if each.get("type") == "Ready"), None)
+    certificate_conditions = pod_json.bodies(pod_json.body(certificate, "status"), "conditions")
+    ready = next(
+        (condition for condition in certificate_conditions if condition.get("type") == "Ready"),
+        None,
+    )
     generation = certificate["metadata"].get("generation", 0)
     return (
         ready is not None
@@ -191,15 +199,15 @@ def is_ready(certificate: Body) -> bool:
 def is_complete(observed: Observed) -> bool:
     """Return whether the certificates need no change, so that they need not be read soon."""
     pki = observed.pki
-    if pki is None or not pki.is_served or missing(observed):
+    if pki is None or not pki.is_served or explain_missing(observed):
         return False
     return not any(
-        _is_outdated(part, pki) or any(_about(part, observed, pki))
-        for part in tls.chain(observed.cluster, observed.config, *observed.addresses)
+        _is_outdated(part, pki) or any(_update_part(part, observed, pki))
+        for part in tls.build_chain(observed.cluster, observed.config, *observed.addresses)
     )
 
 
-def requeue_at(observed: Observed) -> datetime | None:
+def get_requeue_time(observed: Observed) -> datetime | None:
     """Return when to reconcile again while certificates are awaited; the interval grows."""
     if observed.pki is None or is_complete(observed):
         return None
@@ -208,7 +216,7 @@ def requeue_at(observed: Observed) -> datetime | None:
     return observed.now + min(max((observed.now - since) / 2, MIN_WAIT), longest)
 
 
-def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
+def _report(observed: Observed, pki: PkiState, problem: str) -> Iterator[Action]:
     cluster = observed.cluster
     if problem and not pki.fault:
         yield EmitEvent(event=events.CERTIFICATES_AWAITED.about(cluster))
@@ -220,12 +228,12 @@ def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
         (name, body) for (kind, name), body in pki.objects.items() if kind is CERTIFICATE
     ):
         try:
-            left = (
+            remaining = (
                 msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime)
                 - observed.now
             )
         except (msgspec.ValidationError, TypeError):  # The expiry is unknown.
             continue
-        if left < WARNED_BEFORE:
-            hours = f"{left / timedelta(hours=1):.1f}"
+        if remaining < WARNED_BEFORE:
+            hours = f"{remaining / timedelta(hours=1):.1f}"
             yield EmitEvent(event=events.EXPIRES_SOON.about(cluster, name=name, hours=hours))

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import batch, children, events, pki, redis_cleanup, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, step
-from cluster_reconciler.observed import Observed, described, irrecoverable
+from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, make_step
+from cluster_reconciler.observed import Observed, describe_pod, find_irrecoverable_reason
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
@@ -46,68 +46,72 @@ Phase = Callable[[Observed], Continue | ClusterPlan]
 
 def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
     """Return the plan for an observation."""
-    actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
+    actions, notes, combined = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
         result = phase(observed)
         actions += result.actions
         notes.append(result.note)
         if isinstance(result, ClusterPlan):
-            found = result
+            combined = result
             break
-    due = (found.requeue_at, pki.requeue_at(observed), observed.overdue_at)
-    requeue_at = now if found.is_partial else earliest(*due)
+    due = (combined.requeue_at, pki.get_requeue_time(observed), observed.overdue_at)
+    requeue_at = now if combined.is_partial else earliest(*due)
     note, is_submitted = (
         "; ".join(filter(None, notes)),
         len(notes) > PHASES.index(_submit_to_batch_scheduler),
     )
     return msgspec.structs.replace(
-        found, actions=tuple(actions), requeue_at=requeue_at, note=note, is_submitted=is_submitted
+        combined,
+        actions=tuple(actions),
+        requeue_at=requeue_at,
+        note=note,
+        is_submitted=is_submitted,
     )
 
 
 def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
-    return NOTHING if refusals.manager(observed.cluster) else Continue()
+    return NOTHING if refusals.get_foreign_manager(observed.cluster) else Continue()
 
 
 def _report_overdue(observed: Observed) -> Continue:
     """Report pods that still exist long after their grace period."""
     if not observed.overdue:
         return Continue()
-    shown = [
+    names = [
         f"{pod.metadata.name} (node {pod.spec.node_name or 'unknown'})"
         for pod in observed.overdue[:SHOWN]
     ]
-    rest = len(observed.overdue) - len(shown)
-    pods = ", ".join(shown) + (f" and {rest} more" if rest else "")
+    hidden_count = len(observed.overdue) - len(names)
+    pods = ", ".join(names) + (f" and {hidden_count} more" if hidden_count else "")
     event = events.NOT_ENDING.about(observed.cluster, pods=pods)
-    return Continue(actions=step(EmitEvent(event=event), is_side=True))
+    return Continue(actions=make_step(EmitEvent(event=event), is_side=True))
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
     """Refuse an invalid spec; a suspension continues, since it needs nothing from the spec."""
-    found = refusals.find(observed.cluster, observed.config)
-    if found is None or not observed.is_to_be_suspended:
-        return found or Continue()
-    actions = (*found.actions, *_stay_suspended(observed).actions)
-    return msgspec.structs.replace(found, actions=actions, writes_status=True)
+    violation_plan = refusals.find_violation_plan(observed.cluster, observed.config)
+    if violation_plan is None or not observed.is_to_be_suspended:
+        return violation_plan or Continue()
+    actions = (*violation_plan.actions, *_stay_suspended(observed).actions)
+    return msgspec.structs.replace(violation_plan, actions=actions, writes_status=True)
 
 
 def _warn(observed: Observed) -> Continue:
     """Report settings that are valid but probably unwanted."""
     cluster, config = observed.cluster, observed.config
-    found: list[Action] = [
-        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each))
-        for each in cluster_rules.warnings(cluster)
+    actions: list[Action] = [
+        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=warning))
+        for warning in cluster_rules.warnings(cluster)
     ]
     if graceful_drain.is_asked_for(cluster, config) and (
-        problem := graceful_drain.obstacle(cluster)
+        problem := graceful_drain.find_obstacle(cluster)
     ):
-        found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
-    return Continue(actions=step(*found, is_side=True))
+        actions.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
+    return Continue(actions=make_step(*actions, is_side=True))
 
 
 def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
-    """Create no pods for a suspended cluster; withdraw its gang once it has no pods."""
+    """Create no pods for a suspended cluster; delete the scheduler's objects once it has no pod."""
     if not observed.is_to_be_suspended:
         return Continue()
     withdrawn = None if observed.pods else batch.withdraw(observed)
@@ -116,7 +120,10 @@ def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
     """Refuse to create pods for a cluster that exceeds the operator's limits."""
-    cluster, problem = observed.cluster, refusals.exceeded_limit(observed.cluster, observed.config)
+    cluster, problem = (
+        observed.cluster,
+        refusals.find_exceeded_limit(observed.cluster, observed.config),
+    )
     if not problem:
         return Continue()
     warned = EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem))
@@ -125,66 +132,68 @@ def _hold_back(observed: Observed) -> Continue | ClusterPlan:
         f"pods are left alone: {problem}",
     )
     return ClusterPlan(
-        actions=step(warned, is_side=True), refusal=refusal, is_periodic=False, note=note
+        actions=make_step(warned, is_side=True), refusal=refusal, is_periodic=False, note=note
     )
 
 
 def _submit_to_batch_scheduler(observed: Observed) -> Continue | ClusterPlan:
     """Create the objects of the batch scheduler before any pod is created."""
-    return batch.scheduler(observed.config).submit(observed)
+    return batch.get_scheduler(observed.config).submit(observed)
 
 
-def _head(observed: Observed) -> Continue | ClusterPlan:
+def _plan_head(observed: Observed) -> Continue | ClusterPlan:
     """Create, replace or keep the head pod (spec raycluster §9.4; acceptance cases 43-50)."""
     cluster, config, heads = observed.cluster, observed.config, observed.heads
     if observed.is_waiting_for(heads):
         return Continue(note="head: the old head is still going")
     if len(heads) > 1:
-        found = " ".join(pod.metadata.name for pod in heads)
-        fault = f"{len(heads)} head pods found [{found}]. Please delete extra head pods"
+        names = " ".join(pod.metadata.name for pod in heads)
+        fault = f"{len(heads)} head pods found [{names}]. Please delete extra head pods"
         return ClusterPlan(fault=fault, note=f"head: {fault}")
-    if heads and (reason := irrecoverable(heads[0], cluster)):
+    if heads and (reason := find_irrecoverable_reason(heads[0], cluster)):
         meta = heads[0].metadata
-        report = events.DELETED_HEAD.about(cluster, meta.name, state=described(heads[0], cluster))
+        report = events.DELETED_HEAD.about(
+            cluster, meta.name, state=describe_pod(heads[0], cluster)
+        )
         delete = Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)
-        return ClusterPlan(actions=step(delete), unfinished=reason, note=f"head: {reason}")
+        return ClusterPlan(actions=make_step(delete), unfinished=reason, note=f"head: {reason}")
     if heads:
         return Continue(note="head: there is a head")
-    if (held_back := _without_head(observed)) is not None:
+    if (held_back := _plan_without_head(observed)) is not None:
         return held_back
-    (name,), _ = Namer(observed).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
+    (name,), _ = Namer(observed).draw(head_pod.format_name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     pod_json.ensure_body(body["metadata"], "annotations").update(
-        all_pods.marks(cluster, config.version)
+        all_pods.build_marks(cluster, config.version)
     )
-    batch.scheduler(config).mark(cluster, config, labels.HEAD_GROUP, body)
+    batch.get_scheduler(config).mark(cluster, config, labels.HEAD_GROUP, body)
     report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
     create = Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
-    return Continue(actions=step(create), note="head: there is no head")
+    return Continue(actions=make_step(create), note="head: there is no head")
 
 
-def _without_head(observed: Observed) -> ClusterPlan | None:
+def _plan_without_head(observed: Observed) -> ClusterPlan | None:
     """Return the plan of a cluster that gets no head, for now or at all; None if it gets one."""
     stays_dead = (
         observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     )
     if stays_dead and observed.holds(ConditionType.PROVISIONED):
         return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
-    if problem := pki.missing(observed):
+    if problem := pki.explain_missing(observed):
         return ClusterPlan(unfinished=problem, note=f"head: {problem}")
     return None
 
 
-def _workers(observed: Observed) -> ClusterPlan:
+def _plan_workers(observed: Observed) -> ClusterPlan:
     """Create and delete at most one batch of workers; in each group deletions come first."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
     namer, room, is_partial, gone = Namer(observed), BATCH, False, set[str]()
-    uncertified = pki.missing(observed)
+    uncertified = pki.explain_missing(observed)
     is_marked = all_pods.is_recreated(cluster)
-    marks = all_pods.marks(cluster, observed.config.version) if is_marked else {}
+    marks = all_pods.build_marks(cluster, observed.config.version) if is_marked else {}
     for group in traits.named_groups(cluster):
         decision = workers.decide(observed, group, room=room, gone=gone)
-        gone.update(each.name for each in decision.deletions)
+        gone.update(deletion.name for deletion in decision.deletions)
         if decision.creations and uncertified:
             decision = msgspec.structs.replace(
                 decision, note=uncertified, creations=(), unfinished=uncertified, is_partial=False
@@ -192,14 +201,14 @@ def _workers(observed: Observed) -> ClusterPlan:
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
         room -= len(decision.deletions) + len(decision.creations) * decision.hosts
-        steps += step(*decision.deletions, is_side=True)
+        steps += make_step(*decision.deletions, is_side=True)
         if decision.deletes_all:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
             report = events.DELETED_GROUP.about(cluster, group=group.group_name)
-            steps += step(
+            steps += make_step(
                 DeleteCollection(resource=POD, selector=selector, events=report), is_side=True
             )
-        created, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
+        created, prefix = list[Action](), worker_pod.format_name_prefix(cluster, group)
         for index in decision.creations:
             drawn, replica_name = namer.draw(
                 prefix, group.group_name, str(index), hosts=decision.hosts
@@ -239,6 +248,6 @@ PHASES: Final[tuple[Phase, ...]] = (
     _hold_back,
     all_pods.recreate,
     _submit_to_batch_scheduler,
-    _head,
-    _workers,
+    _plan_head,
+    _plan_workers,
 )

@@ -47,7 +47,7 @@ class ReplicaFailure(StrEnum):
     INVALID_METADATA = "InvalidRayClusterMetadata"
 
 
-class State(StrEnum):
+class RayClusterState(StrEnum):
     """The legacy state of a cluster in one word; the conditions are more precise."""
 
     READY = "ready"

@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 from cluster_reconciler import events, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
+from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, make_step
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import gcs_fault_tolerance, head_pod
 from common import durations, labels
@@ -39,8 +39,8 @@ from common.runtime.actions import (
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re2.compile(r"[0-9]{1,18}")
 """Go's format of a positive integer."""
-_LONGEST: Final = 10**9
-"""Seconds (31 years). Longer timeouts are cut to this, so that dates cannot overflow."""
+_MAX_TIMEOUT: Final = 10**9
+"""Maximum timeout in seconds (31 years). A longer timeout is cut, so that dates cannot overflow."""
 _FAILED: Final = frozenset({"Failed", "FailureTarget"})
 OFF: Final = "ENABLE_GCS_FT_REDIS_CLEANUP is false"
 
@@ -48,12 +48,12 @@ OFF: Final = "ENABLE_GCS_FT_REDIS_CLEANUP is false"
 def protect(observed: Observed) -> Continue | ClusterPlan:
     """Add the finalizer to a cluster with keys in Redis, before it has any pod."""
     meta = observed.cluster.metadata
-    if labels.GCS_FT_FINALIZER in meta.finalizers or _obstacle(observed):
+    if labels.GCS_FT_FINALIZER in meta.finalizers or _find_obstacle(observed):
         return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
     return msgspec.structs.replace(
-        NOTHING, actions=step(action), requeue_at=observed.now, note=note
+        NOTHING, actions=make_step(action), requeue_at=observed.now, note=note
     )
 
 
@@ -66,42 +66,42 @@ def finish(observed: Observed) -> Continue | ClusterPlan:
     cluster, deleted_at = observed.cluster, observed.cluster.metadata.deletion_timestamp
     if deleted_at is None:
         return Continue()
-    obstacle = _obstacle(observed)
+    obstacle = _find_obstacle(observed)
     if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers and obstacle:
         return NOTHING
     if observed.is_valid and traits.has_embedded_storage(cluster):
         return _release(cluster, "the embedded store needs no cleaning")
-    ends_at = deleted_at + timeout(cluster.metadata)
+    ends_at = deleted_at + get_timeout(cluster.metadata)
     if observed.now >= ends_at:
         return _give_up(observed, obstacle, waited=observed.now - deleted_at)
-    if refusals.manager(cluster):
+    if refusals.get_foreign_manager(cluster):
         return msgspec.structs.replace(NOTHING, requeue_at=ends_at, note=obstacle)
     return _clean_up(observed, obstacle, ends_at)
 
 
-def _obstacle(observed: Observed) -> str:
-    """Return why Redis is not cleaned or need not be; empty if the clean-up Job can run."""
+def _find_obstacle(observed: Observed) -> str:
+    """Return the reason not to run the clean-up Job; empty if it can run."""
     cluster, config = observed.cluster, observed.config
-    if manager := refusals.manager(cluster):
+    if manager := refusals.get_foreign_manager(cluster):
         return f"spec.managedBy names {manager}"
     if not config.cleans_up_redis:
         return OFF
     if not observed.is_valid:
-        found = refusals.violation(cluster, config)
-        return f"the spec is invalid: {found[1]}" if found else "its name is invalid"
+        violation = refusals.find_violation(cluster, config)
+        return f"the spec is invalid: {violation[1]}" if violation else "its name is invalid"
     if not traits.is_fault_tolerant(cluster) or traits.has_embedded_storage(cluster):
         return "the spec has no gcsFaultToleranceOptions for Redis"
     return ""
 
 
-def timeout(meta: ObjectMeta) -> timedelta:
+def get_timeout(meta: ObjectMeta) -> timedelta:
     """Return how long the finalizer may delay the deletion of a cluster with this metadata."""
     text = meta.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
     seconds = int(text) if _NUMBER.fullmatch(text) else 0
-    return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
+    return timedelta(seconds=min(seconds, _MAX_TIMEOUT)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
+def _report_release_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
     """Return the Event of a deleted cluster that waited for an object in quarantine.
 
     Its spec cannot be read, so the storage namespace comes from the metadata.
@@ -112,31 +112,31 @@ def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
     note = spec.note.format(
         waited=durations.text(limit),
         problem="an object in quarantine, and its pods end only now",
-        left=f"{_keys(storage)}, or the externalStorageNamespace of its spec,",
+        left=f"{_format_keys(storage)}, or the externalStorageNamespace of its spec,",
     )
     return warning(spec.reason, spec.action, note)
 
 
 FINALIZER: Final = Finalizer(
-    name=labels.GCS_FT_FINALIZER, limit=timeout, event=_released_in_quarantine
+    name=labels.GCS_FT_FINALIZER, limit=get_timeout, event=_report_release_in_quarantine
 )
 """The finalizer, with its limit and Event if an object in quarantine blocks the deletion."""
 
 
 def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPlan:
-    cluster, actions = observed.cluster, [*_recorded(observed)]
+    cluster, actions = observed.cluster, [*_record_storage(observed)]
     for node_type, pods in ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers)):
         if not all(map(is_terminating, pods)):
             selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
-            actions += step(DeleteCollection(resource=POD, selector=selector))
+            actions += make_step(DeleteCollection(resource=POD, selector=selector))
     if obstacle and obstacle != OFF:
         blocked = events.CLEANUP_BLOCKED.about(
             cluster,
             problem=obstacle,
-            left=_left(observed),
-            limit=durations.text(timeout(cluster.metadata)),
+            left=_describe_leftovers(observed),
+            limit=durations.text(get_timeout(cluster.metadata)),
         )
-        actions += step(EmitEvent(event=blocked), is_side=True)
+        actions += make_step(EmitEvent(event=blocked), is_side=True)
     waiting = ClusterPlan(actions=tuple(actions), writes_status=False, requeue_at=ends_at)
     if observed.heads:
         return msgspec.structs.replace(waiting, note="waiting for the head to go")
@@ -151,13 +151,13 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
     cluster = observed.cluster
     if observed.cleanup_jobs:
         ended = {
-            each.type
-            for each in observed.cleanup_jobs[0].status.conditions
-            if each.status == "True"
+            condition.type
+            for condition in observed.cleanup_jobs[0].status.conditions
+            if condition.status == "True"
         }
         if ended & _FAILED:
             name = observed.cleanup_jobs[0].metadata.name
-            event = events.CLEANUP_FAILED.about(cluster, name, left=_left(observed))
+            event = events.CLEANUP_FAILED.about(cluster, name, left=_describe_leftovers(observed))
             return _release(cluster, "the cleanup Job has failed", ActionEvents(success=event))
         if "Complete" in ended:
             return _release(cluster, "the cleanup Job has finished")
@@ -167,36 +167,39 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
     create = Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN)
     return msgspec.structs.replace(
         waiting,
-        actions=(*waiting.actions, *step(create)),
+        actions=(*waiting.actions, *make_step(create)),
         note="the head is gone: cleaning Redis",
     )
 
 
-def _recorded(observed: Observed) -> tuple[Parallel, ...]:
+def _record_storage(observed: Observed) -> tuple[Parallel, ...]:
     """Return the step that records the head's storage namespace before the head is deleted.
 
     The spec may name another namespace by then, and no other object records the head's.
     """
-    if _storage(observed) == gcs_fault_tolerance.storage_namespace(observed.cluster):
+    if _get_storage(observed) == gcs_fault_tolerance.get_storage_namespace(observed.cluster):
         return ()
-    return step(Annotate(name=labels.REDIS_STORAGE_NAMESPACE, value=_storage(observed)))
+    return make_step(Annotate(name=labels.REDIS_STORAGE_NAMESPACE, value=_get_storage(observed)))
 
 
-def _storage(observed: Observed) -> str:
+def _get_storage(observed: Observed) -> str:
     """Return the storage namespace in Redis: the head's if a head exists, else the spec's."""
     annotations = (head.metadata.annotations for head in observed.heads)
-    of_heads = (each.get(labels.EXTERNAL_STORAGE_NAMESPACE, "") for each in annotations)
-    return next(filter(None, of_heads), "") or gcs_fault_tolerance.storage_namespace(
+    of_heads = (
+        head_annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
+        for head_annotations in annotations
+    )
+    return next(filter(None, of_heads), "") or gcs_fault_tolerance.get_storage_namespace(
         observed.cluster
     )
 
 
-def _left(observed: Observed) -> str:
+def _describe_leftovers(observed: Observed) -> str:
     """Return the description of the Redis keys that a user has to delete by hand."""
-    return _keys(_storage(observed))
+    return _format_keys(_get_storage(observed))
 
 
-def _keys(storage: str) -> str:
+def _format_keys(storage: str) -> str:
     return f'Redis storage namespace "{storage}" (keys that begin with "RAY{storage}@")'
 
 
@@ -207,17 +210,20 @@ def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> Cluster
         head = observed.heads[0].metadata.name
         problem += f", and head Pod {head} is still there: end it before you clean up"
     event = events.FORCE_DELETED.about(
-        observed.cluster, waited=durations.text(waited), problem=problem, left=_left(observed)
+        observed.cluster,
+        waited=durations.text(waited),
+        problem=problem,
+        left=_describe_leftovers(observed),
     )
     return _release(observed.cluster, problem, ActionEvents(success=event))
 
 
 def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> ClusterPlan:
-    held = cluster.metadata.finalizers
-    left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
+    finalizers = cluster.metadata.finalizers
+    remaining = tuple(finalizer for finalizer in finalizers if finalizer != labels.GCS_FT_FINALIZER)
     actions = (
-        step(SetFinalizers(finalizers=left, events=report))
-        if labels.GCS_FT_FINALIZER in held
+        make_step(SetFinalizers(finalizers=remaining, events=report))
+        if labels.GCS_FT_FINALIZER in finalizers
         else ()
     )
     return msgspec.structs.replace(NOTHING, actions=actions, note=note)

@@ -9,7 +9,7 @@ except for a status that contradicts itself (spec raycluster §6 steps 2-9; acce
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import NOTHING, ClusterPlan, step
+from cluster_reconciler.actions import NOTHING, ClusterPlan, make_step
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from common import labels
@@ -19,32 +19,32 @@ from common.runtime.actions import Action, EmitEvent, Refuse
 from common.validation import ray_cluster as cluster_rules
 
 
-def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
+def find_violation_plan(cluster: RayCluster, config: Config) -> ClusterPlan | None:
     """Return the plan that reports the first reason to do nothing; None without a reason."""
-    if manager(cluster):
+    if get_foreign_manager(cluster):
         return NOTHING
     if problem := cluster_rules.metadata(cluster):
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
         return _report(
             EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem)
         )
-    if (found := violation(cluster, config)) is not None:
-        what, problem = found
+    if (part_and_problem := find_violation(cluster, config)) is not None:
+        part, problem = part_and_problem
         return _report(
-            EmitEvent(event=events.INVALID_SPEC.about(cluster, what=what, problem=problem))
+            EmitEvent(event=events.INVALID_SPEC.about(cluster, what=part, problem=problem))
         )
     if problem := cluster_rules.status(cluster):  # A retry may help without a change of the object.
         return _report(Refuse(event=events.INVALID_STATUS.about(cluster, problem=problem)))
     return None
 
 
-def manager(cluster: RayCluster) -> str:
+def get_foreign_manager(cluster: RayCluster) -> str:
     """Return the controller in `spec.managedBy`; empty if raybus manages the cluster."""
     named = cluster.intent.managed_by or ""
     return "" if named == labels.MANAGED_BY_US else named
 
 
-def violation(cluster: RayCluster, config: Config) -> tuple[str, str] | None:
+def find_violation(cluster: RayCluster, config: Config) -> tuple[str, str] | None:
     """Return which part of the spec breaks a rule, and how; None if the spec is valid."""
     try:
         if (problem := cluster_rules.spec(cluster, config.gates)) is not None:
@@ -58,14 +58,14 @@ def violation(cluster: RayCluster, config: Config) -> tuple[str, str] | None:
 
 def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
     return ClusterPlan(
-        actions=step(*actions),
+        actions=make_step(*actions),
         refusal=failure,
         writes_status=failure is not None,
         is_periodic=False,
     )
 
 
-def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
+def find_exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     """Return the limit that the spec exceeds, as a message with the remedy; None if none.
 
     The limits keep a large object from delaying others.
@@ -90,7 +90,7 @@ def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     limits.append(
         (pods, config.max_pods, f"spec.workerGroupSpecs asks for {pods} worker pods", remedy)
     )
-    for found, most, what, remedy in limits:
-        if found > most:
-            return f"{what}, more than {most} {remedy}, or have the limit raised"
+    for actual, limit, description, remedy in limits:
+        if actual > limit:
+            return f"{description}, more than {limit} {remedy}, or have the limit raised"
     return None

@@ -8,29 +8,25 @@ without effect, and logged at the start.
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 import structlog
 
 from cluster_reconciler import batch
-from cluster_reconciler.config import Config, PodAdditions, variable_of
+from cluster_reconciler.config import Config, PodAdditions, find_variable
 from cluster_reconciler.resources import ingress
 from common import pod_json
 from common.api.opaque import Body
 from common.errors import Forbidden, InvalidSpec, Unavailable
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate
 from common.kube.client import KubeClient
-from common.settings import OPERATOR_FILE, Settings
+from common.ray import operator_file
+from common.settings import Settings
 from common.validation import ray_cluster as cluster_rules
 
 log = structlog.get_logger()
 
-BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
-"""Environment variable with the batch scheduler, if the configuration file names none.
-
-The values are those of KubeRay's `--batch-scheduler`."""
 PAUSE: Final = 2.0
 """Seconds between attempts while the API server does not answer."""
 
@@ -38,7 +34,7 @@ PAUSE: Final = 2.0
 class OperatorFile(PodAdditions, frozen=True, kw_only=True):
     """The configuration file.
 
-    The fields after `enableBatchScheduler` have no effect; some are annotated with the setting that
+    The fields after the blank line have no effect; some are annotated with the setting that
     replaces them.
     """
 
@@ -46,6 +42,8 @@ class OperatorFile(PodAdditions, frozen=True, kw_only=True):
     kind: Literal["Configuration"]
     batch_scheduler: str = ""
     enable_batch_scheduler: bool = False
+    delete_ray_job_after_job_finishes: bool | None = False
+    """Used only by job-reconciler."""
 
     metrics_addr: Annotated[str | None, "RAYBUS_HTTP_PORT"] = None
     probe_addr: Annotated[str | None, "RAYBUS_HTTP_PORT"] = None
@@ -60,7 +58,6 @@ class OperatorFile(PodAdditions, frozen=True, kw_only=True):
     enable_metrics: bool | None = None
     qps: float | None = None
     burst: int | None = None
-    delete_ray_job_after_job_finishes: bool | None = None
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
@@ -71,42 +68,29 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     config = Config.from_environment(environ, settings.feature_gates)
     if environ.get("RAYBUS_CLUSTER_DOMAIN", "").strip():
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
-    if named := environ.get(OPERATOR_FILE, "").strip():
-        path = str(Path(named))
-        try:
-            text = Path(named).read_text()
-        except (OSError, UnicodeDecodeError) as problem:
-            raise InvalidSpec(
-                f"{OPERATOR_FILE}={path!r}: {problem}; name a readable file or unset it"
-            ) from problem
-        file = parse(text, path=path)
-        if ignored := without_effect(file):
+    if (found := operator_file.read_text(environ)) is not None:
+        file = parse(found[1], path=found[0])
+        if ignored := find_ineffective_fields(file):
             log.warning("fields of the configuration file have no effect here", fields=ignored)
         config = apply(config, file)
-    name = config.batch_scheduler or _scheduler(
-        environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates
+    name = config.batch_scheduler or operator_file.choose_batch_scheduler(
+        environ.get(operator_file.BATCH_SCHEDULER, "").strip(), gates=config.gates
     )
     return msgspec.structs.replace(config, batch_scheduler=name)
 
 
 def parse(text: str, *, path: str) -> OperatorFile:
     """Parse the text of the file. Raises `InvalidSpec` with the wrong field."""
-    try:
-        return msgspec.yaml.decode(text.encode(), type=OperatorFile)
-    except msgspec.DecodeError as problem:
-        what = " ".join(str(problem).split())
-        raise InvalidSpec(
-            f"failed to decode config file {path}: {what}; correct the file"
-        ) from problem
+    return operator_file.parse(text, OperatorFile, path=path)
 
 
-def without_effect(file: OperatorFile) -> tuple[str, ...]:
+def find_ineffective_fields(file: OperatorFile) -> tuple[str, ...]:
     """Return the fields that are set but have no effect, each with the setting to use instead."""
-    fields = (each for each in msgspec.structs.fields(OperatorFile) if each.default is None)
+    fields = (field for field in msgspec.structs.fields(OperatorFile) if field.default is None)
     unused = {
-        each.encode_name: variable_of(each)
-        for each in fields
-        if getattr(file, each.name) is not None
+        field.encode_name: find_variable(field)
+        for field in fields
+        if getattr(file, field.name) is not None
     }
     return tuple(f"{name} (set {instead})" if instead else name for name, instead in unused.items())
 
@@ -131,37 +115,14 @@ def apply(config: Config, file: OperatorFile) -> Config:
             resources = pod_json.body(item, "resources")
             if problem := next(cluster_rules.of_resources(place, resources), None):
                 raise InvalidSpec(f"failed to decode config file: {problem}")
-    scheduler = _scheduler(
+    scheduler = operator_file.choose_batch_scheduler(
         file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates
     )
     added = {field: getattr(file, field) for field in PodAdditions.__struct_fields__}
     return msgspec.structs.replace(config, batch_scheduler=scheduler, **added)
 
 
-def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
-    """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano.
-
-    Raises `InvalidSpec` if the scheduler is unknown or the switches contradict each other.
-    """
-    if name and is_enabled:
-        raise InvalidSpec(
-            "both feature flags enable-batch-scheduler (deprecated) and batch-scheduler are set. "
-            "Please use batch-scheduler only"
-        )
-    if Gate.KUBERNETES_WAS in gates and (name or is_enabled):
-        raise InvalidSpec(
-            "the KubernetesWAS feature gate cannot be combined with --batch-scheduler or "
-            "--enable-batch-scheduler"
-        )
-    if is_enabled:
-        return "volcano"
-    if name not in batch.SCHEDULERS:
-        known = ", ".join(filter(None, batch.SCHEDULERS))
-        raise InvalidSpec(f"scheduler is not supported, name={name}; known: {known}")
-    return name
-
-
-async def served(kube: KubeClient) -> frozenset[str]:
+async def list_served_versions(kube: KubeClient) -> frozenset[str]:
     """Return the versions that the API server serves, such as `route.openshift.io/v1`.
 
     Retries until the API server answers. Empty if raybus may not list them (spec raycluster §17.5,
@@ -188,7 +149,7 @@ def adapt(config: Config, versions: frozenset[str]) -> Config:
 
     Raises `InvalidSpec` if the API server lacks a version that an enabled gate needs.
     """
-    if Gate.KUBERNETES_WAS in config.gates and batch.WORKLOAD.api_version not in versions:
+    if FeatureGate.KUBERNETES_WAS in config.gates and batch.WORKLOAD.api_version not in versions:
         raise InvalidSpec(
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
             f"{batch.WORKLOAD.api_version} is not served; switch the KubernetesWAS feature gate off"

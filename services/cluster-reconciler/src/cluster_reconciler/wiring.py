@@ -16,15 +16,15 @@ from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observe import Observer
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.plan import make_plan
-from cluster_reconciler.reasons import State
+from cluster_reconciler.reasons import RayClusterState
 from cluster_reconciler.redis_cleanup import FINALIZER
-from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_CLUSTER
+from common.ray import cluster_traits as traits
 from common.runtime import replica
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
@@ -127,8 +127,8 @@ def rank(key: Key, cache: Cache) -> KeyPriority:
         return KeyPriority(size=0)
     is_complete = cluster.status.ready_worker_replicas == cluster.status.desired_worker_replicas
     return KeyPriority(
-        compute.desired_workers(cluster),
-        is_steady=cluster.status.state == State.READY and is_complete,
+        traits.desired_workers(cluster),
+        is_steady=cluster.status.state == RayClusterState.READY and is_complete,
     )
 
 
@@ -138,7 +138,7 @@ async def main(settings: Settings) -> None:
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        adapted = own_settings.adapt(config, await own_settings.served(kube))
+        adapted = own_settings.adapt(config, await own_settings.list_served_versions(kube))
         yield assemble(kube, adapted, clock=clock, instance=socket.gethostname())
 
     await replica.run(settings, assembled, version=config.version)

@@ -1,1 +1,1 @@
-"""The decisions about RayJobs, from one look at their objects. No process runs them yet."""
+"""Reconcile RayJobs and RayCronJobs: create their RayClusters, submit jobs, and report status."""

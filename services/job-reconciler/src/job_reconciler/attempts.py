@@ -6,9 +6,17 @@ from typing import Final
 import msgspec
 
 from common import labels
+from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayClusterStatus
-from common.api.ray_job import RayJob, RayJobStatus, RayJobStatusInfo
-from job_reconciler.states import DeploymentState, Ending, FailureReason, JobState
+from common.api.ray_job import (
+    DeploymentState,
+    JobState,
+    RayJob,
+    RayJobStatus,
+    RayJobStatusInfo,
+    SubmissionMode,
+)
+from job_reconciler.states import Ending, FailureReason
 
 FINAL_REASONS: Final = frozenset({FailureReason.DEADLINE, FailureReason.STATUS_CHECKS})
 """The failures after which no new attempt starts."""
@@ -21,14 +29,14 @@ def begin(job: RayJob, new_name: str, now: datetime) -> RayJobStatus:
     """
     spec, status = job.spec, job.status
     selected = (spec.cluster_selector or {}).get(labels.CLUSTER)
-    job_id = "" if spec.submission_mode == "InteractiveMode" else spec.job_id or new_name
+    job_id = "" if spec.submission_mode == SubmissionMode.INTERACTIVE else spec.job_id or new_name
     return msgspec.structs.replace(
         status,
         job_id=status.job_id or job_id,
         ray_cluster_name=status.ray_cluster_name or selected or new_name,
         job_status=JobState.UNKNOWN.value,
         job_deployment_status=DeploymentState.INITIALIZING.value,
-        start_time=now,
+        start_time=whole_seconds(now),
         succeeded=status.succeeded or 0,
         failed=status.failed or 0,
     )
@@ -58,7 +66,7 @@ def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
         job_status=job_state,
         reason="" if ending.reason is None else ending.reason.value,
         message=status.message if ending.message is None else ending.message,
-        end_time=status.end_time if is_retried else now,
+        end_time=status.end_time if is_retried else whole_seconds(now),
         succeeded=(status.succeeded or 0) + has_succeeded,
         failed=failed,
     )
@@ -67,7 +75,8 @@ def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
 def reset(status: RayJobStatus) -> RayJobStatus:
     """Return the status after the objects of an attempt are gone.
 
-    A suspending job becomes suspended, a retried one new. The counters and times remain.
+    A job that was suspending is then suspended, and a job that is retried is new. The counters and
+    times remain.
     """
     is_suspending = status.job_deployment_status == DeploymentState.SUSPENDING
     state = DeploymentState.SUSPENDED if is_suspending else DeploymentState.NEW

@@ -9,23 +9,31 @@ from typing import Final
 
 import msgspec
 
-from common.api.ray_job import DeletionCondition, DeletionStrategy, RayJob
-from common.feature_gates import Gate, Gates
+from common import untrusted
+from common.api.ray_job import (
+    DeletionCondition,
+    DeletionStrategy,
+    DeploymentState,
+    JobState,
+    RayJob,
+)
+from common.feature_gates import FeatureGate, Gates
 from common.runtime import actions
 from common.validation.deletion_strategy import DELETION_ORDER
-from job_reconciler.states import DeploymentState, JobState
 
 SAFETY_MARGIN: Final = timedelta(seconds=2)
-"""Added to a delay, because `endTime` has lost its fraction of a second."""
+"""Added to a deletion delay, because `endTime` is cut to whole seconds."""
 DELETE_NONE: Final = "DeleteNone"
+_UNMATCHED: Final = "spec.deletionStrategy has no policy for a job that ended with"
+"""Start of `Cleanup.problem`."""
 _ON_CLUSTER: Final = frozenset({"DeleteWorkers", "DeleteCluster"})
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clean-up must know of the RayCluster."""
+    """The facts about the RayCluster on which the clean-up depends."""
 
     exists: bool = True
-    """False also while the cluster is being deleted."""
+    """Whether the cluster exists and is not being deleted."""
     are_workers_suspended: bool = False
 
 
@@ -33,10 +41,10 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     """The deletion to do now."""
 
     policy: str | None = None
-    """One of `DELETION_ORDER`; None if nothing is to be deleted now."""
+    """The deletion policy to apply now, one of `DELETION_ORDER`; None if nothing is deleted now."""
     requeue_at: datetime | None = None
     problem: str = ""
-    """Why a deletion strategy deletes nothing, in one sentence."""
+    """Why the deletion strategy deletes nothing, in one sentence; empty if it works."""
 
 
 class _Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,20 +62,21 @@ def decide(
 ) -> Cleanup:
     """Decide the deletion for a completed or failed RayJob.
 
-    `deletes_job_itself` is the operator's setting to delete RayJobs with a shutdown.
+    `deletes_job_itself` is the operator's setting by which `shutdownAfterJobFinishes` deletes the
+    RayJob and not only its cluster.
     """
-    end = job.status.end_time
-    if end is None:
+    if job.status.end_time is None:
         return Cleanup()
+    end = untrusted.bounded(job.status.end_time)
     spec = job.spec
     delay = timedelta(seconds=spec.ttl_seconds_after_finished)
-    strategy = spec.deletion_strategy if Gate.DELETION_POLICY in gates else None
+    strategy = spec.deletion_strategy if FeatureGate.DELETION_POLICY in gates else None
     problem = ""
     if strategy is not None:
         due = _of_strategy(job, strategy, end, delay)
         if not due:
             problem = (
-                "spec.deletionStrategy has no policy for a job that ended with "
+                f"{_UNMATCHED} "
                 f"jobStatus {job.status.job_status or 'unknown'} and jobDeploymentStatus "
                 f"{job.status.job_deployment_status}, so nothing is deleted"
             )
@@ -84,6 +93,12 @@ def decide(
         requeue_at=_with_margin(actions.earliest(*(each.at for each in left if each.at > now))),
         problem=problem,
     )
+
+
+def add_problem(message: str, problem: str) -> str:
+    """Return the message of an ended job with `Cleanup.problem`, and without an earlier one."""
+    of_job = message.partition(_UNMATCHED)[0].rstrip()
+    return f"{of_job} {problem}".strip() if problem else of_job
 
 
 def _of_strategy(
@@ -115,7 +130,10 @@ def _matches(condition: DeletionCondition, job: RayJob) -> bool:
 
 
 def _is_done(policy: str, cluster: ClusterFacts, *, has_selector: bool) -> bool:
-    """Return whether a policy has nothing (more) to delete. A selected cluster always stays."""
+    """Return whether a policy has nothing left to delete.
+
+    A cluster that the job selects (`has_selector`) is never deleted.
+    """
     if policy not in DELETION_ORDER:
         return True
     if policy not in _ON_CLUSTER:

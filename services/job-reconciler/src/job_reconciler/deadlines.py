@@ -1,26 +1,20 @@
 """The time limits of an attempt, with KubeRay's messages (spec rayjob §10).
 
-A limit is over at its exact moment. Ray's and KubeRay's times are printed in UTC.
+A limit counts as passed from its exact moment on. Ray's and KubeRay's times are printed in UTC.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from common.api.ray_job import RayJob
+from common import untrusted
+from common.api.ray_job import TERMINAL_JOB_STATES, DeploymentState, JobState, RayJob
 from common.runtime import actions
-from job_reconciler.states import (
-    TERMINAL_JOB_STATES,
-    DeploymentState,
-    Ending,
-    FailureReason,
-    JobState,
-    failure,
-)
+from job_reconciler.states import Ending, FailureReason, failure
 
 DEFAULT_GRACE_PERIOD: Final = timedelta(seconds=300)
-"""Time that a submitter may go on after the end of its Ray job."""
+"""Time for which a submitter may keep running after the end of its Ray job."""
 DEFAULT_STATUS_CHECK_TIMEOUT: Final = timedelta(seconds=300)
-"""Time after which an attempt fails whose dashboard gives no answer."""
+"""An attempt fails if its dashboard gives no answer for this time."""
 _BEFORE_RUNNING: Final = frozenset({DeploymentState.INITIALIZING, DeploymentState.WAITING})
 _WITH_ACTIVE_DEADLINE: Final = frozenset({DeploymentState.INITIALIZING, DeploymentState.RUNNING})
 
@@ -30,7 +24,7 @@ def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
     start = job.status.start_time
     if start is None:
         return None
-    shown = f"{start.astimezone(UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+    shown = f"{untrusted.bounded(start):%Y-%m-%d %H:%M:%S} +0000 UTC"
     active, pre_running = _active_deadline(job), _pre_running_deadline(job)
     if active is not None and now >= active:
         return failure(
@@ -48,7 +42,7 @@ def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
 
 
 def next_deadline(job: RayJob) -> datetime | None:
-    """Return the earliest deadline of the attempt; None without one."""
+    """Return the earliest deadline of the attempt; None if it has no deadline."""
     return actions.earliest(_active_deadline(job), _pre_running_deadline(job))
 
 
@@ -57,7 +51,9 @@ def find_passed_grace_period(
 ) -> Ending | None:
     """Return the end of an attempt whose submitter outlives its Ray job for too long."""
     status, end = job.status, job.status.ray_job_info.end_time
-    if status.job_status not in TERMINAL_JOB_STATES or end is None or now < end + grace_period:
+    if status.job_status not in TERMINAL_JOB_STATES or end is None:
+        return None
+    if now < untrusted.bounded(end) + grace_period:
         return None
     has_failed = status.job_status == JobState.FAILED
     return Ending(
@@ -73,11 +69,14 @@ def find_failed_status_checks(
 ) -> Ending | None:
     """Return the failure of an attempt whose dashboard has not answered for too long."""
     since = job.status.job_status_check_failure_start_time
-    if since is None or now < since + timeout:
+    if since is None:
+        return None
+    since = untrusted.bounded(since)
+    if now < since + timeout:
         return None
     return failure(
         FailureReason.STATUS_CHECKS,
-        f"Job status checks have been failing since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S}; "
+        f"Job status checks have been failing since {since:%Y-%m-%d %H:%M:%S}; "
         f"exceeded timeout of {int(timeout.total_seconds())}s",
     )
 
@@ -96,4 +95,6 @@ def _pre_running_deadline(job: RayJob) -> datetime | None:
 
 def _after_start(job: RayJob, seconds: int | None) -> datetime | None:
     start = job.status.start_time
-    return None if start is None or seconds is None else start + timedelta(seconds=seconds)
+    if start is None or seconds is None:
+        return None
+    return untrusted.bounded(start) + timedelta(seconds=seconds)

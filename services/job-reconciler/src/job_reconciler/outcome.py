@@ -6,28 +6,28 @@ that has succeeded (§10.4). A dashboard that does not answer
 proves nothing: the attempt goes on until the status checks time out.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 import msgspec
 
-from common.api.ray_job import RayJob
-from job_reconciler import deadlines
-from job_reconciler.states import (
-    SUBMITTER_MODES,
+from common import untrusted
+from common.api.meta import whole_seconds
+from common.api.ray_job import (
     TERMINAL_JOB_STATES,
     DeploymentState,
-    Ending,
-    FailureReason,
     JobState,
-    failure,
+    RayJob,
+    SubmissionMode,
 )
+from job_reconciler import deadlines
+from job_reconciler.states import SUBMITTER_MODES, Ending, FailureReason, failure
 
 SUBMITTER_TIMEOUT: Final = timedelta(seconds=30)
-"""Time in which the Ray job must end after its submitter."""
+"""Time after the end of the submitter within which the Ray job must end."""
 
 
-class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Ray's answer about the job."""
 
     state: JobState
@@ -44,7 +44,7 @@ class SilentDashboard(msgspec.Struct, frozen=True):
     error: str
 
 
-Answer: TypeAlias = JobInfo | UnknownJob | SilentDashboard
+Answer: TypeAlias = JobAnswer | UnknownJob | SilentDashboard
 
 
 class Submitter(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Submitter(msgspec.Struct, frozen=True, kw_only=True):
     """False if the Kubernetes Job or the head pod is gone."""
     finished_at: datetime | None = None
     failure_message: str | None = None
-    """Set if the submitter has failed for good."""
+    """The failure of the submitter; None unless it has failed for good."""
 
     @property
     def has_ended(self) -> bool:
@@ -77,14 +77,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS: Final = Limits()
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at a running attempt leads to."""
+class AttemptDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision of one reconcile about a running attempt."""
 
     ending: Ending | None = None
     job_state: JobState
     message: str
     failing_since: datetime | None = None
-    """The first of the status checks that fail in a row."""
+    """Time of the first status check in the current series of failures; None if none failed."""
     must_submit: bool = False
 
 
@@ -94,15 +94,17 @@ def decide(
     submitter: Submitter,
     now: datetime,
     limits: Limits = DEFAULT_LIMITS,
-) -> Decision:
-    """Decide how a running attempt goes on."""
+) -> AttemptDecision:
+    """Decide whether a running attempt ends, is submitted, or continues to run."""
     status, known = job.status, _known_state(job)
-    info = answer if isinstance(answer, JobInfo) else None
+    info = answer if isinstance(answer, JobAnswer) else None
     if info is None and known in TERMINAL_JOB_STATES:
-        info = JobInfo(state=known, message=status.message)  # the recorded outcome stays true
+        info = JobAnswer(state=known, message=status.message)  # the recorded outcome stays true
+        if isinstance(answer, UnknownJob):
+            submitter = NO_SUBMITTER  # the log that it follows went with its head
     failing_since = None
     if isinstance(answer, SilentDashboard):
-        failing_since = status.job_status_check_failure_start_time or now
+        failing_since = status.job_status_check_failure_start_time or whole_seconds(now)
     if info is not None:
         ending = _after_info(job, info, submitter, now)
         if ending is None and info.state in TERMINAL_JOB_STATES:
@@ -113,7 +115,7 @@ def decide(
         ending = _without_head(job, submitter)
     if ending is None and failing_since is not None:
         ending = deadlines.find_failed_status_checks(job, now, limits.status_check_timeout)
-    return Decision(
+    return AttemptDecision(
         ending=ending,
         job_state=known if info is None else info.state,
         message=status.message if info is None else info.message,
@@ -122,7 +124,7 @@ def decide(
     )
 
 
-def _after_info(job: RayJob, info: JobInfo, submitter: Submitter, now: datetime) -> Ending | None:
+def _after_info(job: RayJob, info: JobAnswer, submitter: Submitter, now: datetime) -> Ending | None:
     has_submitter = job.spec.submission_mode in SUBMITTER_MODES
     if info.state not in TERMINAL_JOB_STATES:
         return _while_ray_runs(job, submitter, now) if has_submitter else None
@@ -139,13 +141,15 @@ def _while_ray_runs(job: RayJob, submitter: Submitter, now: datetime) -> Ending 
         return ending
     if submitter.failure_message is not None:
         return failure(FailureReason.SUBMISSION, submitter.failure_message)
-    finished = submitter.finished_at
-    if finished is None or now < finished + SUBMITTER_TIMEOUT:
+    if submitter.finished_at is None:
+        return None
+    finished = untrusted.bounded(submitter.finished_at)
+    if now < finished + SUBMITTER_TIMEOUT:
         return None
     return Ending(
         state=DeploymentState.FAILED,
         reason=FailureReason.GRACE_PERIOD,
-        message=f"The RayJob submitter finished at {finished.astimezone(UTC):%Y-%m-%d %H:%M:%S} "
+        message=f"The RayJob submitter finished at {finished:%Y-%m-%d %H:%M:%S} "
         "but the ray job did not reach terminal state within "
         f"{int(SUBMITTER_TIMEOUT.total_seconds())}s",
         job_state=JobState.FAILED,
@@ -154,7 +158,7 @@ def _while_ray_runs(job: RayJob, submitter: Submitter, now: datetime) -> Ending 
 
 def _after_not_found(job: RayJob, submitter: Submitter) -> Ending | None:
     mode, was_known = job.spec.submission_mode, _known_state(job) != JobState.UNKNOWN
-    if mode == "HTTPMode" and was_known:
+    if mode in {SubmissionMode.HTTP, SubmissionMode.K8S_JOB} and was_known:
         return failure(
             FailureReason.APPLICATION,
             f"Ray no longer knows job {job.status.job_id}: its head was replaced. It is not "
@@ -175,18 +179,18 @@ def _after_not_found(job: RayJob, submitter: Submitter) -> Ending | None:
 
 def _without_head(job: RayJob, submitter: Submitter) -> Ending | None:
     """Return the failure of an attempt whose submitter went away with the head pod."""
-    if job.spec.submission_mode != "SidecarMode" or submitter.is_present:
+    if job.spec.submission_mode != SubmissionMode.SIDECAR or submitter.is_present:
         return None
     return failure(FailureReason.APPLICATION, "Ray head pod not found.")
 
 
 def _must_submit(job: RayJob) -> bool:
     """Return whether to submit by HTTP. A lost answer is harmless: the ID stays the same."""
-    return job.spec.submission_mode == "HTTPMode" and _known_state(job) == JobState.UNKNOWN
+    return job.spec.submission_mode == SubmissionMode.HTTP and _known_state(job) == JobState.UNKNOWN
 
 
 def _known_state(job: RayJob) -> JobState:
-    """Return the last state that Ray reported; a state of a newer Ray counts as running."""
+    """Return the state that Ray reported last; one that only a newer Ray has counts as running."""
     try:
         return JobState(job.status.job_status)
     except ValueError:

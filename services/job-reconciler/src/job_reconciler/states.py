@@ -1,35 +1,11 @@
-"""The states of a RayJob, as KubeRay spells them in the status (spec rayjob §2.3, §6.5)."""
+"""How an attempt of a RayJob ends, as KubeRay spells it in the status (spec rayjob §2.3, §6.5)."""
 
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-
-class DeploymentState(StrEnum):
-    """Values of `status.jobDeploymentStatus`."""
-
-    NEW = ""
-    INITIALIZING = "Initializing"
-    WAITING = "Waiting"
-    RUNNING = "Running"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
-    VALIDATION_FAILED = "ValidationFailed"
-    SUSPENDING = "Suspending"
-    SUSPENDED = "Suspended"
-    RETRYING = "Retrying"
-
-
-class JobState(StrEnum):
-    """Values of `status.jobStatus`, which Ray reports."""
-
-    UNKNOWN = ""
-    PENDING = "PENDING"
-    RUNNING = "RUNNING"
-    STOPPED = "STOPPED"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
+from common.api.ray_job import DeploymentState, JobState, SubmissionMode
 
 
 class FailureReason(StrEnum):
@@ -43,9 +19,7 @@ class FailureReason(StrEnum):
     STATUS_CHECKS = "JobStatusCheckTimeoutExceeded"
 
 
-TERMINAL_JOB_STATES: Final = frozenset({JobState.STOPPED, JobState.SUCCEEDED, JobState.FAILED})
-"""The states in which Ray no longer runs the job."""
-SUBMITTER_MODES: Final = frozenset({"K8sJobMode", "SidecarMode"})
+SUBMITTER_MODES: Final = frozenset({SubmissionMode.K8S_JOB, SubmissionMode.SIDECAR})
 """The submission modes in which a container runs `ray job submit`."""
 
 
@@ -53,12 +27,12 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one attempt."""
 
     state: DeploymentState
-    """`COMPLETE` or `FAILED`."""
+    """State of the RayJob after the attempt: `COMPLETE` or `FAILED`."""
     reason: FailureReason | None = None
     message: str | None = None
-    """None keeps the message of the status."""
+    """Message for the status; None keeps the present message."""
     job_state: JobState | None = None
-    """None keeps the last state that Ray reported."""
+    """Final state of the Ray job; None keeps the last state that Ray reported."""
 
 
 def failure(reason: FailureReason, message: str | None = None) -> Ending:

@@ -4,15 +4,12 @@ All other actions are in `common.runtime.actions`.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from common.api.meta import Condition, ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import Resource
-from common.ray.goal_revision import Spec
+from common.ray.goal_revision import HashedGoal
 from common.runtime.actions import Action, ActionEvents, Patch, UpdateStatus
-from common.upgrade import events
-from common.upgrade.events import Data
 
 
 class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
@@ -34,9 +31,9 @@ class RecordRevision(Action, frozen=True, kw_only=True):
     If the API server refuses the record, the plan continues without it.
     """
 
-    before: Spec | None
+    before: HashedGoal | None
     kept: int
-    """Maximum number of records of earlier specs that stay."""
+    """Maximum number of older records that are not deleted."""
 
     def __str__(self) -> str:
         return "record the spec"
@@ -56,29 +53,12 @@ class ReportPolicy(Action, frozen=True, kw_only=True):
         return f"write status of UpgradePolicy {self.name}"
 
 
-class Publish(Action, frozen=True, kw_only=True):
-    """Publish an upgrade event, at most once per process.
-
-    It precedes the write after which its state is not visible any more.
-    """
-
-    data: Data
-    facts: tuple[object, ...] = ()
-    """Durable values that distinguish this event from others of its kind in the same upgrade."""
-    at: datetime
-
-    @property
-    def id(self) -> str:
-        """Id of the event. The id is the same if the event is published again."""
-        return events.identity(self.data, *self.facts)
-
-    def __str__(self) -> str:
-        return f"publish {self.data.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"
-
-
 def change_metadata(
     resource: Resource, meta: ObjectMeta, report: ActionEvents, **parts: Mapping[str, str | None]
 ) -> Patch:
-    """Return a side action that changes the `labels` or `annotations` of an object."""
+    """Return the action that changes an object's `labels` or `annotations`.
+
+    If it fails, the other actions of the plan continue.
+    """
     patch = {"metadata": {"resourceVersion": meta.resource_version, **parts}}
     return Patch(resource=resource, name=meta.name, patch=patch, events=report, is_side=True)

@@ -1,13 +1,15 @@
-"""The end of unneeded clusters: deadline, drain, receipt of the upgrade, Events and deletion.
+"""Drains and deletes clusters that a RayService no longer needs, and reports it in Events.
 
-The deadline is an annotation on the cluster, so it survives a restart. The deadline counts from the
-first reconcile after the promotion in which nothing sends requests to the cluster, and includes the
-same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
+Before a cluster is deleted, the receipt of its upgrade (a summary) is written.
+
+The deadline is an annotation on the unneeded cluster, so the deadline survives a restart. The
+deadline counts from the first reconcile after the promotion in which nothing sends requests to the
+cluster, and includes the same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
 
 A cluster drains if it is behind a weighted route or if its pods can be marked as draining. Without
-a route its pods are marked as soon as the cluster is unneeded, so that their proxies close
-connections. After the deadline the cluster is deleted when no request is in flight, or at the drain
-timeout. Each reconcile reads the requests in flight anew.
+a route, the pods are marked as soon as the cluster is unneeded, so that the proxies in the pods
+close connections. After the deadline, the cluster is deleted when no request is in flight, or at
+the drain timeout. Each reconcile reads the requests in flight anew.
 """
 
 from collections.abc import Mapping, Set
@@ -60,19 +62,19 @@ LATE: Final = timedelta(seconds=30)
 
 
 def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
-    """Return the writes that take clusters which are needed again out of their drain (ADR 44).
+    """Return the actions that end the drain of clusters that are needed again (ADR 44).
 
     `names` are the active and the pending cluster after the plan. The marks of a cluster are
     removed before the status names the cluster: a deadline that stays would delete the cluster in
     its next upgrade. If the status names a replaced cluster as pending, the upgrade that replaced
     it ends before any traffic moves.
     """
-    held, returns = observed.names, observed.returning
-    needed = {held.active, held.pending, names.active, names.pending}
+    names_before, returns = observed.names, observed.returning
+    needed = {names_before.active, names_before.pending, names.active, names.pending}
     changes: dict[str, dict[str, str | None]] = {
-        each.metadata.name: dict.fromkeys(marks_of(each))
-        for each in observed.undeleted
-        if each.metadata.name in needed
+        cluster.metadata.name: dict.fromkeys(marks_of(cluster))
+        for cluster in observed.undeleted
+        if cluster.metadata.name in needed
     }
     actions: list[Action] = []
     if returns is not None:
@@ -85,9 +87,11 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
             receipts.SO_FAR: None,
         }
         changes[active.name] |= {labels.UPGRADE_FROM: None}
-    for cluster in (each for each in observed.undeleted if changes.get(each.metadata.name)):
+    for cluster in (
+        cluster for cluster in observed.undeleted if changes.get(cluster.metadata.name)
+    ):
         name = cluster.metadata.name
-        is_late = returns is None and name in {held.active, held.pending}
+        is_late = returns is None and name in {names_before.active, names_before.pending}
         write = annotated(cluster, "needed", changes[name])
         actions.append(msgspec.structs.replace(write, is_side=is_late))
     for meta in (pod.metadata for view in observed.views for pod in view.pods):
@@ -113,8 +117,11 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
     received, ended = list[Action](), list[Action]()
     deleted: list[RayCluster] = []
     later: list[datetime] = []
-    draining_of = {each.cluster.metadata.uid: each for each in observed.draining}
-    for cluster in (each for each in observed.unneeded if each.metadata.name not in named):
+    draining_of = {
+        draining_cluster.cluster.metadata.uid: draining_cluster
+        for draining_cluster in observed.draining
+    }
+    for cluster in (cluster for cluster in observed.unneeded if cluster.metadata.name not in named):
         sender = observed.requests_from(cluster.metadata.name)
         until = (
             now + cleanup_schedule.RECHECK
@@ -135,19 +142,21 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
             )
             marked += upgrade_events.drain_started(observed, cluster, lacking, now=now)
             marked.append(annotated(cluster, "old", lacking, success=began))
-        again = max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
-        if again is not None:
+        requeue_at = (
+            max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
+        )
+        if requeue_at is not None:
             marks += _pod_marks(draining, now=now) if draining is not None else []
-            later.append(again)
+            later.append(requeue_at)
             continue
         deleted.append(cluster)
         ongoing = None if draining is None else draining.ongoing
-        found = receipts.finished(observed.service, cluster, ongoing, now=now)
-        received += [] if found is None else _received(observed, found)
+        receipt = receipts.finished(observed.service, cluster, ongoing, now=now)
+        received += [] if receipt is None else _received(observed, receipt)
         ended += [EmitEvent(event=_ended(draining))] if draining is not None else []
-    over = _upgrade_over(observed, {each.metadata.name for each in deleted}, now=now)
+    over = _upgrade_over(observed, {cluster.metadata.name for cluster in deleted}, now=now)
     actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
-    chained = tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in actions)
+    chained = tuple(msgspec.structs.replace(action, chain=CLEANUP) for action in actions)
     return Plan(actions=chained, requeue_at=min(later, default=None))
 
 
@@ -162,7 +171,7 @@ def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> date
 
 
 def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
-    """Return the deletion of a cluster, with the Events of `report`."""
+    """Return the action that deletes a cluster; the Events of `report` tell the result."""
     meta = cluster.metadata
     return Delete(
         resource=RAY_CLUSTER,
@@ -179,13 +188,13 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
     away by now.
     """
     actions: list[Action] = []
-    if held := marks_of(cluster):
-        actions.append(annotated(cluster, "old", dict.fromkeys(held)))
+    if marks := marks_of(cluster):
+        actions.append(annotated(cluster, "old", dict.fromkeys(marks)))
     changes = (
         observed.record.changed_at,
         recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
     )
-    if now - max((each for each in changes if each is not None), default=now) >= LATE:
+    if now - max((action for action in changes if action is not None), default=now) >= LATE:
         note = (
             f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: "
             f"it gets requests from {sender}"
@@ -241,12 +250,12 @@ def _requeue_at(
     fresh_at = since + (
         cleanup_schedule.SETTLING_HA_PROXY if draining.has_ha_proxy else cleanup_schedule.SETTLING
     )
-    again = cleanup_schedule.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
-    return None if again is None else earliest(again, refresh)
+    recheck_at = cleanup_schedule.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
+    return None if recheck_at is None else earliest(recheck_at, refresh)
 
 
 def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
-    """Return the writes that mark pods as draining, or that refresh their marks."""
+    """Return the actions that mark pods as draining, or that refresh their marks."""
     actions: list[Action] = []
     since = cleanup_schedule.draining_since(draining.cluster)
     refreshes = cleanup_schedule.refreshes(since, now=now) if since is not None else 0
@@ -263,15 +272,15 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
-    """Publish the end of an upgrade, and write its receipt on the RayService.
+    """Return the actions that publish an upgrade's end and write its receipt on the RayService.
 
     The receipt is not written if the RayService already has it or a later receipt. Two unneeded
     clusters that cannot be deleted would otherwise replace each other's receipt endlessly.
     """
     published: list[Action] = [*upgrade_events.completed(observed, receipt)]
-    held = receipt_of(observed.service)
-    if held == receipt or (
-        held is not None and (held.started, held.new) > (receipt.started, receipt.new)
+    recorded = receipt_of(observed.service)
+    if recorded == receipt or (
+        recorded is not None and (recorded.started, recorded.new) > (receipt.started, receipt.new)
     ):
         return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
@@ -287,13 +296,13 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
 
 
 def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
-    """End the upgrade whose old cluster is deleted now or does not exist any more.
+    """Return the actions that end an upgrade whose old cluster is deleted now or is gone already.
 
     If the old cluster vanished before raybus deleted it, the receipt is written without it.
     """
     active = observed.active.cluster if observed.active is not None else None
     old = upgrade_policy.upgraded_from(active)
-    is_there = any(each.metadata.name == old for each in observed.clusters)
+    is_there = any(cluster.metadata.name == old for cluster in observed.clusters)
     if active is None or not old or (is_there and old not in deleted):
         return []
     over = annotated(active, "active", {labels.UPGRADE_FROM: None})
@@ -311,7 +320,10 @@ def annotated(
     *,
     success: KubeEvent | None = None,
 ) -> Patch:
-    """Return a change of a cluster's annotations; the Event of a failure names its `role`."""
+    """Return the action that changes a cluster's annotations.
+
+    If the write fails, the Event calls the cluster by its `role`, such as "old".
+    """
     failure = events.CLUSTER_UPDATED.format(role, cluster.metadata.namespaced_name).failure
     report = ActionEvents(success=success, failure=failure)
     return change_metadata(RAY_CLUSTER, cluster.metadata, report, annotations=annotations)

@@ -12,12 +12,12 @@ from common import conditions, durations, labels, untrusted
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
-from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent, normal, warning
+from common.runtime.actions import EventTemplate, KubeEvent, normal, warning
 from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import recorded_decisions
 from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.rollback import Step
+from service_reconciler.promotion.rollback import PendingChange
 from service_reconciler.reasons import EventReason
 from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment
@@ -39,22 +39,12 @@ SERVICE_SUSPENDED: Final = EventTemplate("Delete", "Service", "the Service {} du
 HEAD_LABELLED: Final = EventTemplate(
     "Update", "HeadPodServeLabel", 'the serve label to "{}" for the Head Pod {}'
 )
-STATUS_REFUSED: Final = ActionEvents(
-    failure=warning(EventReason.STATUS_NOT_WRITTEN, "Reconcile", "The status is not written: ")
-)
-FINALIZER_REFUSED: Final = ActionEvents(
-    failure=warning(
-        EventReason.FINALIZER_NOT_SET,
-        "Reconcile",
-        "The finalizer is not set, and nothing is created without it: ",
-    )
-)
 
 
-def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[KubeEvent]:
+def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[KubeEvent]:
     """Yield one Event for each change since the last reconcile."""
-    meta, old = found.observed.service.metadata, found.observed.service.status
-    for name in sorted(found.observed.foreign_names):
+    meta, old = assessment.observed.service.metadata, assessment.observed.service.status
+    for name in sorted(assessment.observed.foreign_names):
         note = (
             "The status names RayCluster "
             f"{meta.namespace}/{untrusted.clipped(name, MAX_NAME_LENGTH)}, which RayService "
@@ -63,18 +53,21 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[KubeEve
             "rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
-    yield from _of_upgrade(found)
-    if (problem := found.problem) is not None and not problem.is_reported:
-        is_new = not any(problem.message in each.message for each in old.conditions)
-        if is_new and any(problem.message in each.message for each in status.conditions):
+    yield from _of_upgrade(assessment)
+    if (problem := assessment.problem) is not None and not problem.is_reported:
+        was_reported = recorded_decisions.was_reported(old.conditions, problem)
+        if not was_reported and recorded_decisions.was_reported(status.conditions, problem):
             yield warning(problem.event, "Reconcile", problem.message)
-    yield from _of_control(found.control, old, status)
+    yield from _of_control(assessment.control, old, status)
     if room.is_cut(status) and not room.is_cut(old):
         yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event of a finalizer that is removed despite an object in quarantine."""
+    """Return the Event of a removed finalizer, if quarantine kept raybus from cleaning up.
+
+    `limit` is the time since the deletion after which raybus removes its finalizer anyway.
+    """
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "
         "in quarantine kept raybus from cleaning up. Check that the RayClusters with the label "
@@ -85,11 +78,11 @@ def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
 
 
 def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
-    """Return the Event of a finalizer that is removed although RayClusters still exist."""
-    left = [each.metadata for each in observed.clusters]
+    """Return the Event for a finalizer that is removed although RayClusters still exist."""
+    left = [cluster.metadata for cluster in observed.clusters]
     named = (
-        f"{each.name} ({', '.join(each.finalizers) or 'its deletion is refused'})"
-        for each in left[:MAX_NAMED]
+        f"{cluster.name} ({', '.join(cluster.finalizers) or 'its deletion is refused'})"
+        for cluster in left[:MAX_NAMED]
     )
     more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
     note = (
@@ -101,59 +94,62 @@ def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
 
 
 def timeout(observed: Observed, *, now: datetime) -> KubeEvent:
-    """Return the Event of a RayService that was not ready within the time limit of its user."""
+    """Return the Event for a RayService that was not ready within the user's time limit."""
     limit = observed.initializing_limit or timedelta(0)
-    found = conditions.find(observed.service.status.conditions, ConditionType.READY)
-    spent = now - found.last_transition_time if found is not None else limit
+    condition = conditions.find(observed.service.status.conditions, ConditionType.READY)
+    spent = now - condition.last_transition_time if condition is not None else limit
     note = f"exceeded after {durations.text(spent)} (configured timeout: {durations.text(limit)})"
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
-def _of_upgrade(found: Assessment) -> Iterator[KubeEvent]:
-    observed, decision, names, held = (
-        found.observed,
-        found.decision,
-        found.names,
-        found.observed.names,
+def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
+    observed, decision, names, names_before = (
+        assessment.observed,
+        assessment.decision,
+        assessment.names,
+        assessment.observed.names,
     )
     namespace = observed.service.metadata.namespace
     if (
-        decision.step is Step.NEW
+        decision.step is PendingChange.NEW
         and serve_writer.asks_for_steps(observed.service)
         and not observed.is_incremental
     ):
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
-    if decision.step is Step.NEW and held.active:
+    if decision.step is PendingChange.NEW and names_before.active:
         note = f"Preparing RayCluster {namespace}/{names.pending}: {decision.note}"
         yield normal(EventReason.UPGRADE_STARTED, "Upgrade", note)
-    if decision.step is Step.DROP:
-        note = f"The upgrade to RayCluster {namespace}/{held.pending} is cancelled: {decision.note}"
+    if decision.step is PendingChange.DROP:
+        note = (
+            f"The upgrade to RayCluster {namespace}/{names_before.pending} is cancelled: "
+            f"{decision.note}"
+        )
         yield normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)
     was_back = recorded_decisions.is_rolling_back(observed.service)
     if decision.rollback is not None and not was_back:
-        note = f"Traffic rolls back to {held.active}: {decision.rollback}"
+        note = f"Traffic rolls back to {names_before.active}: {decision.rollback}"
         yield normal(EventReason.ROLLBACK_STARTED, "Upgrade", note)
     elif decision.rollback is None and was_back:
         reason, note = (
             EventReason.ROLLBACK_CANCELLED,
-            f"Traffic goes on to RayCluster {namespace}/{held.pending}",
+            f"Traffic goes on to RayCluster {namespace}/{names_before.pending}",
         )
-        if decision.step in {Step.DROP, Step.NEW}:
+        if decision.step in {PendingChange.DROP, PendingChange.NEW}:
             reason, note = (
                 EventReason.ROLLBACK_COMPLETED,
-                f"All traffic is back on RayCluster {namespace}/{held.active}",
+                f"All traffic is back on RayCluster {namespace}/{names_before.active}",
             )
         yield normal(reason, "Upgrade", note)
-    if held.active and observed.is_incremental and observed.active is None:
+    if names_before.active and observed.is_incremental and observed.active is None:
         note = (
-            f"RayCluster {namespace}/{held.active} does not exist any more, so there is nothing "
-            "to roll back to"
+            f"RayCluster {namespace}/{names_before.active} does not exist any more, so there is "
+            "nothing to roll back to"
         )
         yield warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)
-    if held.active and names.active != held.active:
-        note = f"RayCluster {namespace}/{names.active} serves in place of {held.active}"
+    if names_before.active and names.active != names_before.active:
+        note = f"RayCluster {namespace}/{names.active} serves in place of {names_before.active}"
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 
@@ -161,7 +157,11 @@ def _of_control(
     control: Control, old: RayServiceStatus, new: RayServiceStatus
 ) -> Iterator[KubeEvent]:
     was, now = (
-        {each.type: each.message for each in status.conditions if each.status == "True"}
+        {
+            condition.type: condition.message
+            for condition in status.conditions
+            if condition.status == "True"
+        }
         for status in (old, new)
     )
     if control.stall is not None and ConditionType.UPGRADE_STALLED not in was:

@@ -21,16 +21,16 @@ from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
 from common.ray.submit import Submit
-from common.runtime.actions import Annotate, Create, Delete, Patch, warning
+from common.runtime.actions import Annotate, Create, Delete, Patch, Publish, warning
 from common.runtime.cache import BoundedDict
+from common.runtime.event_publisher import Publisher
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from service_reconciler import metrics
-from service_reconciler.actions import Publish, RecordRevision, ReportPolicy
+from service_reconciler.actions import RecordRevision, ReportPolicy
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import revisions
-from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
 
 log = structlog.get_logger()
@@ -54,8 +54,8 @@ class Execution:
             RecordRevision: self._record_revision,
             Publish: publisher.publish,
             ReportPolicy: self._report_policy,
-            Annotate: self._write_noted,
-            Delete: self._write_noted,
+            Annotate: self._annotate,
+            Delete: self._delete,
         }
 
     async def _record_revision(
@@ -91,7 +91,7 @@ class Execution:
         """Write the conditions of an UpgradePolicy; log a failure, because they only inform."""
         status = {"conditions": msgspec.to_builtins(action.conditions)}
         body = {"metadata": {"resourceVersion": action.resource_version}, "status": status}
-        patch = client.Patch(body=body, subresource="status")
+        patch = client.PatchRequest(body=body, subresource="status")
         try:
             await self._kube.patch(
                 UPGRADE_POLICY, observed.service.metadata.namespace, action.name, patch
@@ -106,10 +106,13 @@ class Execution:
             )
         return False
 
-    async def _write_noted(
-        self, action: Annotate | Delete, observed: Observed, writer: Writer
-    ) -> bool:
-        await writer.write(action)
+    async def _annotate(self, action: Annotate, observed: Observed, writer: Writer) -> bool:
+        await writer.patch_root(action)
+        metrics.note(observed, action)
+        return True
+
+    async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
+        await writer.delete(action)
         metrics.note(observed, action)
         return True
 
@@ -118,15 +121,17 @@ class Execution:
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = format_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        found = goal_revision.owned_revisions(
+        goal_revisions = goal_revision.owned_revisions(
             meta, msgspec.json.decode(body, type=Items[GoalRevision]).items
         )
-        for write in revisions.decide(meta, goal, action.before, found, kept=action.kept):
+        for write in revisions.decide(meta, goal, action.before, goal_revisions, kept=action.kept):
             match write:
                 case Create(resource=resource, body=body):
                     await self._kube.create(resource, meta.namespace, body)
                 case Patch(resource=resource, name=name, patch=patch):
-                    await self._kube.patch(resource, meta.namespace, name, client.Patch(body=patch))
+                    await self._kube.patch(
+                        resource, meta.namespace, name, client.PatchRequest(body=patch)
+                    )
                 case Delete(resource=resource, name=name, uid=uid):
                     with suppress(errors.NotFound):
                         await self._kube.delete(resource, meta.namespace, name, uid=uid)

@@ -31,7 +31,7 @@ from common.runtime.actions import Action, Annotate, Delete
 from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
-from common.upgrade.receipt import Outcome, Receipt, receipt_of
+from common.upgrade.receipt import Receipt, UpgradeOutcome, receipt_of
 from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from service_reconciler import recorded_decisions
@@ -191,7 +191,7 @@ class Phase(StrEnum):
     SHIFTING = "Shifting"
     ROLLING_BACK = "RollingBack"
     DRAINING = "Draining"
-    """All traffic has moved, and the other cluster is not deleted yet."""
+    """All traffic has moved, and the cluster without traffic is not deleted yet."""
 
 
 Sample = tuple[MetricFamily, tuple[str, ...], float]
@@ -199,14 +199,14 @@ Sample = tuple[MetricFamily, tuple[str, ...], float]
 
 def initialize() -> None:
     """Create every counter series with value 0, so that Prometheus sees the first increase."""
-    for outcome in Outcome:
+    for outcome in UpgradeOutcome:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):
         DRAINS.labels(result)
     for kind, result in product(upgrade_events.KINDS, ("sent", "lost")):
         EVENTS.labels(kind, result)
-    for each in ("preparing", "shifting", "draining", "total"):
-        UPGRADE_SECONDS.labels(each)
+    for phase in ("preparing", "shifting", "draining", "total"):
+        UPGRADE_SECONDS.labels(phase)
 
 
 def note(observed: Observed, action: Action) -> None:
@@ -222,7 +222,9 @@ def note(observed: Observed, action: Action) -> None:
             )
         case Delete(resource=resource, uid=uid) if resource is RAY_CLUSTER:
             for ongoing in (
-                each.ongoing for each in observed.draining if each.cluster.metadata.uid == uid
+                draining_cluster.ongoing
+                for draining_cluster in observed.draining
+                if draining_cluster.cluster.metadata.uid == uid
             ):
                 DRAINS.labels("unknown" if ongoing is None else "cut" if ongoing else "quiet").inc()
                 CUT.inc(ongoing or 0)
@@ -241,9 +243,9 @@ class RayServiceCollector(Collector):
     ) -> None:
         self._cache = cache
         self._seen = seen
-        """Returns Serve's last answer in a cluster and its age in seconds; None if never asked.
+        """Function that returns the last known answer of a cluster's Serve, and its age in seconds.
 
-        It sends no request."""
+        It returns None if Serve was never asked, and sends no request."""
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
@@ -256,7 +258,7 @@ class RayServiceCollector(Collector):
         now = self._clock.now()
         services = sorted(
             self._cache.list_all(RayService),
-            key=lambda each: (each.metadata.namespace, each.metadata.name),
+            key=lambda service: (service.metadata.namespace, service.metadata.name),
         )
         for service in services:
             meta = service.metadata
@@ -275,17 +277,17 @@ class RayServiceCollector(Collector):
         return built.values()
 
     def _samples(self, service: RayService, *, now: datetime) -> Iterator[Sample]:
-        meta, held = service.metadata, service.status.conditions
+        meta, before = service.metadata, service.status.conditions
         routes = dict.fromkeys((weighted_route.name_of(service), names.http_route(meta.name)))
         record = weighted_route.record_of(
-            service, [self._cache.get(HttpRoute, meta.namespace, each) for each in routes]
+            service, [self._cache.get(HttpRoute, meta.namespace, route) for route in routes]
         )
         clusters = self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name))
         yield INFO, (), 1
         for kind, family in _CONDITIONS.items():
-            yield family, ("true" if conditions.is_true(held, kind) else "false",), 1
+            yield family, ("true" if conditions.is_true(before, kind) else "false",), 1
         yield PHASE, (_phase(service, record, clusters),), 1
-        began = conditions.find(held, ConditionType.UPGRADE_IN_PROGRESS)
+        began = conditions.find(before, ConditionType.UPGRADE_IN_PROGRESS)
         if began is not None and began.status == "True":
             yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
             if record.changed_at is not None:
@@ -310,8 +312,8 @@ class RayServiceCollector(Collector):
         Without a route with weights, all traffic goes to the cluster that the Serve Service
         selects.
         """
-        namespace, held = service.metadata.namespace, Names.from_status(service.status)
-        roles = {held.active: "active", held.pending: "pending"}
+        namespace, names = service.metadata.namespace, Names.from_status(service.status)
+        roles = {names.active: "active", names.pending: "pending"}
         selected = services.selected(
             self._cache.get(Service, namespace, services.serve_name(service))
         )
@@ -350,9 +352,9 @@ def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) 
         moved = Phase.SHIFTING if share is not None and share.weight else Phase.PREPARING
         return moved if names.active else Phase.STARTING
     drains = any(
-        each.metadata.name != names.active
-        and each.metadata.deletion_timestamp is None
-        and labels.DELETE_AFTER in each.metadata.annotations
-        for each in clusters
+        cluster.metadata.name != names.active
+        and cluster.metadata.deletion_timestamp is None
+        and labels.DELETE_AFTER in cluster.metadata.annotations
+        for cluster in clusters
     )
     return Phase.DRAINING if drains else Phase.IDLE

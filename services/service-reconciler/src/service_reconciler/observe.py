@@ -12,7 +12,6 @@ from datetime import datetime
 from itertools import chain
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from common import errors, labels, names
 from common.api.core import EndpointSlice, Pod, Service
@@ -29,8 +28,8 @@ from common.kube.resources import (
     find_name_violation,
 )
 from common.ray import goal_revision, ongoing, owner, poll_interval, ports, serve_proxies, submit
-from common.ray.goal_revision import Goal, Spec
-from common.ray.serve_api import address, read_ahead
+from common.ray.goal_revision import Goal, HashedGoal
+from common.ray.serve_api import address
 from common.ray.view import head_is_ready
 from common.runtime.cache import BoundedDict, Objects
 from common.runtime.key import Key
@@ -38,7 +37,7 @@ from common.upgrade import gate_types, gates, gateways, traffic_record, webhook,
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import AnyGate, Gate
-from common.upgrade.gates import Result
+from common.upgrade.gates import GateResult
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.service_conditions import ConditionType
 from common.upgrade.sources import Sources
@@ -50,7 +49,7 @@ from service_reconciler.observed import (
     DrainingCluster,
     Names,
     Observed,
-    Reading,
+    PolicyReading,
     drains,
     names_of,
 )
@@ -85,15 +84,16 @@ class Observer:
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking = BoundedDict[str, datetime]()
-        """When a cluster was first seen without the Serve config of the spec, by uid."""
+        """When this process first saw a cluster without the Serve config of the spec, by cluster
+        uid."""
 
     def forget(self, objects: Objects) -> None:
         """Forget deleted objects, and objects that another replica reconciles from now on."""
-        for each in objects:
-            self._lacking.pop(each.metadata.uid, None)
-            self._policies.forget(each.metadata.uid)
-            if isinstance(each, RayService):
-                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
+        for obj in objects:
+            self._lacking.pop(obj.metadata.uid, None)
+            self._policies.forget(obj.metadata.uid)
+            if isinstance(obj, RayService):
+                self._fetched.discard(Key(obj.metadata.namespace, obj.metadata.name))
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Return the state of a RayService; None if it is deleted or managed by another operator.
@@ -117,8 +117,14 @@ class Observer:
             observed = await self._begun(service)
         active, pending = await self._views(observed, now=now)
         is_abandoned = active is None and bool(observed.names.active) and not observed.names.pending
-        views = [each for each in (active, pending) if each is not None]
-        await read_ahead(service.serve_config, *(each.given for each in views))
+        views = [view for view in (active, pending) if view is not None]
+        parsed = await self._sources.serve.configs.read(
+            service.serve_config, *(view.given for view in views)
+        )
+        active, pending = (
+            None if view is None else msgspec.structs.replace(view, parsed=parsed)
+            for view in (active, pending)
+        )
         meta, marks, is_incremental = (
             service.metadata,
             owner.marks(key.name),
@@ -129,9 +135,9 @@ class Observer:
         )
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
-        routed = [each.cluster for each in views] if is_incremental else []
+        routed = [view.cluster for view in views] if is_incremental else []
         is_free = pending is None and violation is None
-        next_policy = await self._next_policy(observed, active) if is_free else UNSET
+        next_policy = await self._next_policy(observed, active) if is_free else None
         policy = (
             upgrade_policy.of_upgrade(active.name, pending.cluster) if active and pending else None
         )
@@ -143,6 +149,7 @@ class Observer:
             draining=await self._draining(observed, now=now),
             active=active,
             pending=pending,
+            parsed=parsed,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
             preview_service=await self._preview_service(meta, policy),
             gateways=await gateways.read(
@@ -159,15 +166,14 @@ class Observer:
                 self._sources, service, policy if is_incremental else None
             ),
             policy=policy,
-            next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
-            policy_read=next_policy if isinstance(next_policy, Reading) else None,
+            next_policy=next_policy,
             is_namespace_ending=is_abandoned and await self._is_namespace_ending(service),
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
         if (followed := observed.following) is not None:
             observed = msgspec.structs.replace(
-                observed, policy_read=await self._policies.edit_of(followed)
+                observed, edited_policy=await self._policies.edit_of(followed)
             )
         observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
@@ -197,7 +203,7 @@ class Observer:
         """Return the Service of this name, whoever owns it; None if there is none."""
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
-    async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
+    async def _answers(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
         """Return the results of the gates that are evaluated before all traffic moves at once.
 
         Requests count as soon as the cluster can serve, including those of its warm-up. Servers are
@@ -213,7 +219,7 @@ class Observer:
             or observed.is_incremental
         ):
             return {}
-        if has_failed := recorded_decisions.failed_gate(observed.service) is not None:
+        if has_failed := recorded_decisions.has_failed_gate(observed.service):
             # The failure is recorded, and the record counts from now on.
             self._sources.inquiries.forget(pending.cluster.metadata.uid)
         is_over = (
@@ -228,26 +234,26 @@ class Observer:
             or (candidate := candidate_of(pending)) is None
         ):
             return {}
-        found: dict[AnyGate, Result] = {}
-        if measured := [each for each in decisive if isinstance(each, Gate)]:
+        results: dict[AnyGate, GateResult] = {}
+        if measured := [gate for gate in decisive if isinstance(gate, Gate)]:
             nodes = (
                 {
-                    each.metadata.uid: address(view.cluster, each, "metrics", ports.METRICS)
-                    for each in view.proxies
+                    pod.metadata.uid: address(view.cluster, pod, "metrics", ports.METRICS)
+                    for pod in view.proxies
                 }
                 for view in (active, pending)
             )
             window = await self._sources.windows.read_window(
                 candidate, *nodes, is_unused=not pending.was_edited
             )
-            found |= {
-                each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up)
-                for each in measured
+            results |= {
+                gate: promote.judged(gate, window or gates.NO_WINDOW, observed.warm_up)
+                for gate in measured
             }
         if promote.not_askable(observed, pending) is None and (
             asked := gate_types.asking(decisive)
         ):
-            step = webhook.step_of(
+            step = webhook.build_checkpoint(
                 observed.service,
                 policy,
                 active.cluster,
@@ -257,8 +263,8 @@ class Observer:
                 weight=0,
                 preview=observed.preview_service,
             )
-            found |= await self._sources.inquiries.ask(step, asked)
-        return found
+            results |= await self._sources.inquiries.ask(step, asked)
+        return results
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return the progress of the warm-up, and start it when the cluster lacks nothing else.
@@ -270,7 +276,7 @@ class Observer:
             return None
         if promote.not_serving(observed, pending) is not None:
             return None
-        if recorded_decisions.failed_gate(observed.service) is not None:
+        if recorded_decisions.has_failed_gate(observed.service):
             self._sources.warm_ups.forget(pending.cluster.metadata.uid)
             return None
         if (candidate := candidate_of(pending)) is None:
@@ -278,10 +284,10 @@ class Observer:
         at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head.pod_ip
         proxies = [
             msgspec.structs.replace(
-                address(pending.cluster, each, "serve", ports.SERVE), port=at.port
+                address(pending.cluster, pod, "serve", ports.SERVE), port=at.port
             )
-            for each in pending.proxies
-            if at.is_at(each.status.pod_ip, head)
+            for pod in pending.proxies
+            if at.is_at(pod.status.pod_ip, head)
         ]
         return await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
 
@@ -301,25 +307,25 @@ class Observer:
 
     async def _next_policy(
         self, observed: Observed, active: ClusterView | None
-    ) -> Reading | UnsetType | None:
-        """Return the policy record for an upgrade that is about to begin.
+    ) -> PolicyReading | None:
+        """Return the policy of an upgrade that is about to begin; None if no upgrade begins.
 
-        UNSET if no upgrade begins. The decision ignores conditions: in the reconcile that begins an
-        upgrade they still describe the spec before.
+        The decision ignores the conditions, because in the reconcile that begins an upgrade they
+        still describe the previous spec.
         """
         if active is None:
-            return None
+            return PolicyReading()
         is_upgrade = (
             rollback.replaces_clusters(observed) and observed.match(active) is Match.DIFFERENT
         )
-        return await self._policies.record_for(observed.service) if is_upgrade else UNSET
+        return await self._policies.record_for(observed.service) if is_upgrade else None
 
     async def _is_namespace_ending(self, service: RayService) -> bool:
         """Return whether the namespace is terminating, so that no object can be created in it.
 
         The deletion of a namespace may delete the RayClusters before the RayService.
         """
-        meta, nothing = service.metadata, Spec(goal=Goal(), hash="")
+        meta, nothing = service.metadata, HashedGoal(goal=Goal(), hash="")
         body = goal_revision.build(meta, nothing, 0, replaces="")
         if meta.deletion_timestamp is not None:
             return False
@@ -389,7 +395,7 @@ class Observer:
                 )
                 checks.append(None if check is None else group.create_task(check))
         active, pending = polled.result()
-        answers = [() if each is None else each.result() for each in checks]
+        answers = [() if check is None else check.result() for check in checks]
         goes_to = (
             None
             if recorded_decisions.holds(service, ConditionType.UPGRADE_ABORTED)
@@ -409,9 +415,9 @@ class Observer:
         is_goal: bool,
         now: datetime,
     ) -> ClusterView | None:
-        """Add the proxy's health checks to a view. Returns None without a view.
+        """Return a view with the health checks of the proxy; None without a view.
 
-        If the cluster lacks the Serve config, also add since when.
+        If the cluster lacks the Serve config, the view also has the time since which it does.
         """
         if view is None:
             return None
@@ -431,14 +437,14 @@ class Observer:
         namespace = observed.service.metadata.namespace
         route = self._cache.get(HttpRoute, namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
-        found: list[DrainingCluster] = []
+        draining_clusters: list[DrainingCluster] = []
         for cluster in observed.unneeded:
             pods = self._cache.list(Pod, namespace, {labels.CLUSTER: cluster.metadata.name})
             if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
-                found.append(
+                draining_clusters.append(
                     await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now)
                 )
-        return tuple(found)
+        return tuple(draining_clusters)
 
     async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
         """Add the requests in flight to a draining cluster whose deadline has passed.
@@ -452,19 +458,20 @@ class Observer:
             return draining
         running = [pod for pod in draining.pods if pod.status.phase not in IDLE_PHASES]
         counts = await ongoing.ask(self._serve.ongoing_requests, running)
-        answers = [each for each in counts if each is not None]
-        found = ongoing.total(answers)
+        answers = [count for count in counts if count is not None]
+        total = ongoing.total(answers)
         return msgspec.structs.replace(
             draining,
-            ongoing=found.requests if len(answers) == len(counts) else None,
-            has_ha_proxy=found.has_ha_proxy,
+            ongoing=total.requests if len(answers) == len(counts) else None,
+            has_ha_proxy=total.has_ha_proxy,
             is_silent=bool(counts) and not answers,
         )
 
     def _endpoints(self, observed: Observed) -> int:
-        """Count the pods that requests may reach.
+        """Count the ready pods behind the Serve Services of the RayService.
 
-        The pods of a first cluster count once it serves. A Service of another owner does not count.
+        In a stepwise upgrade strategy, the pods of the first cluster count only once that cluster
+        is active. Pods behind a Service of another owner do not count.
         """
         namespace, clusters, own = (
             observed.service.metadata.namespace,
@@ -473,17 +480,19 @@ class Observer:
         )
         backends = [own.metadata.name] if own is not None else []
         if observed.is_incremental:
-            held = (clusters.active, clusters.pending) if clusters.active else ()
-            backends = [names.serve_service(each) for each in held if each]
+            cluster_names = (clusters.active, clusters.pending) if clusters.active else ()
+            backends = [
+                names.serve_service(cluster_name) for cluster_name in cluster_names if cluster_name
+            ]
         slices = (
-            self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each})
-            for each in backends
+            self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
+            for backend in backends
         )
         return ports.pod_count(chain.from_iterable(slices))
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:
-    taken = {each.metadata.name for each in clusters}
+    taken = {cluster.metadata.name for cluster in clusters}
     while True:
         number = random.SystemRandom().randrange(len(names.SAFE_ALPHABET) ** 5)
         name = f"{service}-{names.suffix(number)}"

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Final, Self
 
 import msgspec
-from msgspec import UnsetType
 
 from common import labels
 from common.annotation_record import EARLIEST
@@ -15,14 +14,15 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService, RayServiceStatus
 from common.errors import Problem
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
-from common.ray import owner, serve_writer
+from common.ray import owner, serve_config, serve_writer
+from common.ray.serve_config import ParsedConfigs, ServeConfig
 from common.ray.view import ServeView, head_is_ready
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.service_conditions import ConditionType, Reason
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade.traffic_record import RecordedUpgrade
 from service_reconciler import recorded_decisions, validation
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster, services
@@ -69,12 +69,12 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     @property
     def offered(self) -> tuple[Pod, ...]:
         """The pods that the Serve Service of the cluster selects, ready or not."""
-        return tuple(each for each in self.pods if each.metadata.labels.get(labels.SERVE) == "true")
+        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.SERVE) == "true")
 
     @property
     def proxies(self) -> tuple[Pod, ...]:
         """The pods that can receive requests: selected by the Serve Service, running and ready."""
-        return tuple(each for each in self.offered if each.is_running_and_ready)
+        return tuple(pod for pod in self.offered if pod.is_running_and_ready)
 
 
 class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_drained_for_good(self) -> bool:
-        """Whether the proxies cannot serve again: HAProxy never leaves the drain state."""
+        """Whether the proxies can never serve again: HAProxy stays in the drain state."""
         is_marked = any(labels.DRAINING in pod.metadata.annotations for pod in self.pods)
         return is_marked and (self.has_ha_proxy or HA_PROXY in bytes(self.cluster.spec_json))
 
@@ -107,15 +107,13 @@ def drains(pod: Pod) -> bool:
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of reading an UpgradePolicy.
+class PolicyReading(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of reading an UpgradePolicy; without a policy all fields are None."""
 
-    The policy is read for an upgrade that is about to begin, and during an upgrade if edits of its
-    policy apply at once.
-    """
-
-    record: str | Problem[Reason] | None
-    """The record of the policy, or why the policy cannot be used; None without a policy."""
+    record: str | None = None
+    """The record of the policy for the new cluster."""
+    problem: Problem[Reason] | None = None
+    """Why the policy cannot be used."""
     stored: Stored | None = None
     """The policy object, if it was read in this reconcile."""
 
@@ -128,7 +126,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     foreign_names: frozenset[str] = frozenset()
     """Names in the status whose clusters the RayService may not control; not part of `names`."""
     fresh_name: str = ""
-    """A name that no cluster of this RayService has, for a new cluster."""
+    """A name for a new cluster that no existing cluster of this RayService has."""
     violation: Problem[EventReason] | None = None
     clusters: tuple[RayCluster, ...] = ()
     """All clusters with the labels of the RayService."""
@@ -141,19 +139,23 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     preview_service: Service | None = None
     """The Service that has the name of the preview Service, whoever owns it."""
     endpoints: int = 0
-    next_policy: str | Problem[Reason] | UnsetType | None = None
-    """The policy record for the cluster that is to be created; None without a policy.
+    parsed: ParsedConfigs = msgspec.field(default_factory=dict[str, ServeConfig])
+    """The Serve configs of the spec and of both clusters, if they are parsed already."""
+    next_policy: PolicyReading | None = PolicyReading()
+    """The policy of the upgrade that is about to begin.
 
-    A `Problem` if the user's policy cannot be used. UNSET if the policy was not read; then no
-    cluster is created for an upgrade."""
-    policy_read: Reading | None = None
-    """The policy as read in this reconcile; None if it was not read.
-
-    During an upgrade this is the edited policy, if its edits apply at once."""
+    None if the policy was not read; then no cluster is created for an upgrade."""
+    edited_policy: PolicyReading | None = None
+    """The edited policy of the upgrade in progress; None if there is no edit that applies."""
     is_namespace_ending: bool = False
-    """Whether the namespace is terminating; asked only if the active cluster is gone."""
+    """Whether the namespace is terminating; read only if the active cluster is gone."""
     clock_set_at: datetime | None = None
     """When the wall clock was last set; earlier timestamps are unreliable."""
+
+    @cached_property
+    def goal_config(self) -> ServeConfig:
+        """The Serve config of the spec."""
+        return serve_config.get(self.service.serve_config, self.parsed)
 
     @cached_property
     def is_incremental(self) -> bool:
@@ -161,7 +163,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return serve_writer.is_incremental(self.service, self.config.gates)
 
     @cached_property
-    def upgrade(self) -> Upgrade | None:
+    def upgrade(self) -> RecordedUpgrade | None:
         """The record of the stepwise upgrade in progress; None without such an upgrade."""
         names = self.names
         return (
@@ -179,7 +181,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def all_routes(self) -> tuple[Route, ...]:
         """All routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
-        return (*(each for each in single if each is not None), *self.users_routes)
+        return (*(action for action in single if action is not None), *self.users_routes)
 
     @cached_property
     def own_serve_service(self) -> Service | None:
@@ -199,19 +201,21 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     @cached_property
     def undeleted(self) -> tuple[RayCluster, ...]:
         """The clusters that are not being deleted."""
-        return tuple(each for each in self.clusters if each.metadata.deletion_timestamp is None)
+        return tuple(
+            cluster for cluster in self.clusters if cluster.metadata.deletion_timestamp is None
+        )
 
     @cached_property
     def unneeded(self) -> tuple[RayCluster, ...]:
         """The undeleted clusters that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
-        return tuple(each for each in self.undeleted if each.metadata.name not in needed)
+        return tuple(cluster for cluster in self.undeleted if cluster.metadata.name not in needed)
 
     @cached_property
     def replaced(self) -> RayCluster | None:
         """The unneeded cluster that the active cluster was created to replace."""
         old = upgrade_policy.upgraded_from(None if self.active is None else self.active.cluster)
-        return next((each for each in self.unneeded if each.metadata.name == old), None)
+        return next((cluster for cluster in self.unneeded if cluster.metadata.name == old), None)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
@@ -238,10 +242,16 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return None if marks_of(old) else (old, policy.bake)
 
     @property
+    def policy_read(self) -> PolicyReading | None:
+        """The policy as read in this reconcile; None if it was not read."""
+        return self.next_policy if self.following is None else self.edited_policy
+
+    @property
     def following(self) -> RayCluster | None:
         """The cluster whose recorded policy is in force; None if there is none.
 
-        The pending cluster of an upgrade that goes forward, or the active cluster during its bake.
+        This is the pending cluster of an upgrade that goes forward, or the active cluster during
+        its bake.
         """
         is_over = recorded_decisions.is_rolling_back(self.service) or recorded_decisions.holds(
             self.service, ConditionType.UPGRADE_ABORTED
@@ -260,10 +270,13 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         old, active = self.replaced, self.active
         if old is None or active is None or not is_whole(old):
             return None
-        if any(each.cluster is old and each.is_drained_for_good for each in self.draining):
+        if any(
+            draining_cluster.cluster is old and draining_cluster.is_drained_for_good
+            for draining_cluster in self.draining
+        ):
             return None
-        births = (each.metadata.creation_timestamp for each in (old, active.cluster))
-        born, later = (each or EARLIEST for each in births)
+        births = (either.metadata.creation_timestamp for either in (old, active.cluster))
+        born, later = (moment or EARLIEST for moment in births)
         is_wanted = ray_cluster.match(old, self.service) is Match.FULL
         return old if is_wanted and born <= later else None
 
@@ -279,11 +292,11 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         requests flow as before.
         """
         backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
-        held = self.record.upgrade
+        upgrade = self.record.upgrade
         had_requests = (
-            isinstance(held, Upgrade)
-            and cluster in {held.old, held.new}
-            and held.moved_at is not None
+            isinstance(upgrade, RecordedUpgrade)
+            and cluster in {upgrade.old, upgrade.new}
+            and upgrade.moved_at is not None
         )
         for route in self.all_routes:
             kind = GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
@@ -291,8 +304,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
             if traffic_record.weight_of(route, backend) > 0:
                 return name
             if had_requests and any(
-                not each.is_gateway or self.gateways.get(each.place, True)
-                for each in lagging_parents(route, is_settled=self.is_settled)
+                not parent.is_gateway or self.gateways.get(parent.place, True)
+                for parent in lagging_parents(route, is_settled=self.is_settled)
             ):
                 return f"{name}, which its Gateway has not accepted yet as it is now"
         is_selected = services.selected(self.own_serve_service) == cluster
@@ -302,7 +315,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 def marks_of(cluster: RayCluster) -> tuple[str, ...]:
     """Return the annotations on the cluster that mark it as unneeded: deadline and drain start."""
     marks = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
-    return tuple(each for each in marks if each in cluster.metadata.annotations)
+    return tuple(mark for mark in marks if mark in cluster.metadata.annotations)
 
 
 def is_whole(cluster: RayCluster) -> bool:
@@ -330,15 +343,17 @@ def names_of(
     if not is_forged and (names != Names() or service.status.conditions):
         return names
     alive = [
-        each
-        for each in clusters
-        if each.metadata.deletion_timestamp is None
-        and owner.may_control(service.metadata, each.metadata)
+        cluster
+        for cluster in clusters
+        if cluster.metadata.deletion_timestamp is None
+        and owner.may_control(service.metadata, cluster.metadata)
     ]
-    active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
-    others = (each.metadata for each in alive if each.metadata.name != active)
-    waiting = (each for each in others if labels.DELETE_AFTER not in each.annotations)
+    active = next(
+        (cluster.metadata.name for cluster in alive if cluster.metadata.name == serving), ""
+    )
+    others = (cluster.metadata for cluster in alive if cluster.metadata.name != active)
+    waiting = (meta for meta in others if labels.DELETE_AFTER not in meta.annotations)
     newest = max(
-        waiting, key=lambda each: (each.creation_timestamp or EARLIEST, each.name), default=None
+        waiting, key=lambda meta: (meta.creation_timestamp or EARLIEST, meta.name), default=None
     )
     return Names(active=active, pending=newest.name if newest is not None else "")

@@ -12,17 +12,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from msgspec import UnsetType
 
 from common import conditions, labels
 from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
-from common.errors import Problem, message_of
+from common.errors import message_of
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import (
+    FINALIZER_REFUSED,
+    STATUS_REFUSED,
     Action,
     Create,
     Delete,
@@ -40,24 +41,24 @@ from common.upgrade import traffic_record
 from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import draining, events, problems, serving, upgrade_events
 from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
-from service_reconciler.observed import REREAD, ClusterView, Names, Observed
+from service_reconciler.observed import REREAD, ClusterView, Names, Observed, PolicyReading
 from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import promote, rollback
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.rollback import Decision, Step
+from service_reconciler.promotion.rollback import PendingChange, RollbackDecision
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.status import compute, suspend
 from service_reconciler.status.conditions import Assessment, is_timed_out
-from service_reconciler.status.suspend import State
+from service_reconciler.status.suspend import SuspendState
 
 RELEASE: Final = timedelta(seconds=30)
 """Time that a deleted RayService waits until the user's route has no backends of raybus."""
 RELEASE_LIMIT: Final = timedelta(minutes=10)
-"""Time after which a deleted RayService does not wait for its RayClusters any longer.
+"""Time after which a deleted RayService no longer waits for the end of its RayClusters.
 
-Twice the default limit for the clean-up of Redis by a RayCluster (300 s). The deletion of the
-RayClusters is requested by then, so the finalizer protects nothing any more."""
+This is twice the default time limit for the clean-up of Redis by a RayCluster (300 s). The deletion
+of the RayClusters is requested by then, so the finalizer protects nothing any more."""
 FINALIZER: Final = Finalizer(
     name=labels.RAYSERVICE_FINALIZER,
     limit=lambda _: RELEASE_LIMIT,
@@ -66,9 +67,9 @@ FINALIZER: Final = Finalizer(
 """The finalizer of raybus, with its limit and Event if an object in quarantine blocks the
 deletion."""
 RELEASE_CHAIN: Final = "release"
-"""Name of the chain that removes the finalizer.
+"""Name of the action chain that removes the finalizer.
 
-A refused deletion of a cluster does not stop a separate chain.
+A failed action ends its chain. A separate chain still runs if a cluster's deletion is refused.
 """
 FAST: Final = timedelta(seconds=0.5)
 """Shortest poll interval of the active cluster while its applications do not run."""
@@ -86,12 +87,12 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         going = _delete(observed, now=now)
         return msgspec.structs.replace(going, actions=(*published, *going.actions))
     # A suspend deletes all clusters at once and needs nothing from the spec.
-    found, cleanup = _suspend(observed, now=now), Plan[Action]()
-    if found is None and observed.is_namespace_ending:
-        found = Plan(requeue_at=now + STARTING, note="the namespace is being deleted")
-    elif found is None:
-        found = _validate(observed, now=now) or _run(observed, now=now)
-        cleanup = draining.decide(observed, _named(found), now=now)
+    decided, cleanup = _suspend(observed, now=now), Plan[Action]()
+    if decided is None and observed.is_namespace_ending:
+        decided = Plan(requeue_at=now + STARTING, note="the namespace is being deleted")
+    elif decided is None:
+        decided = _validate(observed, now=now) or _run(observed, now=now)
+        cleanup = draining.decide(observed, _named(decided), now=now)
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         config = observed.service.raw_cluster_config
@@ -101,15 +102,15 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
             else None
         )
         finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
-        first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
-    planned = (*first, *published, *found.actions, *cleanup.actions)
+        first = [SetFinalizers(finalizers=finalizers, spec=spec, events=FINALIZER_REFUSED)]
+    planned = (*first, *published, *decided.actions, *cleanup.actions)
     actions = _without_second_pod_writes(planned)
     return Plan(
         actions=actions,
         requeue_at=(
-            now if len(actions) < len(planned) else earliest(found.requeue_at, cleanup.requeue_at)
+            now if len(actions) < len(planned) else earliest(decided.requeue_at, cleanup.requeue_at)
         ),
-        note=found.note,
+        note=decided.note,
     )
 
 
@@ -131,9 +132,14 @@ def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def _named(plan: Plan[Action]) -> Set[str]:
     """Return the clusters that the status names after a plan."""
-    written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
+    written = (action.status for action in plan.actions if isinstance(action, UpdateServiceStatus))
     names = map(Names.from_status, written)
-    return {name for each in names for name in (each.active, each.pending) if name}
+    return {
+        name
+        for names_of_status in names
+        for name in (names_of_status.active, names_of_status.pending)
+        if name
+    }
 
 
 def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -150,13 +156,15 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
         note = "waiting for its RayClusters to be deleted"
         return Plan(actions=gone, requeue_at=now + STARTING, note=note)
     is_held = any(
-        traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes
+        traffic_record.ANNOTATION in route.metadata.annotations for route in observed.users_routes
     )
     if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
         return Plan(
             requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route"
         )
-    kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
+    kept = tuple(
+        finalizer for finalizer in meta.finalizers if finalizer != labels.RAYSERVICE_FINALIZER
+    )
     actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
     return Plan(actions=actions, note="all its clusters are gone")
 
@@ -169,7 +177,9 @@ def _release(observed: Observed, *, now: datetime) -> list[Action]:
     meta = observed.service.metadata
     if meta.deletion_timestamp is None or now - meta.deletion_timestamp < RELEASE_LIMIT:
         return []
-    kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
+    kept = tuple(
+        finalizer for finalizer in meta.finalizers if finalizer != labels.RAYSERVICE_FINALIZER
+    )
     event = events.finalizer_released(observed, RELEASE_LIMIT)
     return [
         EmitEvent(event=event, chain=RELEASE_CHAIN),
@@ -185,7 +195,7 @@ def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     status = compute.invalid(observed, text, now=now)
     if status is observed.service.status:
         return Plan(note=text)
-    write = UpdateServiceStatus(status=status, events=events.STATUS_REFUSED)
+    write = UpdateServiceStatus(status=status, events=STATUS_REFUSED)
     event = warning(code, "Validate", f"{observed.service.metadata.namespaced_name}: {text}")
     return Plan(actions=(write, EmitEvent(event=event)), note=text)
 
@@ -196,32 +206,34 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     Each plan writes one state; the next reconcile reads that state and continues.
     """
     state = suspend.state(observed)
-    if state is State.AWAKE:
+    if state is SuspendState.AWAKE:
         return None
-    if state is State.SUSPENDED:
+    if state is SuspendState.SUSPENDED:
         return Plan(note=state)
     actions: list[Action] = []
-    if state is State.REQUESTED:
+    if state is SuspendState.REQUESTED:
         why = "The RayService is suspended; all its clusters are deleted."
         actions += upgrade_events.cut_short(observed, "ServiceSuspended", why, now=now)
-    elif state is State.SUSPENDING:
+    elif state is SuspendState.SUSPENDING:
         actions += upgrade_events.swept(observed, now=now)
         actions += [
-            draining.deletion(each, events.CLUSTER_SUSPENDED) for each in observed.undeleted
+            draining.deletion(cluster, events.CLUSTER_SUSPENDED) for cluster in observed.undeleted
         ]
         for meta in (
-            each.metadata for each in observed.services if each.metadata.deletion_timestamp is None
+            service.metadata
+            for service in observed.services
+            if service.metadata.deletion_timestamp is None
         ):
             report = events.SERVICE_SUSPENDED.format(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
-    elif state is State.COMPLETE:
+    elif state is SuspendState.COMPLETE:
         for problem in suspend.kept(observed):
             note = f"The RayService is suspended, and an object is left alone: {problem.message}"
             actions.append(EmitEvent(event=warning(EventReason.OBJECT_NOT_OWNED, "Suspend", note)))
     status = suspend.status(observed, state, now=now)
     if status is not observed.service.status:
-        actions.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
-    requeue_at = now + STARTING if state is State.SUSPENDING else now
+        actions.append(UpdateServiceStatus(status=status, events=STATUS_REFUSED))
+    requeue_at = now + STARTING if state is SuspendState.SUSPENDING else now
     return Plan(actions=tuple(actions), requeue_at=requeue_at, note=state)
 
 
@@ -237,26 +249,28 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     next_view = (observed.pending if decision.is_forward else None) or observed.active
     problem = (
         switch.problem
-        or problems.of_cluster(observed, None if decision.step is Step.NEW else next_view, now=now)
+        or problems.of_cluster(
+            observed, None if decision.step is PendingChange.NEW else next_view, now=now
+        )
         or problems.of_gateway(observed, now=now)
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
         or (problems.of_preview(observed) if is_previewed else None)
         or (problems.of_gates(observed) if decision.rollback is None else None)
     )
-    found = Assessment(
+    assessment = Assessment(
         observed=observed, now=now, control=control, decision=decision, names=names, problem=problem
     )
-    status = compute.compute(found)
-    has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
+    status = compute.compute(assessment)
+    has_timed_out, sent = is_timed_out(status.conditions), _submissions(assessment)
     created = [] if has_timed_out else _creation(observed, names)
     written: list[Action] = []
     if status is not observed.service.status:
-        written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
+        written.append(UpdateServiceStatus(status=status, events=STATUS_REFUSED))
         written += upgrade_events.of_status(observed, Names.from_status(status), status, now=now)
     actions = (
         *draining.recall(observed, names, now=now),
         *_policy_report(observed, now=now),
-        *(_growth(found) or _policy_edit(found)),
+        *(_growth(assessment) or _policy_edit(assessment)),
         *sent,
         *serving.shared_labels(observed),
         *serving.preview(observed, is_wanted=is_previewed),
@@ -268,7 +282,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *written,
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
         *serving.head_labels(observed),
-        *(EmitEvent(event=each) for each in events.transitions(found, status)),
+        *(EmitEvent(event=event) for event in events.transitions(assessment, status)),
     )
     is_changed = bool(sent or created or observed.returning) or names != observed.names
     requeue_at = (
@@ -278,16 +292,16 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _traffic(
-    observed: Observed, decision: Decision, control: Control
+    observed: Observed, decision: RollbackDecision, control: Control
 ) -> tuple[serving.Switch, Names, str]:
-    """Return the writes that switch the Services, the cluster names afterwards, and the reason."""
-    if decision.step is not Step.KEEP or observed.returning is not None:
+    """Return the switch of the Services, the cluster names after it, and the reason."""
+    if decision.step is not PendingChange.KEEP or observed.returning is not None:
         return serving.Switch(), decision.names, decision.note
     if observed.is_incremental:
         target, note = promote.target_in_steps(observed)
     else:
         target, note = promote.target(observed, message_of(control.pause))
-    view = next((each for each in observed.views if each.name == target), None)
+    view = next((view for view in observed.views if view.name == target), None)
     if view is None:
         return serving.Switch(), decision.names, note
     switch = serving.point_at(observed, view)
@@ -300,39 +314,46 @@ def _traffic(
     )
 
 
-def _submissions(found: Assessment) -> list[Submit]:
+def _submissions(assessment: Assessment) -> list[Submit]:
     """Return the Serve configs to send.
 
     The active cluster keeps its config during an upgrade and after an abort.
     """
-    service, observed, decision = found.observed.service, found.observed, found.decision
+    service, observed, decision = (
+        assessment.observed.service,
+        assessment.observed,
+        assessment.decision,
+    )
     if serve_writer.is_recorded(service):
         return []
-    frozen = bool(decision.names.pending) or found.control.abort is not None
+    frozen = bool(decision.names.pending) or assessment.control.abort is not None
     views = (
-        (observed.pending if decision.step is Step.KEEP else None, False),
+        (observed.pending if decision.step is PendingChange.KEEP else None, False),
         (observed.active, frozen),
     )
     sent = (
-        submit.submission(view, service, frozen=it, now=found.now)
-        for view, it in views
+        submit.submission(view, service, frozen=is_frozen, now=assessment.now)
+        for view, is_frozen in views
         if view is not None
     )
-    return [each for each in sent if each is not None]
+    return [submit for submit in sent if submit is not None]
 
 
 def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
-    """Return the write of condition Accepted of the UpgradePolicy, unless it is up to date."""
+    """Return the action that writes condition Accepted of the UpgradePolicy.
+
+    Empty if the condition is up to date or the policy does not exist.
+    """
     reading, kind = observed.policy_read, "Accepted"
     if reading is None or reading.stored is None:
         return []
     update = ConditionUpdate(kind, "True", kind, "Upgrades can follow this policy.")
-    if isinstance(reading.record, Problem):
+    if reading.problem is not None:
         consequence = (
             "Upgrades that are to begin with it wait; upgrades in progress keep what they follow."
         )
         update = ConditionUpdate(
-            kind, "False", "Invalid", f"{reading.record.message}. {consequence}"
+            kind, "False", "Invalid", f"{reading.problem.message}. {consequence}"
         )
     meta, before = reading.stored.metadata, list(reading.stored.status.conditions)
     after = conditions.updated(before, update, now=now, generation=meta.generation)
@@ -342,18 +363,18 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     return [report] if after != before else []
 
 
-def _policy_edit(found: Assessment) -> list[Action]:
-    """Return the write that records an edited UpgradePolicy on the new cluster.
+def _policy_edit(assessment: Assessment) -> list[Action]:
+    """Return the action that records an edited UpgradePolicy on the new cluster.
 
-    The upgrade follows the edited policy from then on. An upgrade that failed a gate keeps its
-    policy, because its consequences were decided by that policy.
+    Empty without an edit. The upgrade follows the edited policy from then on, unless it has failed
+    a gate: the consequences were decided by the earlier policy, so the upgrade keeps that one.
     """
-    observed, cluster = found.observed, found.observed.following
+    observed, cluster = assessment.observed, assessment.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
-    is_kept = found.decision.is_forward and found.control.abort is None
+    is_kept = assessment.decision.is_forward and assessment.control.abort is None
     if (
         cluster is None
-        or not isinstance(record, str)
+        or record is None
         or not is_kept
         or controls.failed_gate(observed) is not None
     ):
@@ -369,13 +390,16 @@ def _policy_edit(found: Assessment) -> list[Action]:
     ]
 
 
-def _growth(found: Assessment) -> list[Action]:
-    """Return the patch that appends worker groups to the current cluster or renews annotations."""
-    observed, decision = found.observed, found.decision
+def _growth(assessment: Assessment) -> list[Action]:
+    """Return the action that appends worker groups to the newest cluster or renews annotations.
+
+    Empty if the cluster has them already, or if the upgrade is rolled back or aborted.
+    """
+    observed, decision = assessment.observed, assessment.decision
     role, view = (
         ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
     )
-    if view is None or not decision.is_forward or found.control.abort is not None:
+    if view is None or not decision.is_forward or assessment.control.abort is not None:
         return []
     if (patch := ray_cluster.change(view.cluster, observed.service)) is None:
         return []
@@ -391,16 +415,16 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     """
     service, active = observed.service, observed.active
     # A replaced cluster that is used again exists already.
-    is_there = any(each.metadata.name == names.pending for each in observed.clusters)
-    policy = observed.next_policy if active is not None else None
-    if not names.pending or is_there or isinstance(policy, Problem | UnsetType):
+    is_there = any(cluster.metadata.name == names.pending for cluster in observed.clusters)
+    policy = PolicyReading() if active is None else observed.next_policy
+    if not names.pending or is_there or policy is None or policy.problem is not None:
         return []
     body = ray_cluster.build(
         service,
         names.pending,
         starts_small=observed.is_incremental and active is not None,
         replaces=names.active,
-        policy=policy,
+        policy=policy.record,
     )
     report = events.CLUSTER_CREATED.format(f"{service.metadata.namespace}/{names.pending}")
     before = goal_revision.served_by(active.cluster, active.given) if active is not None else None

@@ -31,7 +31,7 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 from common.upgrade.service_conditions import Reason
-from service_reconciler.observed import REREAD, Reading
+from service_reconciler.observed import REREAD, PolicyReading
 
 MAX_POLICIES: Final = 100
 """Maximum UpgradePolicies of a namespace that are searched for the default policy."""
@@ -46,69 +46,74 @@ class Policies:
         self._kube = kube
         self._outbound = outbound
         self._clock = clock
-        self._edits = BoundedDict[str, tuple[float, Reading | None]]()
-        """Time of the last read of an upgrade's policy, and its edit; by uid of the new cluster."""
+        self._edits = BoundedDict[str, tuple[float, PolicyReading | None]]()
+        """The last read of an upgrade's policy, by uid of the new cluster.
+
+        Each entry is the time of the read and the edited policy, if there is one."""
 
     def forget(self, uid: str) -> None:
         """Forget the policy of the upgrade to a cluster."""
         self._edits.pop(uid, None)
 
-    async def edit_of(self, cluster: RayCluster) -> Reading | None:
+    async def edit_of(self, cluster: RayCluster) -> PolicyReading | None:
         """Return the edited policy of the upgrade in progress; None if there is no edit to apply.
 
         `cluster` is the new cluster, which holds the record of the policy.
         """
-        meta, held, policy = (
+        meta, recorded, policy = (
             cluster.metadata,
             upgrade_policy.record_of(cluster),
             upgrade_policy.of_cluster(cluster),
         )
-        if held is None or policy is None or not policy.applies_edits_at_once:
+        if recorded is None or policy is None or not policy.applies_edits_at_once:
             return None
         now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
         # The edit was reported already, but its write to the cluster may have been refused.
         if now < read_at + REREAD.total_seconds():
-            record = None if edit is None or isinstance(edit.record, Problem) else edit.record
+            record = None if edit is None else edit.record
             is_due = record not in {None, meta.annotations.get(labels.UPGRADE_POLICY_RECORD)}
-            return Reading(record=record) if is_due else None
+            return PolicyReading(record=record) if is_due else None
         edit = None  # An unreadable policy changes nothing.
         try:
-            found = msgspec.json.decode(
-                await self._kube.get(UPGRADE_POLICY, meta.namespace, held.name), type=Stored
+            stored = msgspec.json.decode(
+                await self._kube.get(UPGRADE_POLICY, meta.namespace, recorded.name), type=Stored
             )
             edit = (
-                self._reading(found, meta.namespace)
-                if upgrade_policy.is_edited(held, found)
+                self._reading(stored, meta.namespace)
+                if upgrade_policy.is_edited(recorded, stored)
                 else None
             )
         except errors.NotFound:
             pass
         except (errors.Forbidden, errors.Unavailable, msgspec.DecodeError) as problem:
-            log.info("an UpgradePolicy is not read again", policy=held.name, error=str(problem))
+            log.info("an UpgradePolicy is not read again", policy=recorded.name, error=str(problem))
         self._edits[meta.uid] = now, edit
         return edit
 
-    async def record_for(self, service: RayService) -> Reading:
-        """Return the record of the policy that a RayService is to follow, or the reason why not."""
+    async def record_for(self, service: RayService) -> PolicyReading:
+        """Return the record of the policy that a RayService is to follow, or why it has none."""
         name, namespace = (
             service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
             service.metadata.namespace,
         )
-        found = await (self._named(namespace, name) if name else self._default(namespace))
+        stored = await (self._named(namespace, name) if name else self._default(namespace))
         return (
-            self._reading(found, namespace) if isinstance(found, Stored) else Reading(record=found)
+            self._reading(stored, namespace)
+            if isinstance(stored, Stored)
+            else PolicyReading(problem=stored)
         )
 
-    def _reading(self, found: Stored, namespace: str) -> Reading:
-        meta, spec = found.metadata, found.spec
+    def _reading(self, stored: Stored, namespace: str) -> PolicyReading:
+        meta, spec = stored.metadata, stored.spec
         try:
             why = self._forbidden(upgrade_policy.read(meta.name, spec), namespace)
         except PolicyError as problem:
             why = f"is not valid: {problem}. Correct it"
         if why is not None:
-            return Reading(record=_refused(meta.name, why), stored=found)
-        return Reading(
-            record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec), stored=found
+            return PolicyReading(problem=_refused(meta.name, why), stored=stored)
+        return PolicyReading(
+            record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec),
+            stored=stored,
         )
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
@@ -142,20 +147,20 @@ class Policies:
         """
         try:
             body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MAX_POLICIES + 1)
-            found = msgspec.json.decode(body, type=Items[Stored]).items
+            policies = msgspec.json.decode(body, type=Items[Stored]).items
         except (errors.NotFound, errors.Forbidden):
             return None
         except msgspec.DecodeError as problem:
             return _refused("(the default of the namespace)", f"cannot be read: {problem}")
-        if len(found) > MAX_POLICIES:
+        if len(policies) > MAX_POLICIES:
             remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
             return _refused(
                 "(the default of the namespace)",
                 f"is not searched among more than {MAX_POLICIES}; {remedy}",
             )
-        defaults = [each for each in found if each.is_default]
+        defaults = [policy for policy in policies if policy.is_default]
         if len(defaults) > 1:
-            named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])
+            named = ", ".join(sorted(policy.metadata.name for policy in defaults)[:10])
             remedy = f"leave {labels.DEFAULT_POLICY} on one of them"
             return _refused(named, f"are both the default of the namespace; {remedy}")
         return next(iter(defaults), None)

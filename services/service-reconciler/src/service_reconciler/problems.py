@@ -13,40 +13,44 @@ from typing import Final
 from msgspec import UNSET
 
 from common import labels
-from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.errors import Problem
-from common.ray import autoscaled_capacity, ports, serve_config, serve_proxies, submit
+from common.ray import (
+    autoscaled_capacity,
+    ports,
+    serve_config,
+    serve_proxies,
+    start_problems,
+    submit,
+)
+from common.ray.start_problems import StartCode, StartProblem
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import recorded_decisions
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
 
-MAX_TEXT_LENGTH: Final = 300
-REPORTED_AFTER: Final = timedelta(seconds=8)
-"""Age at which a problem is reported, such as an unschedulable pod: the autoscaler needs time."""
 SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Time that new objects of the Gateway API get before their problems are reported."""
 TAKEN_IN_WITHIN: Final = timedelta(seconds=30)
 """Time that a controller gets to accept a change of its route."""
 REMEMBERED: Final = timedelta(minutes=15)
-"""Time that a condition reports that another writer replaced the backends of raybus.
+"""Time for which a condition says that another writer replaced the backends of raybus.
 
-A tool that did so once will usually do so again."""
+A tool that replaced them once will usually do so again."""
 FOLLOWS_WITHIN: Final = timedelta(seconds=10)
 """Time that Ray's autoscaler gets to follow a move of traffic."""
-_PULL_TROUBLE: Final = {
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
+_REASONS: Final = {
+    StartCode.QUOTA_EXCEEDED: Reason.QUOTA_EXCEEDED,
+    StartCode.INSUFFICIENT_CAPACITY: Reason.INSUFFICIENT_CAPACITY,
+    StartCode.IMAGE_PULL_FAILED: Reason.IMAGE_PULL_FAILED,
 }
-_CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+"""Reasons of condition UpgradeStalled by problem of a start.
+
+For any other problem, the reason is ProgressDeadlineExceeded."""
 
 
 class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
@@ -57,7 +61,7 @@ class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
 
     event: EventReason
     is_reported: bool = False
-    """Whether another Event already reports the problem, such as that of the failed write."""
+    """Whether another Event, such as the Event of a failed write, already reports the problem."""
 
 
 def of_cluster(
@@ -79,7 +83,7 @@ def _of_config(
     if serve_config.is_empty(config):
         text = "spec.serveConfigV2 is empty: no application to serve"
         yield ServiceProblem(code, text, event=EventReason.EMPTY_SERVE_CONFIG)
-    if (wrong := serve_config.read(config).problem) is not None:
+    if (wrong := observed.goal_config.problem) is not None:
         yield ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
     details = view.serve.details if view is not None else None
     # If Serve reports the config as deployed, only the answer to the PUT was lost.
@@ -93,14 +97,14 @@ def _of_config(
     if (
         refused is not None
         and refused.config == config
-        and refused.retry_at + REPORTED_AFTER >= now
+        and refused.retry_at + start_problems.REPORTED_AFTER >= now
     ):
         what = (
             "Ray refused the Serve config"
             if refused.is_answer
             else "the Serve config could not be sent"
         )
-        text = f"{what}: {_short(refused.text)}"
+        text = f"{what}: {start_problems.shorten(refused.text)}"
         yield ServiceProblem(
             code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True
         )
@@ -110,25 +114,17 @@ def _of_cluster(
     observed: Observed, view: ClusterView, *, now: datetime
 ) -> Iterator[ServiceProblem]:
     code = Reason.PROGRESS_DEADLINE_EXCEEDED
-    if view.cluster.spec.suspend:
-        text = f"RayCluster {view.name} is suspended by its queue"
-        yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
+    if (suspension := start_problems.find_suspension(view.cluster)) is not None:
+        yield _not_starting(suspension, EventReason.CLUSTER_NOT_RUNNING)
     if (
         not ports.of_serve(view.cluster.raw_spec)
         and "serveService" not in observed.service.raw_spec
     ):
         yield ServiceProblem(code, ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
-    for each in view.cluster.status.conditions:
-        if each.type == "ReplicaFailure" and each.status == "True":
-            code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code
-            text = f"RayCluster {view.name}: {each.reason}: {_short(each.message)}"
-            yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
-    starting = (
-        pod
-        for pod in view.pods
-        if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None
-    )
-    yield from (problem for pod in starting if (problem := _pod_problem(pod, now=now)) is not None)
+    for problem in start_problems.of_cluster(view.cluster):
+        yield _not_starting(problem, EventReason.CLUSTER_NOT_RUNNING)
+    for problem in start_problems.of_pods(view.pods, now):
+        yield _not_starting(problem, EventReason.PODS_NOT_STARTING)
     if head_is_ready(view.cluster):
         yield from _of_serve(view)
         proxies, excludes_head = (
@@ -146,40 +142,9 @@ def _of_cluster(
             )
 
 
-def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
-    images = {each.name: each.image for each in pod.spec.containers}
-    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting, name, code = (
-            container.state.waiting,
-            container.name,
-            Reason.PROGRESS_DEADLINE_EXCEEDED,
-        )
-        if waiting is None:
-            continue
-        if waiting.reason in _PULL_TROUBLE:
-            text, code = (
-                f"the image {images.get(name) or 'of ' + name} cannot be pulled",
-                Reason.IMAGE_PULL_FAILED,
-            )
-        elif waiting.reason in _CONFIG_TROUBLE:
-            text = f"container {name}: {waiting.reason}: {_short(waiting.message)}"
-        elif waiting.reason == "CrashLoopBackOff":
-            text = f"container {name} keeps ending after its start"
-        else:
-            continue
-        return ServiceProblem(
-            code, f"pod {pod.metadata.name}: {text}", event=EventReason.PODS_NOT_STARTING
-        )
-    created, placed = pod.metadata.creation_timestamp, pod.condition("PodScheduled")
-    if (
-        placed is None
-        or placed.status != "False"
-        or created is None
-        or now - created < REPORTED_AFTER
-    ):
-        return None
-    text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
-    return ServiceProblem(Reason.INSUFFICIENT_CAPACITY, text, event=EventReason.PODS_NOT_STARTING)
+def _not_starting(problem: StartProblem, event: EventReason) -> ServiceProblem:
+    code = _REASONS.get(problem.code, Reason.PROGRESS_DEADLINE_EXCEEDED)
+    return ServiceProblem(code, problem.message, event=event)
 
 
 def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
@@ -188,10 +153,10 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
         event = EventReason.DASHBOARD_UNREACHABLE
         if view.serve.is_unauthenticated:
             code, event = Reason.DASHBOARD_UNAUTHORIZED, EventReason.DASHBOARD_UNAUTHORIZED
-        yield ServiceProblem(code, _short(view.serve.problem), event=event)
+        yield ServiceProblem(code, start_problems.shorten(view.serve.problem), event=event)
     for name, app in sorted(details.named().items()) if details is not None else ():
         if app.has_failed:
-            text = f"application {name} is {app.status}: {_short(app.message)}"
+            text = f"application {name} is {app.status}: {start_problems.shorten(app.message)}"
             yield ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
 
 
@@ -213,7 +178,7 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
         yield ServiceProblem(
             Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN
         )
-    if since is not None and now - since >= REPORTED_AFTER:
+    if since is not None and now - since >= start_problems.REPORTED_AFTER:
         text = (
             f"RayCluster {view.name} does not have the Serve config of the spec; the Events of "
             "the RayService report what keeps "
@@ -228,9 +193,9 @@ def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
         return None
-    if (found := next(_routing_problems(observed, now=now), None)) is None:
+    if (problem := next(_routing_problems(observed, now=now), None)) is None:
         return None
-    event, text = found
+    event, text = problem
     # traffic-manager wrote the backends again, and reported it in an Event.
     is_reported = event is EventReason.ROUTE_OVERWRITTEN
     return ServiceProblem(Reason.GATEWAY_NOT_READY, text, event=event, is_reported=is_reported)
@@ -249,7 +214,9 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
     if (trouble := observed.gateway_trouble) is not None:
         hint = " (is the Gateway API installed?)" if trouble.code is RoutingCode.MISSING else ""
         yield EventReason.GATEWAY_NOT_READY, f"waiting: {trouble.message}{hint}"
-    changes = [each for each in (observed.record.changed_at, observed.moved_at) if each is not None]
+    changes = [
+        moment for moment in (observed.record.changed_at, observed.moved_at) if moment is not None
+    ]
     is_late = not changes or now - max(changes) >= TAKEN_IN_WITHIN
     if route is not None and (trouble := route_trouble(observed)) is not None:
         if is_late or not trouble.transient:
@@ -262,11 +229,11 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
             what = f"GRPCRoute {grpc.metadata.namespace}/{grpc.metadata.name}"
             yield EventReason.GRPC_ROUTE_NOT_READY, f"waiting: {what} {trouble.message}"
     yield from _taken_names(observed)
-    held = observed.record.overwritten
-    if held is not UNSET and route is not None and now - held.at < REMEMBERED:
+    overwritten = observed.record.overwritten
+    if overwritten is not UNSET and route is not None and now - overwritten.at < REMEMBERED:
         text = (
-            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {held.by} "
-            "replaced spec.rules, and requests "
+            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager "
+            f"{overwritten.by} replaced spec.rules, and requests "
             "failed until raybus had written its backends again; let that tool leave spec.rules "
             "alone"
         )
@@ -284,34 +251,36 @@ def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
 
 def route_trouble(observed: Observed) -> RoutingProblem | None:
     """Return why the Gateway does not apply the current route; None if it does."""
-    clusters = [each.metadata.name for each in observed.clusters]
+    clusters = [cluster.metadata.name for cluster in observed.clusters]
     return weighted_route.route_trouble(
         observed.service, observed.route, clusters, is_settled=observed.is_settled
     )
 
 
 def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:
-    """Return the problem that a step waits for replicas of the cluster that gets more traffic.
+    """Return the problem of a step that waits until the growing cluster has enough replicas.
 
-    That cluster is the active one if `is_back`. traffic-manager sends a cluster no more traffic
-    than its replicas can carry (ADR 41). The text has no numbers, so that it does not change while
-    the autoscaler works.
+    The growing cluster is the active one if `is_back`, else the pending one. traffic-manager sends
+    a cluster no more traffic than its replicas can carry (ADR 41). The text has no numbers, so that
+    it does not change while the autoscaler works.
     """
     source, growing = (
         (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
     )
     if source is None or growing is None or not observed.is_incremental:
         return None
-    held, share = (observed.record.clusters.get(each.name) for each in (source, growing))
+    source_share, share = (
+        observed.record.clusters.get(source_share.name) for source_share in (source, growing)
+    )
     before, after, changed = source.declared, growing.declared, observed.record.changed_at
-    if held is None or share is None or before is None or after is None or changed is None:
+    if source_share is None or share is None or before is None or after is None or changed is None:
         return None
     follows_at = changed + FOLLOWS_WITHIN + upgrade_controls.interval_of(observed.service)
     if share.weight >= share.capacity or not observed.controls.parity or now < follows_at:
         return None
     if (
         deployment := autoscaled_capacity.find_lacking_deployment(
-            before, held.weight, after, share.weight
+            before, source_share.weight, after, share.weight
         )
     ) is None:
         return None
@@ -340,15 +309,15 @@ def of_preview(observed: Observed) -> ServiceProblem | None:
 
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
-    """Return the problem that a step waits for undecided gates of its UpgradePolicy.
+    """Return the problem of a step that waits for undecided gates of its UpgradePolicy.
 
     The text has no numbers, so that it does not change with each request.
     """
     upgrade, policy = observed.upgrade, observed.policy
     inconclusive = (
         gate.title
-        for gate, each in observed.answers.items()
-        if each.outcome is Outcome.INCONCLUSIVE
+        for gate, result in observed.answers.items()
+        if result.outcome is GateOutcome.INCONCLUSIVE
     )
     lacking = upgrade.lacking if upgrade is not None else ", ".join(inconclusive)
     if policy is None or not lacking:
@@ -361,16 +330,3 @@ def of_gates(observed: Observed) -> ServiceProblem | None:
         "requests, for fewer lower it; a webhook by its answer, a query by its value"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)
-
-
-def _short(text: str) -> str:
-    """Return the first line of a text and, of a traceback, the last; shortened to `LONGEST`."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    if not lines:
-        return "no reason given"
-    short = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
-    return (
-        short
-        if len(short) <= MAX_TEXT_LENGTH
-        else short[: MAX_TEXT_LENGTH // 2] + " … " + short[-MAX_TEXT_LENGTH // 2 :]
-    )

@@ -48,8 +48,6 @@ class EventReason(StrEnum):
     UPGRADE_RECEIPT = "UpgradeReceipt"
     RECEIPT_NOT_WRITTEN = "ReceiptNotWritten"
     STATUS_TRUNCATED = "StatusTruncated"
-    STATUS_NOT_WRITTEN = "StatusNotWritten"
-    FINALIZER_NOT_SET = "FinalizerNotSet"
     FINALIZER_RELEASED = "FinalizerReleased"
     SPEC_NOT_RECORDED = "SpecNotRecorded"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"

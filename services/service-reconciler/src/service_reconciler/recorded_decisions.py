@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from common import conditions
+from common.api.meta import Condition
 from common.api.ray_service import RayService
 from common.errors import Problem
 from common.upgrade.service_conditions import ConditionType, Reason
@@ -32,8 +33,8 @@ def is_rolling_back(service: RayService) -> bool:
 
 def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
     """Return the last transition time of the condition `kind`; None if it was never set."""
-    found = conditions.find(service.status.conditions, kind)
-    return None if found is None else found.last_transition_time
+    condition = conditions.find(service.status.conditions, kind)
+    return None if condition is None else condition.last_transition_time
 
 
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
@@ -41,25 +42,40 @@ def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | No
 
     A condition of another generation of the spec does not count.
     """
-    found = conditions.find(service.status.conditions, kind)
+    condition = conditions.find(service.status.conditions, kind)
     if (
-        found is None
-        or found.observed_generation != service.metadata.generation
-        or found.reason not in set(Reason)
+        condition is None
+        or condition.observed_generation != service.metadata.generation
+        or condition.reason not in set(Reason)
     ):
         return None
-    return Problem(Reason(found.reason), found.message)
+    return Problem(Reason(condition.reason), condition.message)
 
 
-def failed_gate(service: RayService) -> str | None:
-    """Return the gate, with its figures, whose failure paused the upgrade; None if no gate did.
+def has_failed_gate(service: RayService) -> bool:
+    """Return whether the failure of a gate paused the upgrade.
 
     A condition of another generation of the spec does not count.
     """
-    found = problem_of(service, ConditionType.UPGRADE_PAUSED)
-    if found is None or found.code is not Reason.GATE_FAILED:
+    paused = problem_of(service, ConditionType.UPGRADE_PAUSED)
+    return paused is not None and paused.code is Reason.GATE_FAILED
+
+
+def failed_gate(service: RayService) -> str | None:
+    """Return the failed gate and its figures as the condition has them; None if none failed."""
+    paused = problem_of(service, ConditionType.UPGRADE_PAUSED)
+    if paused is None or paused.code is not Reason.GATE_FAILED:
         return None
-    return found.message[len(PAUSED_BY_GATE) :].removesuffix(".")
+    return paused.message[len(PAUSED_BY_GATE) :].removesuffix(".")
+
+
+def was_reported(before: list[Condition], problem: Problem[Reason]) -> bool:
+    """Return whether the conditions already describe a problem.
+
+    Conditions Ready and UpgradeInProgress name the problem only at the end of their message: their
+    reasons are those of KubeRay. So the message is the only record that an Event was sent.
+    """
+    return any(problem.message in condition.message for condition in before)
 
 
 def prior_gate_failed(service: RayService) -> bool:
@@ -68,11 +84,13 @@ def prior_gate_failed(service: RayService) -> bool:
     Still true in later reconciles, when the reason of condition UpgradeAborted is
     `EarlierGateFailed`.
     """
-    found, meta = (
+    condition, meta = (
         conditions.find(service.status.conditions, ConditionType.UPGRADE_ABORTED),
         service.metadata,
     )
-    if found is None or found.status != "True":
+    if condition is None or condition.status != "True":
         return False
-    is_earlier = found.observed_generation != meta.generation and found.reason == Reason.GATE_FAILED
-    return is_earlier or found.reason == Reason.EARLIER_GATE_FAILED
+    is_earlier = (
+        condition.observed_generation != meta.generation and condition.reason == Reason.GATE_FAILED
+    )
+    return is_earlier or condition.reason == Reason.EARLIER_GATE_FAILED

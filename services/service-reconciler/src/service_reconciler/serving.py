@@ -21,7 +21,7 @@ from common.api.core import Pod, Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
-from common.ray import owner, serve_proxies
+from common.ray import head_service, owner, serve_proxies
 from common.ray.view import CHECKS_KEPT
 from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch, warning
 from common.upgrade.service_conditions import Reason
@@ -39,16 +39,16 @@ KubeRay takes the head pod out at the first slow answer."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """The writes that switch the Services, or the problem that prevents them."""
+    """The actions that switch the Services to another cluster, or the problem that prevents it."""
 
     actions: tuple[Action, ...] = ()
     problem: ServiceProblem | None = None
 
 
 def point_at(observed: Observed, view: ClusterView) -> Switch:
-    """Return the writes that make both Services select a cluster.
+    """Return the switch of the head Service and the Serve Service to a cluster.
 
-    Where a Gateway receives the requests, no Serve Service is created.
+    No Serve Service is created if a Gateway receives the requests.
     """
     service, config = observed.service, view.cluster.raw_spec
     pairs: list[tuple[Service | None, Body]] = []
@@ -74,9 +74,9 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
 
 
 def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
-    """Return the writes that point the preview Service at the pending cluster, or delete it.
+    """Return the action that makes the preview Service select the pending cluster, or deletes it.
 
-    A Service of another owner is left alone.
+    Empty if nothing has to change, or if the Service belongs to another owner.
     """
     service, pending, policy = observed.service, observed.pending, observed.policy
     have = observed.preview_service
@@ -97,7 +97,7 @@ def _refused(event: EventReason, text: str) -> Switch:
 
 
 def _write(have: Service | None, want: Body) -> Action | None:
-    """Return the write of a Service; None if it selects the right pods.
+    """Return the action that creates or patches a Service; None if it selects the right pods.
 
     An update keeps the metadata of the Service and its cluster IP, which is immutable.
     """
@@ -106,22 +106,19 @@ def _write(have: Service | None, want: Body) -> Action | None:
         return Create(resource=SERVICE, body=want, events=events.SERVICE_CREATED.format(where))
     if services.selects_same(have, want):
         return None
-    foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
-    spec = {key: value for key, value in want["spec"].items() if key != "clusterIP"}
-    patch = {
-        "metadata": {"resourceVersion": have.metadata.resource_version},
-        "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
-    }
     return Patch(
         resource=SERVICE,
         name=have.metadata.name,
-        patch=patch,
+        patch=head_service.repoint(have, want),
         events=events.SERVICE_UPDATED.format(where),
     )
 
 
 def head_labels(observed: Observed) -> list[Action]:
-    """Return patches of `ray.io/serve` on head pods, by which the Serve Service selects them."""
+    """Return the actions that set the label `ray.io/serve` of head pods.
+
+    The Serve Service selects head pods by this label.
+    """
     actions: list[Action] = []
     for view in observed.views:
         if (head := view.head) is None:
@@ -153,9 +150,9 @@ def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
 
 
 def shared_labels(observed: Observed) -> list[Action]:
-    """Return patches that add or remove raybus's label by which a shared Service selects pods."""
+    """Return the actions that add or remove the label by which a shared Service selects pods."""
     wanted, actions = _members(observed), list[Action]()
-    for pod in (pod for each in (*observed.views, *observed.draining) for pod in each.pods):
+    for pod in (pod for view in (*observed.views, *observed.draining) for pod in view.pods):
         meta, value = (
             pod.metadata,
             observed.service.metadata.name if pod.metadata.uid in wanted else None,
@@ -211,7 +208,7 @@ def _members(observed: Observed) -> set[str]:
             if active is not None and _is_on(observed)
             else set()
         )
-    found = (
+    pods = (
         list(active.pods)
         if active.name not in shares or shares[active.name].weight > 0
         else list[Pod]()
@@ -224,9 +221,9 @@ def _members(observed: Observed) -> set[str]:
             else frozenset[str]()
         )
         # A pod that had a running replica keeps the label: its readiness follows its replicas.
-        found += [
+        pods += [
             pod
             for pod in pending.pods
             if pod.status.pod_ip in nodes or labels.SERVES in pod.metadata.labels
         ]
-    return {pod.metadata.uid for pod in found}
+    return {pod.metadata.uid for pod in pods}

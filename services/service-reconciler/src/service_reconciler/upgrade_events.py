@@ -1,4 +1,4 @@
-"""Derives the upgrade events for external consumers from observation and status. Pure.
+"""Derives the upgrade events for external consumers from observation and status. Does no I/O.
 
 The same state gives the same events, byte for byte, so publishing again is harmless and no record
 of published events is needed. The position of an event in the plan makes sure that a crash loses
@@ -24,14 +24,14 @@ from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.ray import serve_writer
+from common.runtime.actions import Publish
 from common.upgrade import events, gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.events import Direction, Share, Split, Upgrade
-from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.events import Direction, ReportedSplit, Share, UpgradeReference
+from common.upgrade.receipt import Receipt, UpgradeOutcome
 from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler import recorded_decisions
-from service_reconciler.actions import Publish
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import cleanup_schedule
 from service_reconciler.promotion import receipt as receipts
@@ -40,10 +40,14 @@ from service_reconciler.status.conditions import is_timed_out
 
 
 def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield the end of an upgrade that is not visible any more after this status is written."""
-    held, names, kind = observed.names, Names.from_status(status), ConditionType.UPGRADE_ABORTED
+    """Yield the events about the end of an upgrade that a write of `status` would hide."""
+    names_before, names, kind = (
+        observed.names,
+        Names.from_status(status),
+        ConditionType.UPGRADE_ABORTED,
+    )
     if is_timed_out(status.conditions):  # No upgrade is tried any more.
-        pair = held if held.pending else Names(pending=held.active)
+        pair = names_before if names_before.pending else Names(pending=names_before.active)
         ready = conditions.find(status.conditions, ConditionType.READY)
         if ready is not None and pair.pending:
             data = events.Failed(
@@ -51,20 +55,29 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
             )
             yield Publish(data=data, at=now)
         return
-    is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
-    if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
+    is_over = (
+        names_before.active
+        and names_before.pending
+        and names_before.pending not in {names.active, names.pending}
+    )
+    if not is_over or any(
+        cluster.metadata.name == names_before.pending for cluster in observed.clusters
+    ):
         return  # Otherwise `of_status` yields the abort afterwards, from the cluster that remains.
     abort = conditions.find(status.conditions, kind)
     if abort is not None and not recorded_decisions.holds(observed.service, kind):
         data = events.Aborted(
-            upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False
+            upgrade=_upgrade(observed, names_before),
+            reason=abort.reason,
+            message=abort.message,
+            over=False,
         )
         yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
-    yield _rolled_back(observed, held, status, at=now)
+    yield _rolled_back(observed, names_before, status, at=now)
 
 
 def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
-    """Yield the abort of the upgrade in progress when its service is suspended or deleted."""
+    """Yield the events about an upgrade that ends because its service is suspended or deleted."""
     yield from steps(observed, now=now)
     names = observed.names
     if names.active and names.pending:
@@ -82,25 +95,25 @@ def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield the completion of upgrades whose old clusters are deleted before their drain ends."""
+    """Yield the completion events of upgrades whose old clusters are deleted during their drain."""
     for cluster in observed.undeleted:
-        if (found := receipts.finished(observed.service, cluster, None, now=now)) is not None:
-            yield from completed(observed, found)
+        if (receipt := receipts.finished(observed.service, cluster, None, now=now)) is not None:
+            yield from completed(observed, receipt)
 
 
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield the start of the old cluster's drain, when its first deadline is written."""
-    held = receipts.begun(lacking)
+    """Yield the event that the old cluster's drain starts, when its first deadline is written."""
+    receipt = receipts.begun(lacking)
     if (
         cleanup_schedule.due_at(cluster) is not None
-        or held is None
-        or held.outcome is not Outcome.PROMOTED
+        or receipt is None
+        or receipt.outcome is not UpgradeOutcome.PROMOTED
     ):
         return
     data = events.DrainStarted(
-        upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
+        upgrade=_upgrade(observed, Names(active=receipt.old, pending=receipt.new)),
         cluster=cluster.metadata.name,
         deletion_delay_seconds=round(cleanup_schedule.delay_of(observed.service).total_seconds()),
         drain_timeout_seconds=round(
@@ -110,19 +123,20 @@ def drain_started(
     yield Publish(data=data, at=now)
 
 
-def completed(observed: Observed, found: Receipt) -> Iterator[Publish]:
-    """Yield the completion of a promoted upgrade, from its receipt.
+def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
+    """Yield the event that a promoted upgrade is complete, from its receipt.
 
-    The end of other upgrades was published before.
+    The events about the end of other upgrades were published before.
     """
-    if found.outcome is Outcome.PROMOTED:
-        upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
-        yield Publish(data=events.Completed(upgrade=upgrade, receipt=found), at=found.finished)
+    if receipt.outcome is UpgradeOutcome.PROMOTED:
+        upgrade = _upgrade(observed, Names(active=receipt.old, pending=receipt.new))
+        yield Publish(data=events.Completed(upgrade=upgrade, receipt=receipt), at=receipt.finished)
 
 
 def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield traffic-manager's steps that the status does not show yet, weights before capacities.
+    """Yield events about traffic-manager's steps that the status does not show yet.
 
+    Changes of weights come before changes of capacities.
     Traffic-manager takes the next step only after the status shows the last one (ADR 6), so no step
     is missed.
     """
@@ -134,13 +148,13 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
         and Names.from_status(status) == names
     ):
         return
-    held = status.active_service_status, status.pending_service_status
-    empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
+    roles = status.active_service_status, status.pending_service_status
+    empty = (ClusterServiceStatus(ray_cluster_name=name) for name in (names.active, names.pending))
     before, after = (
-        _split(*held),
-        _split(*(compute.mirrored(observed, each, names) for each in empty)),
+        _split(*roles),
+        _split(*(compute.mirrored(observed, status, names) for status in empty)),
     )
-    between = Split(
+    between = ReportedSplit(
         old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
         new=msgspec.structs.replace(before.new, traffic_percent=after.new.traffic_percent),
     )
@@ -160,9 +174,9 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 
 def past_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield the gate results at past weights that the status does not show as past yet.
+    """Yield events about gate results of earlier steps, until the status shows that they are over.
 
-    `steps` yields the move that followed them.
+    `steps` yields the events about the moves of traffic that followed these results.
     """
     shown = observed.service.status.pending_service_status.last_traffic_migrated_time
     for step in traffic_record.past_steps(observed.upgrade):
@@ -171,30 +185,34 @@ def past_verdicts(observed: Observed) -> Iterator[Publish]:
 
 
 def present_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield the gate results at the present weight, including gates that the step waits for."""
+    """Yield events about the gate results at the present weight."""
     if (current := traffic_record.gates_of(observed.upgrade)) is not None:
         yield from _verdicts(observed, current)
 
 
 def _verdicts(
-    observed: Observed, step: gate_record.Step | gate_record.Current
+    observed: Observed, step: gate_record.StepVerdicts | gate_record.Current
 ) -> Iterator[Publish]:
     upgrade = _upgrade(observed, observed.names)
-    for index, each in (
-        (index, each) for index, each in enumerate(step.gates) if gate_record.is_verdict(each)
+    for index, verdict in (
+        (index, verdict)
+        for index, verdict in enumerate(step.gates)
+        if gate_record.is_verdict(verdict)
     ):
         data = events.GateEvaluated(
             upgrade=upgrade,
             traffic_percent=min(step.weight, WHOLE),
-            gate=each.gate,
-            outcome=each.outcome,
-            requests=each.requests,
-            value=each.value,
-            limit=each.limit,
-            message=each.text,
+            gate=verdict.gate,
+            outcome=verdict.outcome,
+            requests=verdict.requests,
+            value=verdict.value,
+            limit=verdict.limit,
+            message=verdict.text,
         )
         yield Publish(
-            data=data, facts=(step.since, index, each.gate, each.outcome, each.at), at=each.at
+            data=data,
+            facts=(step.since, index, verdict.gate, verdict.outcome, verdict.at),
+            at=verdict.at,
         )
 
 
@@ -203,12 +221,12 @@ def of_status(
 ) -> Iterator[Publish]:
     """Yield the events that follow from a status and the existing clusters, in time order.
 
-    `names` are the cluster names in that status. An unneeded cluster shows the end of its upgrade
-    until it has a deadline.
+    `names` are the cluster names in that status. If a cluster is no longer needed and has no
+    deadline yet, its upgrade has just ended.
     """
     at, there = (
         status.last_update_time or now,
-        {each.metadata.name: each for each in observed.clusters},
+        {cluster.metadata.name: cluster for cluster in observed.clusters},
     )
     active = there.get(names.active)
     lost = upgrade_policy.upgraded_from(active)
@@ -255,11 +273,10 @@ def _of_conditions(
     observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType
 ) -> Iterator[Publish]:
     upgrade = _upgrade(observed, pair)
-    for held in (
-        each for kind in kinds if (each := conditions.find(status.conditions, kind)) is not None
-    ):
-        when, why, text = held.last_transition_time, held.reason, held.message
-        match held.type, held.status:
+    described = (conditions.find(status.conditions, kind) for kind in kinds)
+    for condition in filter(None, described):
+        when, why, text = condition.last_transition_time, condition.reason, condition.message
+        match condition.type, condition.status:
             case ConditionType.UPGRADE_STALLED, "True":
                 data = events.Stalled(upgrade=upgrade, reason=why, message=text)
             case ConditionType.UPGRADE_PAUSED, "True":
@@ -276,19 +293,19 @@ def _of_conditions(
 def _rolled_back(
     observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime
 ) -> Publish:
-    """Return the event that an upgrade ended without promotion."""
+    """Return the action that publishes the end of an upgrade without a promotion."""
     outcome = receipts.failure(observed, status, pair)
     return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
 
 
-def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
+def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> ReportedSplit:
     """Return the traffic weights of both clusters in a status.
 
     Without a value, the old cluster has all traffic.
     """
     weight = new.traffic_routed_percent or 0
     rest = WHOLE - weight if old.traffic_routed_percent is None else old.traffic_routed_percent
-    return Split(
+    return ReportedSplit(
         old=Share(
             capacity_percent=WHOLE if old.target_capacity is None else old.target_capacity,
             traffic_percent=rest,
@@ -297,5 +314,5 @@ def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
     )
 
 
-def _upgrade(observed: Observed, pair: Names) -> Upgrade:
+def _upgrade(observed: Observed, pair: Names) -> UpgradeReference:
     return events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)

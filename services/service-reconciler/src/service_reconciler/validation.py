@@ -19,7 +19,7 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec, Problem
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate, Gates
 from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules
@@ -30,7 +30,7 @@ MAX_NAME_LENGTH: Final = 47
 STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
 MAX_LIMIT: Final = 10**9
-"""Seconds (31 years). Longer timeouts are cut to this, so that dates cannot overflow."""
+"""Maximum timeout in seconds (31 years). A longer timeout is cut, so that dates cannot overflow."""
 _SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
 """Go's format of an integer: no blanks, no underscores, ASCII digits only."""
 
@@ -40,8 +40,8 @@ def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     meta, problem = service.metadata, None
     if len(meta.name) > MAX_NAME_LENGTH:
         problem = f"RayService name should be no more than {MAX_NAME_LENGTH} characters"
-    elif found := dns_1035_problems(meta.name):
-        problem = f"RayService name should be a valid DNS1035 label: [{' '.join(found)}]"
+    elif violations := dns_1035_problems(meta.name):
+        problem = f"RayService name should be a valid DNS1035 label: [{' '.join(violations)}]"
     else:
         try:
             initializing_limit(meta.annotations)
@@ -120,7 +120,7 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
         return f"Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got {delay}"
     if (
         strategy != serve_writer.INCREMENTAL
-        or Gate.INCREMENTAL_UPGRADE not in gates
+        or FeatureGate.INCREMENTAL_UPGRADE not in gates
         or spec.upgrade_strategy is None
     ):
         return None

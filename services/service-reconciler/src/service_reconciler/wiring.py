@@ -17,14 +17,15 @@ from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
+from common.ray.cluster_dashboards import MIN_WORKERS
 from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
-from common.ray.serve_api import MIN_WORKERS
 from common.runtime import replica
 from common.runtime.background import Background
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
+from common.runtime.event_publisher import EventBus, Published, Publisher
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Watched
@@ -33,6 +34,7 @@ from common.runtime.reconciler import Reconciler
 from common.runtime.replica import ReconcilerParts
 from common.runtime.writer import Writer
 from common.settings import Settings
+from common.upgrade import events as upgrade_events
 from common.upgrade import outbound as outbounds
 from common.upgrade.outbound import NoOutbound, Outbound
 from common.upgrade.sources import KINDS as SHARED_KINDS
@@ -43,12 +45,19 @@ from service_reconciler.execute import Execution
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
 from service_reconciler.plan import FINALIZER, make_plan
-from service_reconciler.publisher import Bus, Publisher
+from service_reconciler.reasons import EventReason
 from service_reconciler.settings import Config, config_of
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "raybus.io/service-reconciler"
 KINDS: Final[dict[str, type[Object]]] = {**SHARED_KINDS, "Pod": Pod}
+PUBLISHED: Final = Published(
+    family=upgrade_events.FAMILY,
+    counter=metrics.EVENTS,
+    lost_reason=EventReason.UPGRADE_EVENT_LOST,
+    action="Upgrade",
+    what="the upgrade's step",
+)
 
 
 def assemble(  # noqa: PLR0913  (this function names every part)
@@ -58,7 +67,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
     *,
     clock: Clock,
     instance: str,
-    bus: Bus,
+    bus: EventBus,
     registry: CollectorRegistry | None = None,
     outbound: Outbound | None = None,
 ) -> ReconcilerParts:
@@ -73,7 +82,8 @@ def assemble(  # noqa: PLR0913  (this function names every part)
         kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock
     )
     observer = Observer(sources, config)
-    writer, publisher = ConfigWriter(sources.serve, events), Publisher(bus, clock, events.record)
+    writer = ConfigWriter(sources.serve, events)
+    publisher = Publisher(PUBLISHED, bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,

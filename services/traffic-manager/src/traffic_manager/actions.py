@@ -29,5 +29,7 @@ class MoveCapacity(Action, frozen=True, kw_only=True):
     record: Patch
 
     def __str__(self) -> str:
-        sent = ", ".join(f"{each.cluster.metadata.name} {each.capacity}" for each in self.submits)
+        sent = ", ".join(
+            f"{submit.cluster.metadata.name} {submit.capacity}" for submit in self.submits
+        )
         return f"move capacity: {sent or 'only recorded'}"

@@ -19,7 +19,7 @@ from traffic_manager.status import gates
 
 
 class EventReason(StrEnum):
-    """Event reasons that KubeRay does not have, in addition to those of `actions.EventTemplate`."""
+    """Event reasons that KubeRay does not have; `actions.EventTemplate` makes the others."""
 
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
@@ -34,25 +34,29 @@ class EventReason(StrEnum):
 
 
 CREATED: Final = {
-    each: EventTemplate(
+    resource: EventTemplate(
         "Create",
-        each.kind,
-        f"{each.kind} for RayService {{}}",
-        failed=f"Failed to create {article}{each.kind} for RayService {{}}: ",
+        resource.kind,
+        f"{resource.kind} for RayService {{}}",
+        failed=f"Failed to create {article}{resource.kind} for RayService {{}}: ",
     )
-    for each, article in ((GATEWAY, ""), (HTTP_ROUTE, "the "), (GRPC_ROUTE, "the "))
+    for resource, article in ((GATEWAY, ""), (HTTP_ROUTE, "the "), (GRPC_ROUTE, "the "))
 }
-"""Reports by kind. KubeRay's failure text has an article for routes and none for the Gateway."""
+"""Event templates for created objects, by kind.
+
+KubeRay's text about a failure puts an article before routes and none before the Gateway."""
 SIDE_ROUTE_CREATED: Final = EventTemplate("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
 UPDATED: Final = {
-    each: EventTemplate("Update", each.kind, f"the {each.kind} {{}}") for each in CREATED
+    resource: EventTemplate("Update", resource.kind, f"the {resource.kind} {{}}")
+    for resource in CREATED
 }
 DELETED: Final = {
-    each: EventTemplate("Delete", each.kind, f"the {each.kind} {{}}") for each in CREATED
+    resource: EventTemplate("Delete", resource.kind, f"the {resource.kind} {{}}")
+    for resource in CREATED
 }
 SUSPENDED: Final = {
-    each: EventTemplate("Delete", each.kind, f"the {each.kind} {{}} during suspend")
-    for each in CREATED
+    resource: EventTemplate("Delete", resource.kind, f"the {resource.kind} {{}} during suspend")
+    for resource in CREATED
 }
 CAPACITY_SENT: Final = EventTemplate(
     "Update",
@@ -61,7 +65,7 @@ CAPACITY_SENT: Final = EventTemplate(
     failed="Failed to update target_capacity of serve applications to the RayCluster {}: ",
     failed_kind="TargetCapacity",
 )
-"""The doubled "to" is in KubeRay's text."""
+"""Event template for target capacities that were sent. The doubled "to" is in KubeRay's text."""
 GATEWAY_API_MISSING: Final = warning(
     EventReason.GATEWAY_API_MISSING,
     "Reconcile",
@@ -124,10 +128,10 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
     """Yield an Event for the gates that passed or failed since the last write of the record."""
     if judged is None:
         return
-    held = observed.upgrade
-    if judged.failed is not None and not (held and held.failed):
+    upgrade = observed.upgrade
+    if judged.failed is not None and not (upgrade and upgrade.failed):
         yield warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}")
-    if passed := gates.passed(traffic_record.gates_of(held), judged.results):
+    if passed := gates.passed(traffic_record.gates_of(upgrade), judged.results):
         share = observed.record.clusters.get(observed.pending_name)
         note = (
             f"{'Gate' if len(passed) == 1 else 'Gates'} passed at "

@@ -41,7 +41,7 @@ class Execution:
         """
         meta, kind = observed.service.metadata, action.resource.kind
         try:
-            await writer.write(action)
+            await writer.create(action)
         except errors.NotFound:
             if action.resource is SERVICE:
                 raise
@@ -55,7 +55,7 @@ class Execution:
         return True
 
     async def _delete(self, action: Delete, _observed: Observed, writer: Writer) -> bool:
-        await writer.write(action)
+        await writer.delete(action)
         return True  # also if the object did not exist any more
 
     async def _submit(self, action: Submit, observed: Observed, writer: Writer) -> bool:
@@ -66,11 +66,13 @@ class Execution:
     async def _move_capacity(
         self, action: MoveCapacity, observed: Observed, writer: Writer
     ) -> bool:
-        for each in action.submits:
+        for submit in action.submits:
             try:
-                await self._submit(each, observed, writer)
+                await self._submit(submit, observed, writer)
             except errors.RaybusError as problem:
-                await executor.report(self._events, observed.service.metadata, each, result=problem)
+                await executor.report(
+                    self._events, observed.service.metadata, submit, result=problem
+                )
                 raise
-            await executor.report(self._events, observed.service.metadata, each, result=True)
-        return await writer.write(action.record)
+            await executor.report(self._events, observed.service.metadata, submit, result=True)
+        return await writer.patch(action.record)

@@ -34,7 +34,6 @@ from common.kube.resources import (
 from common.names import SideRole
 from common.ray import owner, poll_interval, ports, serve_proxies, serve_writer
 from common.ray.dashboard import Target
-from common.ray.serve_api import read_ahead
 from common.runtime.cache import BoundedDict, Object, Objects
 from common.runtime.key import Key
 from common.upgrade import gate_types, gateways, webhook, weighted_route
@@ -46,7 +45,7 @@ from common.upgrade.service_conditions import ConditionType
 from common.upgrade.sources import Sources
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from common.upgrade.webhook import Strategy
-from traffic_manager.observed import ClusterView, Memory, Observed
+from traffic_manager.observed import HealthMemory, Observed, ServedCluster
 from traffic_manager.status import health, traffic_record
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
@@ -61,7 +60,7 @@ UNLABELLED_ROUTE_MAX_AGE: Final = 0.5
 The watcher publishes the route only once it has these labels.
 """
 MISSING_KIND_RETRY_INTERVAL: Final = 30.0
-"""Seconds until the service tries again to create an object of an unknown kind."""
+"""Seconds until the next attempt to create an object whose kind the API server did not know."""
 
 
 class Observer:
@@ -73,18 +72,20 @@ class Observer:
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = BoundedDict[tuple[str, str], float]()
-        """Monotonic time of the last attempt, by RayService uid and kind."""
-        self._memories = BoundedDict[str, Memory]()
+        """Monotonic time of the last attempt to create an object whose kind was unknown.
+
+        The keys are the RayService's uid and the kind."""
+        self._memories = BoundedDict[str, HealthMemory]()
         """Health history by RayCluster uid."""
 
     def forget(self, objects: Objects) -> None:
         """Drop the state of objects that were deleted or that another replica now reconciles."""
-        for each in objects:
-            self._memories.pop(each.metadata.uid, None)
-            if isinstance(each, RayService):
-                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
+        for obj in objects:
+            self._memories.pop(obj.metadata.uid, None)
+            if isinstance(obj, RayService):
+                self._fetched.discard(Key(obj.metadata.namespace, obj.metadata.name))
                 for kind in OPTIONAL_KINDS:
-                    self._absent_since.pop((each.metadata.uid, kind), None)
+                    self._absent_since.pop((obj.metadata.uid, kind), None)
 
     def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
         """Record that the API server does not know a kind; return whether this is new."""
@@ -133,7 +134,10 @@ class Observer:
     async def _refresh(
         self, resource: Resource, view: type[Object], place: tuple[str, str]
     ) -> None:
-        """Update an object in the cache from the API server; `observe` reads uncached objects."""
+        """Update an object in the cache from the API server.
+
+        Objects that are not in the cache are left to `observe`.
+        """
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
             self._cache.forget([known])
@@ -145,8 +149,14 @@ class Observer:
             return None
         service, active, pending = await self._with_views(service, now=now)
         meta = service.metadata
-        views = [each for each in (active, pending) if each is not None]
-        await read_ahead(service.serve_config, *(each.given for each in views))
+        views = [view for view in (active, pending) if view is not None]
+        parsed = await self._sources.serve.configs.read(
+            service.serve_config, *(view.given for view in views)
+        )
+        active, pending = (
+            None if view is None else msgspec.structs.replace(view, parsed=parsed)
+            for view in (active, pending)
+        )
         is_users, is_incremental = (
             weighted_route.is_users(service),
             serve_writer.is_recorded(service),
@@ -154,14 +164,14 @@ class Observer:
         route = await gateways.weighted(
             self._sources, service, is_wanted=is_incremental, max_age=UNLABELLED_ROUTE_MAX_AGE
         )
-        routed = [each.cluster for each in views] if is_incremental else []
+        routed = [view.cluster for view in views] if is_incremental else []
         ours, marks = names.http_route(key.name), owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
         clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
         places = weighted_route.parents_of(service, route) if is_incremental or is_users else ()
         asked_at = {
-            each: self._absent_since.get((meta.uid, each), float("-inf")) for each in OPTIONAL_KINDS
+            kind: self._absent_since.get((meta.uid, kind), float("-inf")) for kind in OPTIONAL_KINDS
         }
         observed = Observed(
             service=service,
@@ -173,32 +183,32 @@ class Observer:
             ),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, ours) if is_users else route,
-            users_routes=tuple(each for each in marked if each.metadata.name != ours),
+            users_routes=tuple(route for route in marked if route.metadata.name != ours),
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=await gateways.grpc(self._sources, service, routed),
             unknown_kinds=frozenset(
-                each
-                for each, at in asked_at.items()
+                kind
+                for kind, at in asked_at.items()
                 if self._clock.monotonic() - at < MISSING_KIND_RETRY_INTERVAL
             ),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
         named = [
-            name for name in observed.record.clusters if name not in {each.name for each in views}
+            name for name in observed.record.clusters if name not in {view.name for view in views}
         ]
         others = {name: self._cache.get(RayCluster, key.namespace, name) for name in named}
         own = [
-            each
-            for each in others.values()
-            if each is not None and owner.may_control(meta, each.metadata)
+            cluster
+            for cluster in others.values()
+            if cluster is not None and owner.may_control(meta, cluster.metadata)
         ]
         return msgspec.structs.replace(
             await self._with_policy(observed, now=now),
             active=self._remembered(active, observed.record, now=now),
             pending=self._remembered(pending, observed.record, now=now),
-            others=tuple(ClusterView(cluster=each) for each in own),
-            gone=frozenset(others).difference(each.metadata.name for each in own),
+            others=tuple(ServedCluster(cluster=cluster) for cluster in own),
+            gone=frozenset(others).difference(cluster.metadata.name for cluster in own),
         )
 
     async def _service(self, key: Key) -> RayService | None:
@@ -228,13 +238,14 @@ class Observer:
 
     async def _with_views(
         self, service: RayService, *, now: datetime
-    ) -> tuple[RayService, ClusterView | None, ClusterView | None]:
+    ) -> tuple[RayService, ServedCluster | None, ServedCluster | None]:
         """Return a RayService with views of its active and its pending cluster.
 
         An answer that came from the other cluster's dashboard is dropped. If the RayService may not
-        control a cluster, that cluster's role is emptied; service-reconciler corrects the status.
+        control a cluster that its status names, the result has no cluster in that role;
+        service-reconciler corrects the status.
         """
-        meta, status, views = service.metadata, service.status, list[ClusterView | None]()
+        meta, status, views = service.metadata, service.status, list[ServedCluster | None]()
         for role in ("active_service_status", "pending_service_status"):
             name, view = getattr(status, role).ray_cluster_name, None
             cluster = (
@@ -253,7 +264,7 @@ class Observer:
                         EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend}
                     )
                 )
-                view = ClusterView(
+                view = ServedCluster(
                     cluster=cluster,
                     serve_service=serve,
                     has_foreign_service=is_foreign,
@@ -318,13 +329,13 @@ class Observer:
         ):
             at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head
             nodes = _nodes(pending, at.port).values()
-            proxies = [each for each in nodes if at.is_at(each.ip, head.pod_ip)]
+            proxies = [node for node in nodes if at.is_at(node.ip, head.pod_ip)]
             warm_up = await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
-        measures = any(isinstance(each, Gate) for each in policy.gates)
+        measures = any(isinstance(gate, Gate) for gate in policy.gates)
         if measures and (share.weight > 0 or beside.mirror is not None):
             exporters = (
-                _nodes(each, ports.of_head(each.cluster.raw_spec).get("metrics", ports.METRICS))
-                for each in (active, pending)
+                _nodes(view, ports.of_head(view.cluster.raw_spec).get("metrics", ports.METRICS))
+                for view in (active, pending)
             )
             is_whole = share.weight == WHOLE
             window = await self._sources.windows.read_window(
@@ -334,7 +345,7 @@ class Observer:
         asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
         if not asked or not _may_ask(observed, pending, policy, share):
             return observed
-        at = webhook.step_of(
+        at = webhook.build_checkpoint(
             observed.service,
             policy,
             active.cluster,
@@ -372,19 +383,19 @@ class Observer:
             return None
 
     def _remembered(
-        self, view: ClusterView | None, record: Record, *, now: datetime
-    ) -> ClusterView | None:
+        self, view: ServedCluster | None, record: Record, *, now: datetime
+    ) -> ServedCluster | None:
         """Return a view with its health history, to which this observation has been added."""
         if view is None:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
-        memory = self._memories.get(uid, Memory())
+        memory = self._memories.get(uid, HealthMemory())
         baseline = health.baseline(
             msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight
         )
         if baseline is not None:
             whole = baseline.replicas if baseline.weight == WHOLE else memory.whole
-            memory = Memory(
+            memory = HealthMemory(
                 healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole
             )
         elif health.is_unknown(view):
@@ -399,20 +410,20 @@ class Observer:
 
 
 def _may_ask(
-    observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: ClusterTraffic
+    observed: Observed, pending: ServedCluster, policy: UpgradePolicy, share: ClusterTraffic
 ) -> bool:
     """Return whether gates may now send their requests.
 
     They do so at each stop of an upgrade that goes forward and, before the first traffic, once the
     pending cluster can serve.
     """
-    held = observed.upgrade
+    upgrade = observed.upgrade
     is_over = (
         observed.is_aborted
         or observed.is_true(ConditionType.ROLLBACK_IN_PROGRESS)
-        or (held is not None and bool(held.failed))
+        or (upgrade is not None and bool(upgrade.failed))
     )
-    aim = None if held is None else held.aim or None
+    aim = None if upgrade is None else upgrade.aim or None
     if (
         is_over
         or observed.controls.promotes
@@ -428,7 +439,7 @@ def _is_own(have: Service, service: ObjectMeta, cluster: ObjectMeta) -> bool:
     return owner.owns(cluster, have.metadata) or owner.owns(service, have.metadata)
 
 
-def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
+def _nodes(view: ServedCluster, port: int) -> dict[str, Target]:
     """Return the pods behind a cluster's Serve Service as targets with this port, by pod uid."""
     namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
@@ -438,5 +449,8 @@ def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:
-    """Return a start time; a future one stems from a clock that was set back, and becomes `now`."""
+    """Return a start time, but at most `now`.
+
+    A start time in the future stems from a clock that was set back.
+    """
     return now if moment is None or moment > now else moment

@@ -16,14 +16,14 @@ from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.service_conditions import ConditionType
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade.traffic_record import RecordedUpgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """The replicas of a cluster and its traffic weight when the cluster was last healthy."""
 
     weight: int
-    """Percent of the traffic that the cluster received then."""
+    """Percent of the traffic that the cluster received when it was last healthy."""
     replicas: Mapping[str, int] = {}
     """Running replicas by `<application>/<deployment>`."""
     ready: Mapping[str, int] = {}
@@ -34,7 +34,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses of the ready pods with replicas. Only these nodes can be lost."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class HealthMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Health history of one cluster in this process.
 
     A restart loses it, and the cluster then gets a new grace period.
@@ -52,7 +52,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas by deployment when the cluster last carried all of the traffic."""
 
 
-class ClusterView(ServeView, frozen=True, kw_only=True):
+class ServedCluster(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService with the last answer of its Ray dashboard."""
 
     serve_service: Service | None = None
@@ -65,10 +65,10 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """IP addresses of pods that still exist behind the Serve Service and are not ready."""
     has_slices: bool = True
     """Whether the Serve Service has an EndpointSlice. A new Service has none yet."""
-    memory: Memory = Memory()
+    memory: HealthMemory = HealthMemory()
 
 
-class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):
+class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=True):
     """Everything that one reconcile of a RayService needs to make its plan."""
 
     overwriter: str | None = None
@@ -77,7 +77,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """Names of all RayClusters of the RayService, including clusters that are no longer needed."""
     unknown_kinds: frozenset[str] = frozenset()
     """Gateway API kinds that the API server recently did not know."""
-    others: tuple[ClusterView, ...] = ()
+    others: tuple[ServedCluster, ...] = ()
     """Existing clusters in the traffic record besides the active and pending ones.
 
     Their dashboards are not polled.
@@ -93,12 +93,12 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """Metrics by which the gates of the policy are judged; None before they were read."""
 
     @property
-    def pair(self) -> tuple[ClusterView, ClusterView] | None:
+    def pair(self) -> tuple[ServedCluster, ServedCluster] | None:
         """The active and the pending cluster of an upgrade; None unless both exist."""
         return None if self.active is None or self.pending is None else (self.active, self.pending)
 
     @property
-    def sole(self) -> ClusterView | None:
+    def sole(self) -> ServedCluster | None:
         """The only cluster; None for two clusters and for none."""
         return (self.active or self.pending) if self.pair is None else None
 
@@ -121,7 +121,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return self.is_true(ConditionType.UPGRADE_ABORTED)
 
     @cached_property
-    def upgrade(self) -> Upgrade | None:
+    def upgrade(self) -> RecordedUpgrade | None:
         """The record of the upgrade between the active and the pending cluster."""
         return traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
 

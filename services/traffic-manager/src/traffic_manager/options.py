@@ -13,8 +13,8 @@ from common.api.opaque import Json
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import OnDeadline, Policy
+from common.upgrade.events import Direction
 from common.upgrade.service_conditions import ConditionType
-from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
 
@@ -30,13 +30,17 @@ def policy(observed: Observed, direction: Direction) -> Policy:
         upgrade_controls.policy_of(options, unavailable=controls.unavailable)
         for options in _given(observed)
     )
-    usable = (each for each in given if each is not None and (each.may_progress or asks))
-    held = next(usable, Policy(unavailable=controls.unavailable))
-    at_once = msgspec.structs.replace(held, step=100, interval=timedelta(0))
+    usable = (
+        candidate
+        for candidate in given
+        if candidate is not None and (candidate.may_progress or asks)
+    )
+    chosen = next(usable, Policy(unavailable=controls.unavailable))
+    at_once = msgspec.structs.replace(chosen, step=100, interval=timedelta(0))
     if direction is Direction.BACK:
-        is_quick = (observed.is_aborted or observed.policy is not None) and held.may_progress
-        return at_once if is_quick else held
-    return msgspec.structs.replace(at_once, surge=100) if controls.promotes else held
+        is_quick = (observed.is_aborted or observed.policy is not None) and chosen.may_progress
+        return at_once if is_quick else chosen
+    return msgspec.structs.replace(at_once, surge=100) if controls.promotes else chosen
 
 
 def pause(observed: Observed) -> str | None:
@@ -56,7 +60,14 @@ def pause(observed: Observed) -> str | None:
 
 def gateway_class(observed: Observed) -> str:
     """Return the `gatewayClassName` of the options; empty if there is none."""
-    return next((name for each in _given(observed) if (name := each.get("gatewayClassName"))), "")
+    return next(
+        (
+            name
+            for gateway_options in _given(observed)
+            if (name := gateway_options.get("gatewayClassName"))
+        ),
+        "",
+    )
 
 
 def _given(observed: Observed) -> list[Json]:

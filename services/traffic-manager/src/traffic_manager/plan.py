@@ -21,6 +21,7 @@ from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, warning
 from common.upgrade import traffic_record as records
+from common.upgrade.events import Direction
 from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic
 from traffic_manager import events, options, routing, side_routes
@@ -29,8 +30,8 @@ from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.progression import Judgement, Progression
-from traffic_manager.migration.state import ClusterState, Direction, Migration, Split
-from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.migration.state import ClusterState, Migration, Split
+from traffic_manager.observed import Observed, ServedCluster
 from traffic_manager.resources import gateway_api
 from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
@@ -77,10 +78,10 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         note = "the name of the Serve Service belongs to another owner, so no route is written"
         plan = Plan(requeue_at=now + FOREIGN_SERVICE, note=note)
     elif observed.sole is not None:
-        plan = _single(observed, observed.sole, now=now)
+        plan = _plan_sole_cluster(observed, observed.sole, now=now)
     else:
         plan = Plan(note="there is no cluster yet")
-    reports = (EmitEvent(event=each) for each in events.of_foreign_services(observed))
+    reports = (EmitEvent(event=event) for event in events.of_foreign_services(observed))
     return Plan(
         actions=(*before, *plan.actions, *reports),
         requeue_at=now if before else plan.requeue_at,
@@ -103,8 +104,8 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     ):
         return Plan(note="the bus is silent, and no upgrade in steps is on")
     if (sole := observed.sole) is not None:
-        single = _single(observed, sole, now=now).actions
-        patches = (each for each in single if isinstance(each, Patch))
+        single = _plan_sole_cluster(observed, sole, now=now).actions
+        patches = (action for action in single if isinstance(action, Patch))
         actions = (*side_routes.removal(observed), *patches)
     else:
         actions = _sheds(observed, now=now)
@@ -161,24 +162,24 @@ def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> Clust
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    """Return the creations of missing Serve Services.
+    """Return the actions that create the missing Serve Services.
 
-    A head without a Serve port gets none; service-reconciler reports it.
+    A cluster whose head has no Serve port gets none; service-reconciler reports the missing port.
     """
     bodies = (
-        gateway_api.build_service(each.cluster)
-        for each in observed.views
-        if each.serve_service is None
+        gateway_api.build_service(view.cluster)
+        for view in observed.views
+        if view.serve_service is None
     )
     return tuple(
-        Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None
+        Create(resource=SERVICE, body=body, chain=chain) for body in bodies if body is not None
     )
 
 
-def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
-    """Move all traffic and capacity to the only cluster.
+def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime) -> Plan[Action]:
+    """Move all traffic and capacity to the only cluster that is still needed.
 
-    If other clusters still serve, they keep the traffic until the only needed cluster can serve.
+    Clusters that are no longer needed keep their traffic until the needed cluster can serve.
     """
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
@@ -203,13 +204,13 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
 
 
 def _others_writes(
-    observed: Observed, view: ClusterView, share: ClusterTraffic, *, now: datetime
+    observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return the writes for clusters that are no longer needed but still serve.
+    """Return the actions for clusters that are no longer needed but still serve.
 
     They keep the traffic until the only needed cluster can serve. The weight of deleted clusters
     goes to the existing one with the largest weight. None means that the needed cluster receives
-    the traffic. Before the first promotion no cluster serves, so there are no writes, unless the
+    the traffic. Before the first promotion no cluster serves, so there are no actions, unless the
     route still sends to a deleted cluster.
     """
     others = observed.others
@@ -225,10 +226,11 @@ def _others_writes(
         return None
     if not observed.gone or not others:
         return ()
-    held = [
-        (each, traffic_record.share(observed.record, each.cluster.metadata, NEW)) for each in others
+    shares = [
+        (other, traffic_record.share(observed.record, other.cluster.metadata, NEW))
+        for other in others
     ]
-    best, most = max(held, key=lambda part: part[1].weight)
+    best, most = max(shares, key=lambda part: part[1].weight)
     return routing.writes(observed, [(best, _whole(observed, most, now=now))], now=now)
 
 
@@ -242,7 +244,7 @@ class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _upgrade(
-    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime
+    observed: Observed, views: tuple[ServedCluster, ServedCluster], *, now: datetime
 ) -> _Upgrade:
     active, pending = views
     direction = (
@@ -306,77 +308,88 @@ def _upgrade(
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
-    """Return the writes that move traffic off a cluster of an upgrade that cannot carry it.
+    """Return the actions that move traffic off a cluster of an upgrade that cannot carry it.
 
-    The mirror route sends to the active cluster only. It is removed once that cluster has lost
-    traffic, also if the deletion failed when the weights moved.
+    The mirror route passes requests only to the active cluster. It is deleted once that cluster has
+    lost traffic. This also repeats a deletion that failed when the weights moved.
     """
     if observed.pair is None or not observed.is_incremental:
         return ()
-    found = _upgrade(observed, observed.pair, now=now)
-    split = weights.shed(found.migration)
+    upgrade = _upgrade(observed, observed.pair, now=now)
+    split = weights.shed(upgrade.migration)
     if split is not None:
-        return _shifted(observed, found, split, is_shed=True, now=now)
-    is_shared = found.migration.active.weight < WHOLE
+        return _shifted(observed, upgrade, split, is_shed=True, now=now)
+    is_shared = upgrade.migration.active.weight < WHOLE
     return tuple(side_routes.mirror(observed, 0)) if is_shared else ()
 
 
 def _upgrading(
-    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime
+    observed: Observed, views: tuple[ServedCluster, ServedCluster], *, now: datetime
 ) -> Plan[Action]:
-    found = _upgrade(observed, views, now=now)
-    m, policy, judged = found.migration, found.progression.policy, found.progression.judged
+    upgrade = _upgrade(observed, views, now=now)
+    m, policy, judged = upgrade.migration, upgrade.progression.policy, upgrade.progression.judged
     is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
     next_step = (
         step.decide(m, policy, now=now)
         if observed.is_spec_observed
         else step.guard(m, policy) or step.HOLD
     )
-    actions: tuple[Action, ...] = ()
-    if next_step.weights is not None:
-        actions = _shifted(observed, found, next_step.weights, is_shed=next_step.is_shed, now=now)
-    elif next_step.capacities is not None:
-        capacities = next_step.capacities.active, next_step.capacities.pending
-        actions = _moved(
-            observed, [*zip(found.parts, capacities, strict=True)], {}, now=now, judged=judged
-        )
-    if next_step.is_shed and actions:  # urgent, so no other action comes first
-        return Plan(actions=actions, requeue_at=soon, note=next_step.note)
+    if next_step.is_shed:  # urgent, so no other action comes first
+        actions = _step_writes(observed, upgrade, next_step, now=now)
+        if actions:
+            return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.unservable_traffic(m)
     stranded = (
         ()
         if why is None
         else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
     )
-    routed = routing.writes(observed, found.parts, now=now, judged=judged)
+    routed = routing.writes(observed, upgrade.parts, now=now, judged=judged)
     # In a rollback both clusters keep their Serve configs, else only the active cluster does (§12,
     # §8.10 G8): the config of a third spec must not meet the image of the first.
     # A cluster that failed a gate keeps its config too: a new config would seem to have failed.
-    is_frozen = not is_forward or not observed.is_spec_observed or found.progression.leaves
+    is_frozen = not is_forward or not observed.is_spec_observed or upgrade.progression.leaves
     active, pending = views
     config_of = partial(submit.submission, service=observed.service, now=now)
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
     of_active = config_of(active, frozen=True, capacity=m.active.capacity)
     sent = [each for each in (of_pending, of_active) if each is not None]
-    beside = side_routes.writes(observed, m.pending, found.progression)
+    beside = side_routes.writes(observed, m.pending, upgrade.progression)
     if routed or sent:
         note = "the route and the Serve configs come first"
         return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
+    actions = () if next_step.is_shed else _step_writes(observed, upgrade, next_step, now=now)
     if not actions and not is_frozen and not policy.may_progress:
         actions = (EmitEvent(event=events.UPGRADE_CANNOT_PROGRESS),)
     if not actions:
-        actions = routing.writes(observed, found.parts, now=now, judged=judged, shows_gates=True)
+        actions = routing.writes(observed, upgrade.parts, now=now, judged=judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
     # a write that moves weights contains the deletion of the mirror route already
-    rest = (each for each in beside if each not in actions)
+    rest = (action for action in beside if action not in actions)
     return Plan(actions=(*stranded, *actions, *rest), requeue_at=requeue_at, note=next_step.note)
 
 
-def _shifted(
-    observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool, now: datetime
+def _step_writes(
+    observed: Observed, upgrade: _Upgrade, next_step: step.MigrationStep, *, now: datetime
 ) -> tuple[Action, ...]:
-    """Return the writes of a step that moves weights, with the deletion of the mirror route."""
-    is_followed = found.migration.lag is None
+    """Return the actions of a step; empty if it moves neither weights nor capacities."""
+    if next_step.weights is not None:
+        return _shifted(observed, upgrade, next_step.weights, is_shed=next_step.is_shed, now=now)
+    if next_step.capacities is None:
+        return ()
+    capacities = next_step.capacities.active, next_step.capacities.pending
+    wanted = [*zip(upgrade.parts, capacities, strict=True)]
+    return _moved(observed, wanted, {}, now=now, judged=upgrade.progression.judged)
+
+
+def _shifted(
+    observed: Observed, upgrade: _Upgrade, split: Split, *, is_shed: bool, now: datetime
+) -> tuple[Action, ...]:
+    """Return the actions that move weights and delete the mirror route.
+
+    Empty if the routes have the weights already.
+    """
+    is_followed = upgrade.migration.lag is None
     parts = [
         (
             view,
@@ -384,19 +397,22 @@ def _shifted(
                 share, weight, now=now, is_followed=is_followed, is_shed=is_shed
             ),
         )
-        for (view, share), weight in zip(found.parts, (split.active, split.pending), strict=True)
+        for (view, share), weight in zip(upgrade.parts, (split.active, split.pending), strict=True)
     ]
-    routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
+    routed = routing.writes(observed, parts, now=now, judged=upgrade.progression.judged)
     shifted = EmitEvent(event=events.traffic_shifted(observed, split))
     return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
 
 
 def _in_parity(
-    views: tuple[ClusterView, ClusterView],
+    views: tuple[ServedCluster, ServedCluster],
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
 ) -> tuple[ClusterState, ClusterState]:
-    """Return both sides; the autoscaled replicas of the growing side limit its proven capacity."""
+    """Return the states of both clusters after the growing cluster was limited by its replicas.
+
+    Its autoscaled replicas limit its proven capacity.
+    """
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _followed(new, pending, active, old.weight, active.memory.whole)
@@ -405,15 +421,15 @@ def _in_parity(
 
 def _followed(
     side: ClusterState,
-    growing: ClusterView,
-    source: ClusterView,
+    growing: ServedCluster,
+    source: ServedCluster,
     weight: int,
     whole: Mapping[str, int] | None,
 ) -> ClusterState:
-    """Return the growing side, limited by the replicas of the cluster that gives up traffic.
+    """Return the growing cluster, limited by the replicas of the cluster that gives up traffic.
 
-    If the dashboard of that cluster is silent, the replicas count with which it last carried all of
-    the traffic.
+    If the dashboard of that cluster is silent, the limit is the replicas with which the cluster
+    last carried all of the traffic.
     """
     if growing.declared is None:
         return side
@@ -436,22 +452,22 @@ def _bounded(side: ClusterState, limit: int, why: str) -> ClusterState:
 
 
 def _next_poll(
-    m: Migration, views: tuple[ClusterView, ClusterView], due: datetime | None, *, now: datetime
+    m: Migration, views: tuple[ServedCluster, ServedCluster], due: datetime | None, *, now: datetime
 ) -> datetime:
     """Return when to observe again.
 
     Dashboards send no messages, so they are polled. Some changes also become due with time alone.
     """
     changed = (m.changed_at, *map(poll_interval.last_changed_at, views))
-    poll = poll_interval.interval(now - max(each for each in changed if each is not None))
+    poll = poll_interval.interval(now - max(moment for moment in changed if moment is not None))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
-    is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
+    is_uncertain = m.active.excess or m.pending.excess or any(view.serve.failures for view in views)
     soon = now + (
         poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll
     )
-    sick_since = (each.memory.unhealthy_since for each in views)
-    moments = (soon, due, *(each + health.GRACE for each in sick_since if each is not None))
-    return min(each for each in moments if each is not None and each > now)
+    sick_since = (view.memory.unhealthy_since for view in views)
+    moments = (soon, due, *(moment + health.GRACE for moment in sick_since if moment is not None))
+    return min(moment for moment in moments if moment is not None and moment > now)
 
 
 def _moved(
@@ -498,5 +514,5 @@ def _moved(
     record = traffic_record.build_record(observed, {**others, **clusters}, now=now, judged=judged)
     patch = {"metadata": gateway_api.patch_meta(route, record)}
     write = Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=patch)
-    reports = (EmitEvent(event=each) for each in events.of_gates(observed, judged))
+    reports = (EmitEvent(event=event) for event in events.of_gates(observed, judged))
     return (MoveCapacity(submits=tuple(submits), record=write), *reports)

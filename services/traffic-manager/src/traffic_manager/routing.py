@@ -39,22 +39,22 @@ from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ClusterTraffic, Overwritten, Record
 from traffic_manager import actions, events, options
 from traffic_manager.migration.progression import Judgement
-from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.observed import Observed, ServedCluster
 from traffic_manager.resources import gateway_api
 from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
-"""Time without a replacement of the backends after which the next one counts as the first."""
+"""Time without a replacement of the route after which their count starts over."""
 MAX_IMMEDIATE_REWRITES: Final = 3
 """Consecutive replacements that are repaired without delay."""
 MAX_REWRITE_DELAY: Final = timedelta(seconds=4)
 """Upper bound of the delay before a replaced route is repaired."""
-Part = tuple[ClusterView, ClusterTraffic]
-"""A cluster with its entry in the traffic record."""
+Part = tuple[ServedCluster, ClusterTraffic]
+"""A cluster and its entry in the traffic record."""
 
 
 def gateway_writes(observed: Observed) -> Iterator[Action]:
-    """Yield the creation or correction of the Gateway.
+    """Yield the action that creates or corrects the Gateway.
 
     If the user brought the route, the Gateway is the user's too, and nothing is written.
     """
@@ -68,7 +68,7 @@ def gateway_writes(observed: Observed) -> Iterator[Action]:
     # a Gateway rejects a listener for GRPCRoute while the API server does not know that kind
     listeners = () if have is None else have.spec.listeners
     is_known = observed.grpc_route is not None or any(
-        each.name == gateway_api.GRPC_LISTENER for each in listeners
+        listener.name == gateway_api.GRPC_LISTENER for listener in listeners
     )
     port = observed.grpc_port if is_known and _wants_grpc(observed) else None
     if have is None:
@@ -97,9 +97,9 @@ def writes(
     judged: Judgement | None = None,
     shows_gates: bool = False,
 ) -> tuple[Action, ...]:
-    """Return the writes that give all routes the weights of `parts`; empty if they are up to date.
+    """Return the actions that give all routes the weights of `parts`; empty if they have them.
 
-    The same writes update the traffic record, including the results of the gates (`judged`). If
+    The same actions update the traffic record, including the results of the gates (`judged`). If
     another tool replaced the backends, the record also counts this repair. With `shows_gates`,
     changed gate results alone justify a write, so that users see them.
     """
@@ -112,13 +112,13 @@ def writes(
             record, overwritten=Overwritten(at=now, by=by, streak=streak)
         )
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
-    route, service, meta, found = (
+    route, service, meta, actions = (
         observed.route,
         observed.service,
         observed.service.metadata,
         list[Action](),
     )
-    reports = (EmitEvent(event=each) for each in events.of_route(observed, judged))
+    reports = (EmitEvent(event=event) for event in events.of_route(observed, judged))
     if (
         route is None
         and not weighted_route.is_users(service)
@@ -128,14 +128,14 @@ def writes(
         report = events.CREATED[HTTP_ROUTE].format(
             f"{meta.namespace}/{names.http_route(meta.name)}"
         )
-        found += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
-    for have in (each for each in observed.routes if each.metadata.deletion_timestamp is None):
+        actions += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
+    for have in (route for route in observed.routes if route.metadata.deletion_timestamp is None):
         patch = _correction(observed, have, backends, record, shows_gates=shows_gates, now=now)
         if patch is not None:
             report = events.of_patch(have, patch)
             write = Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
-            found += [write, *reports] if have is route else [write]
-    return (*found, *_grpc(observed, parts))
+            actions += [write, *reports] if have is route else [write]
+    return (*actions, *_grpc(observed, parts))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -154,19 +154,22 @@ def record_route(observed: Observed) -> HttpRoute | None:
     """
     if observed.route is not None and _is_usable(observed, observed.route):
         return observed.route
-    kept = (each for each in observed.former_routes if each.metadata.deletion_timestamp is None)
-    former = (each for each in kept if _is_usable(observed, each))
-    return max(former, key=lambda each: records.of_route(each) == observed.record, default=None)
+    kept = (route for route in observed.former_routes if route.metadata.deletion_timestamp is None)
+    former = (route for route in kept if _is_usable(observed, route))
+    return max(former, key=lambda route: records.of_route(route) == observed.record, default=None)
 
 
 def removal(observed: Observed) -> Iterator[Action]:
-    """Yield the deletion of the operator's Gateway and routes, and the release of users' routes."""
-    held = (
+    """Yield the actions that delete the Gateway and the routes that raybus created.
+
+    Users' routes stay, but raybus's part is removed from them.
+    """
+    removable = (
         (GATEWAY, observed.gateway),
         (HTTP_ROUTE, observed.our_route),
         (GRPC_ROUTE, observed.grpc_route),
     )
-    for resource, have in held:
+    for resource, have in removable:
         if have is not None and is_ours(observed, have):
             meta, report = (
                 have.metadata,
@@ -177,7 +180,7 @@ def removal(observed: Observed) -> Iterator[Action]:
 
 
 def released(observed: Observed) -> Iterator[Action]:
-    """Yield the patches that remove the operator's part from users' routes."""
+    """Yield the actions that remove raybus's part from users' routes."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
         yield Patch(
@@ -223,17 +226,17 @@ def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
 
     None if the route was not replaced or may be repaired now.
     """
-    held = observed.record.overwritten
+    overwritten = observed.record.overwritten
     if (
         observed.overwriter is None
-        or held is UNSET
-        or held.streak < MAX_IMMEDIATE_REWRITES
-        or now < held.at
+        or overwritten is UNSET
+        or overwritten.streak < MAX_IMMEDIATE_REWRITES
+        or now < overwritten.at
     ):
         return None
-    moment = held.at + min(
+    moment = overwritten.at + min(
         MAX_REWRITE_DELAY,
-        timedelta(seconds=0.5) * 2 ** min(held.streak - MAX_IMMEDIATE_REWRITES, 8),
+        timedelta(seconds=0.5) * 2 ** min(overwritten.streak - MAX_IMMEDIATE_REWRITES, 8),
     )
     return moment if now < moment else None
 
@@ -299,7 +302,10 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
 
 
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
-    """Yield the write of the GRPCRoute; it exists only if a cluster takes gRPC calls."""
+    """Yield the action that creates, patches or deletes the GRPCRoute.
+
+    The GRPCRoute exists only if a cluster takes gRPC calls.
+    """
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
     offered = [
         (view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts
@@ -318,17 +324,17 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
         )
     if have is None or not is_ours(observed, have):
         return
-    held, where = have.metadata, have.metadata.namespaced_name
+    route_meta, where = have.metadata, have.metadata.namespaced_name
     if is_wanted and (patch := gateway_api.corrected(GRPC_ROUTE, have, meta, backends)) is not None:
         yield Patch(
             resource=GRPC_ROUTE,
-            name=held.name,
+            name=route_meta.name,
             patch=patch,
             events=events.UPDATED[GRPC_ROUTE].format(where),
         )
     elif not is_wanted and not backends:
         report = events.DELETED[GRPC_ROUTE].format(where)
-        yield Delete(resource=GRPC_ROUTE, name=held.name, uid=held.uid, events=report)
+        yield Delete(resource=GRPC_ROUTE, name=route_meta.name, uid=route_meta.uid, events=report)
 
 
 def _wants_grpc(observed: Observed) -> bool:

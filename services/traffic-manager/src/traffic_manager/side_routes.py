@@ -30,23 +30,23 @@ from traffic_manager import events
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.migration.progression import Progression
 from traffic_manager.migration.state import ClusterState
-from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.observed import Observed, ServedCluster
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH
 
 
 def writes(observed: Observed, pending: ClusterState, progression: Progression) -> Iterator[Action]:
-    """Yield the writes that bring both side routes to the state that the upgrade needs."""
+    """Yield the actions that create, patch or delete both side routes as the upgrade needs."""
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     yield from _preview(observed, observed.policy if is_shown else None)
     yield from mirror(observed, pending.proven if progression.mirrors else 0)
-    held = observed.side_routes.mirror
-    if held is not None and gateway_api.copies_all(held):
+    mirror_route = observed.side_routes.mirror
+    if mirror_route is not None and gateway_api.copies_all(mirror_route):
         yield EmitEvent(event=events.MIRROR_UNSUPPORTED)
 
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
-    """Yield the write that sends preview requests to the pending cluster.
+    """Yield the action that makes the preview route send requests to the pending cluster.
 
     Without a `policy` the preview route is deleted.
     """
@@ -63,10 +63,10 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
     # the mirror route matches methods, and a method match takes precedence over a header match
     methods: list[Json] = [
         {},
-        *({"method": each} for each in (policy.mirror.methods if policy.mirror else ())),
+        *({"method": method} for method in (policy.mirror.methods if policy.mirror else ())),
     ]
     rule = {
-        "matches": [{**MATCH, **each, "headers": [header]} for each in methods],
+        "matches": [{**MATCH, **method, "headers": [header]} for method in methods],
         "backendRefs": [_backend(pending)],
     }
     if have is None:
@@ -76,11 +76,12 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
 
 
 def mirror(observed: Observed, proven: int) -> Iterator[Action]:
-    """Yield the write that mirrors requests to the pending cluster.
+    """Yield the action that mirrors requests to the pending cluster, or stops the mirroring.
 
-    `proven` is the proven capacity of the pending cluster in percent and limits the mirrored
-    percentage; 0 removes the route. The policy's mirror duration counts from the creation of the
-    route, so a changed percentage or method list is patched into the existing route.
+    `proven` is the proven capacity of the pending cluster in percent. It limits the mirrored
+    percentage; at 0 the mirror route is deleted. The policy's mirror duration counts from the
+    creation of the route, so a changed percentage or method list is patched into the existing
+    route.
     """
     have, policy = observed.side_routes.mirror, observed.policy
     if proven == 0 or policy is None or policy.mirror is None or observed.pair is None:
@@ -90,7 +91,7 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
     copy = _backend(pending)
     del copy["weight"]
     rule = {
-        "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
+        "matches": [{**MATCH, "method": method} for method in policy.mirror.methods],
         "filters": [
             {"type": "RequestMirror", "requestMirror": {"percent": percent, "backendRef": copy}}
         ],
@@ -110,7 +111,7 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
-    """Return the deletions of both side routes."""
+    """Return the actions that delete the side routes that exist."""
     return tuple(action for have in observed.side_routes.existing for action in _removal(have))
 
 
@@ -131,10 +132,10 @@ def _removal(have: HttpRoute | None) -> Iterator[Action]:
 
 
 def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create]:
-    """Yield the creation of a side route, unless an object of another owner has its name."""
+    """Yield the action that creates a side route; none if another owner's object has the name."""
     meta, weighted = observed.service.metadata, observed.our_route
     name = names.side_route(meta.name, role)
-    if any(each.metadata.name == name for each in observed.side_routes.foreign):
+    if any(route.metadata.name == name for route in observed.side_routes.foreign):
         return
     spec: Json = {
         "parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}],
@@ -154,7 +155,7 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
     """Return whether `rule` is the only rule of a route."""
     wanted, namespace = msgspec.convert(rule, RouteRule), have.metadata.namespace
     return len(have.spec.rules) == 1 and all(
-        _essence(each, namespace) == _essence(wanted, namespace) for each in have.spec.rules
+        _essence(rule, namespace) == _essence(wanted, namespace) for rule in have.spec.rules
     )
 
 
@@ -162,10 +163,10 @@ def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
     """Return the compared parts of a rule: its matches, backends and mirrors."""
     return (
         list(rule.matches),
-        [each.resolved(namespace) for each in rule.backend_refs],
+        [backend.resolved(namespace) for backend in rule.backend_refs],
         gateway_api.mirrors(rule, namespace),
     )
 
 
-def _backend(view: ClusterView) -> Json:
+def _backend(view: ServedCluster) -> Json:
     return msgspec.to_builtins(gateway_api.backend(view.cluster, weight=1))

@@ -12,10 +12,10 @@ from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
+from common.ray.cluster_dashboards import MIN_WORKERS
 from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
-from common.ray.serve_api import MIN_WORKERS
 from common.runtime import replica
 from common.runtime.background import Background
 from common.runtime.cache import Cache

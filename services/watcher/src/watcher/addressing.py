@@ -1,8 +1,9 @@
 """Assignment of objects to partitions, by their owners; no I/O.
 
-A tree is a RayService with its RayClusters and everything that belongs to them. The root of the
-tree decides the partition. A RayCluster names its RayService in labels, as KubeRay does (spec
-rayservice §4.2). Every other object follows its controller reference, or the labels by which
+A tree is a RayService, a RayJob or a RayCronJob with its RayClusters and everything that belongs to
+them. The root of the tree decides the partition. A RayCluster names its RayService or RayJob in
+labels, as KubeRay does (spec rayservice §4.2, rayjob §4). A RayJob follows its RayCronJob by its
+controller reference. Every other object follows its controller reference, or the labels by which
 reconcilers list it. A child may be observed before its parent.
 """
 
@@ -15,13 +16,21 @@ from common.api.meta import ObjectMeta
 from common.bus.subjects import ObjectRef
 
 RAY_SERVICE: Final = "RayService"
+RAY_JOB: Final = "RayJob"
+RAY_CRON_JOB: Final = "RayCronJob"
 RAY_CLUSTER: Final = "RayCluster"
 SERVICE: Final = "Service"
-ROOTS: Final = frozenset({RAY_SERVICE, RAY_CLUSTER})
-PARENTS: Final = {"RayCluster": frozenset({RAY_SERVICE}), "EndpointSlice": ROOTS | {SERVICE}}
-"""Possible kinds of the parent, for kinds whose parents are not exactly `ROOTS`.
+TOP: Final = frozenset({RAY_SERVICE, RAY_CRON_JOB})
+"""Kinds that never have a parent."""
+OWNERS: Final = frozenset({RAY_SERVICE, RAY_JOB, RAY_CLUSTER})
+PARENTS: Final = {
+    RAY_JOB: frozenset({RAY_CRON_JOB}),
+    RAY_CLUSTER: frozenset({RAY_SERVICE, RAY_JOB}),
+    "EndpointSlice": OWNERS | {SERVICE},
+}
+"""Possible kinds of the parent, for kinds whose parents are not exactly `OWNERS`.
 
-A tree is therefore never deeper than four levels, whatever labels users write.
+A tree is therefore never deeper than five levels, whatever labels users write.
 """
 
 
@@ -37,13 +46,15 @@ class RootAddress(msgspec.Struct, frozen=True):
 
 def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
     """Return the parent of an object; None for a root."""
-    if kind == RAY_SERVICE:
+    if kind in TOP:
         return None
-    parents, namespace = PARENTS.get(kind, ROOTS), meta.namespace
+    parents, namespace = PARENTS.get(kind, OWNERS), meta.namespace
     owners = (
         owner for owner in meta.owner_references if owner.controller and owner.kind in parents
     )
     controller = next((ObjectRef(owner.kind, namespace, owner.name) for owner in owners), None)
+    if kind == RAY_JOB:
+        return controller
     if kind != RAY_CLUSTER:
         if controller is not None:
             return controller
@@ -54,7 +65,7 @@ def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
         if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
             return ObjectRef(SERVICE, namespace, service)
     name, of = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
-    return ObjectRef(of, namespace, name) if name and of in ROOTS and of in parents else controller
+    return ObjectRef(of, namespace, name) if name and of in parents else controller
 
 
 class OwnerGraph:
@@ -103,7 +114,7 @@ class OwnerGraph:
         while (parent := self._parents.get(ref)) is not None and parent not in visited:
             visited.add(parent)
             ref = parent
-        return RootAddress(ref, ref in self._parents or ref.kind == RAY_SERVICE)
+        return RootAddress(ref, ref in self._parents or ref.kind in TOP)
 
     def _unlink(self, ref: ObjectRef) -> ObjectRef | None:
         parent = self._parents.pop(ref, None)

@@ -56,15 +56,16 @@ NEXT_ANNOTATION: Final = "raybus.io/next-watcher"
 
 
 class LeaderRole(StrEnum):
-    """What a watcher that holds the Lease does."""
+    """Role of a watcher that holds the Lease."""
 
     LEADS = "leads"
     YIELDS = "yields"
-    """Keeps the Lease from KubeRay only; any watcher may take it."""
+    """The holder only keeps the Lease from KubeRay; any watcher may take the Lease."""
     LEAVES = "leaves"
-    """Leads until another watcher has prepared."""
+    """The holder leads until another watcher has prepared."""
     HANDED_OVER = "handed-over"
-    """Released the Lease after it had published everything that the API server had reported."""
+    """The holder released the Lease after it had published everything that the API server
+    reported."""
 
 
 class Preparation(StrEnum):

@@ -34,12 +34,11 @@ IN_FLIGHT: Final = 64
 An answer takes about 0.3 ms, so this is more than enough; the limit protects the server.
 """
 GATHERED_SECONDS: Final = 0.02
-"""Interval between hand-outs of subjects to the workers.
+"""Minimum seconds between two times at which the workers receive changed subjects.
 
-If many objects change, their messages share socket writes and their answers share reads.
-"""
+If many objects change, their messages share socket writes and their answers share reads."""
 PAUSE_SECONDS: Final = 0.2
-"""Pause before a publish without an answer is repeated."""
+"""Seconds before an unanswered publish is repeated."""
 FULL_SECONDS: Final = 1.0
 """Time that states wait if the stream is full; deletions do not wait, because they free space."""
 NOTHING: Final = StreamEntry()
@@ -56,7 +55,7 @@ class _Put(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """The difference between the desired content and the content of the stream."""
+    """Holds the desired content of the stream, and publishes the messages that the stream lacks."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Outbox:
         *,
         is_open: bool = True,
     ) -> None:
-        """Start from the content of the stream, `held`; if not `is_open`, only collect puts."""
+        """Start from the content of the stream, `entries`; if not `is_open`, only collect puts."""
         self._stream = stream
         self._held = entries
         self._end_session = end_session
@@ -89,10 +88,9 @@ class Outbox:
         self._puts = 0
         self.is_open = is_open
         self._ahead: dict[str, StreamEntry] = {}
-        """Entries that another watcher stored while this one prepared.
+        """Entries that another watcher stored while this watcher prepared.
 
-        This watcher's watches may still report older states of these objects.
-        """
+        This watcher's watches may still report older states of these objects."""
         self._run = token_hex(4)
         """Part of each message id, random for each session.
 
@@ -117,8 +115,8 @@ class Outbox:
     def list_stored(self) -> dict[str, str]:
         """Return the object kind of each subject that holds an object or is about to."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
-        held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
-        return held | {
+        kinds = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
+        return kinds | {
             subject: message.kind
             for subject, message in waiting
             if isinstance(message, ObjectState | Quarantined)

@@ -2,16 +2,16 @@
 
 Label selectors exclude the objects of other applications. A selector has no "or". Services and
 EndpointSlices are therefore watched in three parts that exclude one another. The kinds of the
-Gateway API are optional, because their CRDs may be installed later or never.
+Gateway API, RayJob and RayCronJob are optional, because their CRDs may be installed later or never.
 
 For kinds with a view in `common.api.core`, only the fields of the view are kept. For all other
-kinds, everything except bookkeeping is kept. KubeRay copies the annotations of a RayService to its
-RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3), so these two kinds
-keep that annotation.
+kinds, everything except bookkeeping is kept. KubeRay copies the annotations of a RayService or a
+RayJob to its RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3, rayjob
+§4), so these kinds keep that annotation.
 
 A pod that is not running yet changes several times per second, and no decision depends on these
-changes. Such a state waits for a newer one. EndpointSlices are read only for RayServices, so those
-of other RayClusters are not published.
+changes. Such a state waits for a newer one. EndpointSlices are read only for RayServices and
+RayJobs, so those of other RayClusters are not published.
 
 An object whose state cannot be published is in quarantine. Readers make no decision about the
 object or the root object of its tree. The message in place of the state therefore contains the
@@ -46,10 +46,16 @@ REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
     (resources.CONTROLLER_REVISION, labels.CLUSTER),
 )
 """Watched kinds, each with a label selector."""
-OPTIONAL: Final = (resources.GATEWAY, resources.HTTP_ROUTE, resources.GRPC_ROUTE)
+OPTIONAL: Final = (
+    resources.RAY_JOB,
+    resources.RAY_CRON_JOB,
+    resources.GATEWAY,
+    resources.HTTP_ROUTE,
+    resources.GRPC_ROUTE,
+)
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
+KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayJob", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
 """Kinds that must not reach the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
@@ -85,8 +91,8 @@ class _PodPhase(msgspec.Struct, frozen=True):
 
 
 def is_read(kind: str, place: TreeLocation) -> bool:
-    """Return whether any service reads a kind in trees of this place."""
-    return kind != "EndpointSlice" or place.tree is TreeKind.SERVICE
+    """Return whether any service reads objects of a kind in the tree at this location."""
+    return kind != "EndpointSlice" or place.tree is not TreeKind.CLUSTER
 
 
 def seconds_to_wait(message: ObjectState | Quarantined, meta: ObjectMeta) -> float:
@@ -127,7 +133,10 @@ def trim(resource: Resource, raw: bytes) -> bytes:
 
 
 def _without_environments(value: Any) -> Any:
-    """Return a copy of a body that fits no view, without environments, which may hold secrets."""
+    """Return a copy of a body without environments of containers, which may hold secrets.
+
+    Used for a body that cannot be read as the view of its kind.
+    """
     if isinstance(value, list):
         return [_without_environments(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):

@@ -78,7 +78,10 @@ class Relay:
         publish.
         """
         self._moving: dict[ObjectRef, dict[ObjectRef, None]] = {}
-        """Trees that move to another place, each with the objects that have not moved yet."""
+        """Objects whose descendants must move, each with the descendants that have not moved yet.
+
+        A message moves to the subject of the tree to which its object now belongs.
+        """
         self._move_asked = asyncio.Event()
         self._held_back: dict[ObjectRef, ObjectState | Quarantined] = {}
         """Objects that move together with their descendants.
@@ -87,7 +90,7 @@ class Relay:
         """
         self._is_listing = True
         self._versions: dict[int, int] = {}
-        """Version of the last list, by watch."""
+        """Version of the last list of each watch."""
         self._selections: dict[int, tuple[str, str | None]] = {}
         """Kind and namespace (None: all namespaces) of each watch."""
         self._reached: dict[int, float] = {}
@@ -102,8 +105,7 @@ class Relay:
     def take(self, source: int, resource: Resource, raw: bytes, reason: str = "") -> None:
         """Process the state of an object from watch `source`.
 
-        `why` is the reason why only the metadata of the object can be read; empty if all can be
-        read.
+        `reason` says why only the metadata of the object can be read; empty if all can be read.
         """
         received = tracing.now()
         kind = resource.kind
@@ -241,7 +243,8 @@ class Relay:
     def publish_marker(self, marker: Synced) -> None:
         """Publish a sync marker in every partition."""
         for partition in range(subjects.PARTITIONS):
-            self.outbox.put(subjects.build_marker_subject(partition), marker)
+            for tree in subjects.MARKED_TREES:
+                self.outbox.put(subjects.build_marker_subject(partition, tree), marker)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -396,12 +399,15 @@ def _build_message(
 
 
 class RelaySource:
-    """The sink of one watch; implements `common.kube.watch.WatchSink`."""
+    """One source of the relay: receives the changes of one watch.
+
+    Implements `common.kube.watch.WatchSink`.
+    """
 
     def __init__(
         self, relay: Relay, number: int, resource: Resource, namespace: str | None = None
     ) -> None:
-        """Pass the reports of watch `number` on to the relay."""
+        """Pass everything that watch `number` reports on to the relay."""
         relay.follow(number, resource.kind, namespace)
         self.reached = partial(relay.reached, number)
         self.present = partial(relay.take, number, resource)

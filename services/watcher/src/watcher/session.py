@@ -21,7 +21,7 @@ from common.bus import forms, subjects
 from common.bus.messages import Synced
 from common.bus.streams import StreamInfo
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import RAY_CLUSTER, RAY_CRON_JOB, RAY_JOB, RAY_SERVICE
 from common.kube.watch import Watch, WatchTarget, WatchTiming
 from watcher import metrics, publish_filter
 from watcher.outbox import IN_FLIGHT, Outbox
@@ -34,14 +34,14 @@ log = structlog.get_logger()
 CHECK_SECONDS: Final = 1.0
 """Interval between checks that the stream is still the same."""
 FIRST_RETRY: Final = 0.1
-"""Seconds before the next session, if the last one was healthy."""
+"""Seconds before the next session, if the last session was healthy."""
 MAX_RETRY_DELAY: Final = 5.0
 """Upper bound in seconds of the backoff between sessions."""
 HEALTHY_SECONDS: Final = 10.0
 """Duration of a session after which the backoff starts over."""
 RENEW_SECONDS: Final = 10.0
 """Interval at which a sync marker confirms to readers that the stream is up to date."""
-FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE})
+FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, RAY_JOB, RAY_CRON_JOB})
 """Kinds that are listed first, because users create them.
 
 A new cluster does not wait for the list of 100,000 pods.
@@ -57,7 +57,7 @@ CREATED_ANEW: Final = "the state stream was created anew"
 
 
 class Sessions:
-    """Keeps the stream equal to the API server while this replica leads."""
+    """Keeps the state stream in step with the API server while this replica is the leader."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Sessions:
     async def _publish(
         self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
     ) -> None:
-        """Publish changes from the begin of the term.
+        """Publish changes from the beginning of the term.
 
         `begun` identifies the stream at the start of the session; `before` is the last sync marker
         of that stream.

@@ -4,11 +4,11 @@ import asyncio
 
 
 class Term:
-    """The time of one replica as leader, beginning with its preparation."""
+    """The time for which one replica leads, including its preparation."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
-        """Set once this replica leads. Before that nothing may be published."""
+        """Set once this replica leads. Nothing may be published before."""
         self.prepared = asyncio.Event()
         """Set while everything that is to be published is listed."""
         self.is_handed_over = False

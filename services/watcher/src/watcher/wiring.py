@@ -50,7 +50,11 @@ async def serve(settings: Settings) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 health.serve(
-                    settings.http_port, live=lambda: sessions.stuck, ready=ready, note=note
+                    settings.http_port,
+                    live=lambda: sessions.stuck,
+                    ready=ready,
+                    note=note,
+                    port_file=settings.http_port_file,
                 )
             )
             group.create_task(bus.run())
@@ -62,7 +66,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _check_gates(kube: KubeClient, gates: Gates) -> None:
-    """Raise `InvalidSpec` if a feature gate needs a newer API server, as KubeRay does."""
+    """Like KubeRay, raise `InvalidSpec` if a feature gate needs a newer API server."""
     if gates & feature_gates.MIN_KUBERNETES.keys():
         answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
         feature_gates.check_kubernetes(gates, str(answer.get("gitVersion", "")))

@@ -1,4 +1,7 @@
-"""What a user reads when NATS refuses a service, verbatim: `/readyz` shows `Bus.problem`, the log its reason."""
+"""The messages that a user reads when NATS refuses a service, verbatim.
+
+`/readyz` shows `Bus.problem`, and the log shows its reason.
+"""
 
 import errno
 from collections.abc import AsyncGenerator
@@ -21,6 +24,7 @@ from nats_admin.server_conf import ServerConfig
 from support.servers.nats import NatsServer, nats_server
 from support.servers.relayed import Secured, secured_nats
 from support.servers.wire import Wire
+from support.tables import cases
 from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
@@ -46,7 +50,7 @@ def authority(folder: Path) -> CertificatePair:
 
 
 async def a_server_that_shows(folder: Path, pair: CertificatePair) -> str:
-    """Write a certificate where the server finds it; return its configuration."""
+    """Write a certificate where the server finds it, and return the server's configuration."""
     where = ServerConfig(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
     credential_folder.complete_folder(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     (folder / "tls.crt").write_bytes(pair.certificate)
@@ -55,7 +59,7 @@ async def a_server_that_shows(folder: Path, pair: CertificatePair) -> str:
 
 
 async def message_of(folder: Path, *, names: list[str], lifetime: timedelta) -> str:
-    """Return the message of readiness about a server with a certificate for some names, valid for some time."""
+    """Return the readiness message about a server whose certificate has these names and validity."""
     now = SystemClock().now()
     await a_server_that_shows(folder, CertificatePair(b"", b""))
     pair = certificates.make_server_certificate(
@@ -87,21 +91,16 @@ async def test_a_client_without_a_key(secured: Secured, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "reason"),
-    [
-        pytest.param(
-            "",
-            "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one",
-            id="empty",
-        ),
-        pytest.param(
+    {
+        "empty": ("", "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"),
+        "no seed": (
             "nonsense",
             "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one",
-            id="no seed",
         ),
-        pytest.param(None, "cannot be read: Is a directory", id="unreadable"),
-    ],
+        "unreadable": (None, "cannot be read: Is a directory"),
+    },
 )
 async def test_a_seed_file_that_is_of_no_use_is_a_wrong_setting(
     content: str | None, reason: str, tmp_path: Path

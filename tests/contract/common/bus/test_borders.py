@@ -1,4 +1,7 @@
-"""What a permitted request cannot be bent to, on a real server: a wider filter, another account's stream, a forged message."""
+"""Permitted requests cannot be abused, on a real server.
+
+The abuses are a wider filter, the stream of another account, and a forged message.
+"""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -50,7 +53,7 @@ class Borders:
         return (await (await self.at.bus("provisioner")).stream(stream)).state.last_seq
 
     async def happen(self, number: int) -> None:
-        """Publish one more event and wait until external consumers have it."""
+        """Publish one more event, and wait until external consumers have it."""
         service = await self.at.bus("service-reconciler")
         await service.publish(EVENT, HAPPENED, {}, expected=None, message_id=f"event-{number}")
         await self.at.until_mirrored()

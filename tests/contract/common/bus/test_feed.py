@@ -1,9 +1,9 @@
-"""What every feed promises its listener: the fake one and the one on a real NATS server."""
+"""Every feed keeps the promises to its listener: the fake feed and a feed on a real NATS server."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,7 @@ OTHER = 5
 
 
 class Writing(Protocol):
-    """The stream from its writer's side."""
+    """The stream as its writer uses it."""
 
     async def store(self, subject: str, message: Message) -> None: ...
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None: ...
@@ -53,10 +53,9 @@ class RealStream:
         )
 
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
-        for partition in sorted(partitions):
-            await self.store(
-                subjects.build_marker_subject(partition), Synced(epoch=epoch, version=version)
-            )
+        for partition, tree in product(sorted(partitions), subjects.MARKED_TREES):
+            marker = Synced(epoch=epoch, version=version)
+            await self.store(subjects.build_marker_subject(partition, tree), marker)
 
     async def lose(self) -> None:
         await self._bounce(lose=True)
@@ -81,16 +80,25 @@ class Setup(msgspec.Struct, frozen=True):
     recorder: Recorder
     services: Recorder
     """Receives the trees of RayServices and nothing else."""
+    jobs: Recorder
+    """Receives the trees of RayJobs and nothing else."""
+
+    async def loaded(self) -> None:
+        readers = (self.recorder, self.services, self.jobs)
+        await eventually(
+            lambda: all(reader.is_synced for reader in readers), what="the end of all loads"
+        )
 
 
 @pytest_asyncio.fixture(params=["fake", pytest.param("nats", marks=pytest.mark.integration)])
 async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Setup]:
-    recorder, services = Recorder(), Recorder()
+    recorder, services, jobs = Recorder(), Recorder(), Recorder()
     async with AsyncExitStack() as stack:
         if request.param == "fake":
             fake = FakeStream()
-            found = Setup(fake, FakeFeed(fake), recorder, services)
-            partly: Feed = FakeFeed(fake, tree=TreeKind.SERVICE)
+            found = Setup(fake, FakeFeed(fake), recorder, services, jobs)
+            of_services: Feed = FakeFeed(fake, tree=TreeKind.SERVICE)
+            of_jobs: Feed = FakeFeed(fake, tree=TreeKind.JOB)
         else:
             server = stack.enter_context(nats_server(tmp_path))
             bus = await stack.enter_async_context(
@@ -99,15 +107,19 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             await bus.session()
             await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             found = Setup(
-                RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services
+                RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services, jobs
             )
-            partly = StateFeed(bus, reader="test-services", tree=TreeKind.SERVICE)
+            of_services = StateFeed(bus, reader="test-services", tree=TreeKind.SERVICE)
+            of_jobs = StateFeed(bus, reader="test-jobs", tree=TreeKind.JOB)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         following = [
             group.create_task(found.feed.follow(FOLLOWED, recorder)),
-            group.create_task(partly.follow(FOLLOWED, services)),
+            group.create_task(of_services.follow(FOLLOWED, services)),
+            group.create_task(of_jobs.follow(FOLLOWED, jobs)),
         ]
-        await eventually(lambda: recorder.reasons and services.reasons, what="the first load")
+        await eventually(
+            lambda: recorder.reasons and services.reasons and jobs.reasons, what="the first load"
+        )
         yield found
         for task in following:
             task.cancel()
@@ -230,18 +242,18 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
     assert setup.recorder.names("Pod") == set()
 
 
-async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(
+async def test_a_reader_of_one_kind_of_tree_gets_no_other_but_learns_of_completeness(
     setup: Setup,
 ) -> None:
     await setup.stream.store(under(3, "alone", tree=TreeKind.CLUSTER), a_pod("alone"))
     await setup.stream.store(under(3, "served"), a_pod("served"))
+    await setup.stream.store(under(3, "run", tree=TreeKind.JOB), a_pod("run"))
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
-    await eventually(
-        lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads"
-    )
-    assert setup.recorder.names("Pod") == {"alone", "served"}
+    await setup.loaded()
+    assert setup.recorder.names("Pod") == {"alone", "served", "run"}
     assert setup.services.names("Pod") == {"served"}
+    assert setup.jobs.names("Pod") == {"run"}
 
 
 async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: Setup) -> None:

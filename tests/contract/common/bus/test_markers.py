@@ -1,4 +1,7 @@
-"""A reader's handling of sync markers on a real server: each must be renewed, divide alike, and be of one history."""
+"""A reader's handling of sync markers on a real server.
+
+A marker must be renewed, have the reader's number of partitions, and belong to one history.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,7 @@
-"""The emergencies of docs/nats.md, tried as the users that it names: a backup and its return, a stream that is deleted, a keeper that waits."""
+"""The emergency procedures of docs/nats.md, run as the users that the page names.
+
+They are a backup and its restoration, the deletion of a stream, and a keeper that waits.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -31,7 +34,7 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
 
 @asynccontextmanager
 async def kept(secured: Secured) -> AsyncGenerator[None]:
-    """Keep the streams as the container beside a server does."""
+    """Maintain the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
         keeping = group.create_task(
             stream_keeper.keep_streams(
@@ -61,7 +64,7 @@ class Backup(msgspec.Struct):
 
 
 async def save(bus: Bus, stream: str) -> Backup:
-    """Do as `nats stream backup` does."""
+    """Back a stream up as `nats stream backup` does."""
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     session = bus.current
     inbox = f"{session.inbox}.backup"
@@ -84,7 +87,7 @@ async def save(bus: Bus, stream: str) -> Backup:
 
 
 async def bring_back(bus: Bus, backup: Backup) -> None:
-    """Do as `nats stream restore` does."""
+    """Restore a stream as `nats stream restore` does."""
     name = backup.config["name"]
     request = {"config": backup.config, "state": backup.state}
     where = (await bus.api(f"STREAM.RESTORE.{name}", request, dict[str, Any]))["deliver_subject"]

@@ -1,4 +1,4 @@
-"""Connections of a client that gives up an answer, or is closed."""
+"""Connections of a client that abandons an answer, or that is closed."""
 
 import asyncio
 import ssl
@@ -29,7 +29,7 @@ async def test_an_abandoned_request_leaves_no_connection_although_the_server_is_
     is_asked = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        """Answer one line, as a watch does; then, as in silence, nothing."""
+        """Answer one line, as a watch does, and then nothing more."""
         answer = web.StreamResponse()
         await answer.prepare(request)
         await answer.write(b"{}\n")

@@ -1,4 +1,4 @@
-"""What the fake API server accepts, refuses and answers is what the real one does (`common.kube.client.Kube`)."""
+"""The fake API server accepts, refuses and answers as the real one (`common.kube.client.Kube`)."""
 
 import uuid
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.opaque import Body
-from common.kube.client import Kube, KubeClient, Patch
+from common.kube.client import Kube, KubeClient, PatchRequest
 from common.kube.resources import (
     EVENT,
     POD,
@@ -32,10 +32,7 @@ NAMESPACE = "default"
 
 
 @pytest_asyncio.fixture(params=["fake", "real"], loop_scope="session")
-async def kube(
-    request: pytest.FixtureRequest,
-    control_plane: ControlPlane,
-) -> AsyncGenerator[Kube]:
+async def kube(request: pytest.FixtureRequest, control_plane: ControlPlane) -> AsyncGenerator[Kube]:
     if request.param == "fake":
         yield FakeKube()
         return
@@ -161,6 +158,9 @@ async def test_a_list_brings_what_its_selector_matches(kube: Kube) -> None:
     await created(kube, SERVICE, a_service(a_name(), mark="other"))
     found = read(await kube.list(SERVICE, NAMESPACE, label_selector=f"mark={mark}"))
     assert [item["metadata"]["name"] for item in found["items"]] == names
+    marked = read(await kube.list(SERVICE, NAMESPACE, label_selector="mark"))
+    assert {*names} < {item["metadata"]["name"] for item in marked["items"]}
+    assert all("mark" in item["metadata"]["labels"] for item in marked["items"])
 
 
 async def test_a_status_is_replaced_without_touching_the_spec(kube: Kube) -> None:
@@ -195,14 +195,14 @@ async def test_a_status_decided_on_an_old_read_is_a_conflict(kube: Kube) -> None
 async def test_a_patch_that_names_an_old_version_is_a_conflict(kube: Kube) -> None:
     old = await created(kube, SERVICE, a_service(a_name()))
     name, version = old["metadata"]["name"], old["metadata"]["resourceVersion"]
-    patch = Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "b"}}})
+    patch = PatchRequest(body={"metadata": {"resourceVersion": version, "labels": {"a": "b"}}})
     assert read(await kube.patch(SERVICE, NAMESPACE, name, patch))["metadata"]["labels"]["a"] == "b"
     with pytest.raises(errors.Conflict):
         await kube.patch(
             SERVICE,
             NAMESPACE,
             name,
-            Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "c"}}}),
+            PatchRequest(body={"metadata": {"resourceVersion": version, "labels": {"a": "c"}}}),
         )
 
 
@@ -211,7 +211,7 @@ async def test_a_merge_patch_removes_null_fields(kube: Kube) -> None:
     await created(kube, SERVICE, a_service(name, gone="x", kept="y"))
     new = read(
         await kube.patch(
-            SERVICE, NAMESPACE, name, Patch(body={"metadata": {"labels": {"gone": None}}})
+            SERVICE, NAMESPACE, name, PatchRequest(body={"metadata": {"labels": {"gone": None}}})
         )
     )
     assert new["metadata"]["labels"] == {"kept": "y"}
@@ -222,17 +222,17 @@ async def test_a_change_of_spec_bumps_the_generation_and_a_change_of_labels_does
 ) -> None:
     name = a_name()
     await created(kube, RAY_SERVICE, a_rayservice(name))
-    labels = Patch(body={"metadata": {"labels": {"a": "b"}}})
+    labels = PatchRequest(body={"metadata": {"labels": {"a": "b"}}})
     assert (
         read(await kube.patch(RAY_SERVICE, NAMESPACE, name, labels))["metadata"]["generation"] == 1
     )
-    spec = Patch(body={"spec": {"serveConfigV2": "x"}})
+    spec = PatchRequest(body={"spec": {"serveConfigV2": "x"}})
     assert read(await kube.patch(RAY_SERVICE, NAMESPACE, name, spec))["metadata"]["generation"] == 2
 
 
 async def test_a_patch_that_changes_nothing_keeps_the_version(kube: Kube) -> None:
     old = await created(kube, RAY_SERVICE, a_rayservice(a_name(), labels={"a": "b"}))
-    same = Patch(body={"metadata": {"labels": {"a": "b"}}})
+    same = PatchRequest(body={"metadata": {"labels": {"a": "b"}}})
     new = read(await kube.patch(RAY_SERVICE, NAMESPACE, old["metadata"]["name"], same))
     assert new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
 
@@ -252,7 +252,9 @@ async def test_an_object_with_a_finalizer_stays_until_it_is_removed(kube: Kube) 
     await created(kube, RAY_SERVICE, a_rayservice(name, finalizers=["ray.io/rayservice-finalizer"]))
     await kube.delete(RAY_SERVICE, NAMESPACE, name)
     assert read(await kube.get(RAY_SERVICE, NAMESPACE, name))["metadata"]["deletionTimestamp"]
-    await kube.patch(RAY_SERVICE, NAMESPACE, name, Patch(body={"metadata": {"finalizers": None}}))
+    await kube.patch(
+        RAY_SERVICE, NAMESPACE, name, PatchRequest(body={"metadata": {"finalizers": None}})
+    )
     with pytest.raises(errors.NotFound):
         await kube.get(RAY_SERVICE, NAMESPACE, name)
 

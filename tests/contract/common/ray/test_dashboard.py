@@ -1,4 +1,4 @@
-"""The dashboard's two adapters and the fake keep the same promises, over real HTTP where there is any."""
+"""Both adapters of the dashboard and the fake keep the same promises, over HTTP if they use it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -120,3 +120,24 @@ async def test_a_pod_reports_its_ongoing_requests(
     assert await calls.ongoing_requests(dashboard, POD) == (
         None if count is None else Ongoing(proxies=count)
     )
+
+
+async def test_jobs_are_submitted_read_and_stopped(dashboard: Dashboard, serve: FakeServe) -> None:
+    with pytest.raises(errors.RaybusError) as unknown:
+        await calls.read_job(dashboard, HEAD, "a/b")
+    assert unknown.value.answer == errors.HttpAnswer(404, "Job a/b does not exist")
+    await calls.submit_job(dashboard, HEAD, {"entrypoint": "true", "submission_id": "a/b"})
+    assert (await calls.read_job(dashboard, HEAD, "a/b"))["status"] == "PENDING"
+    with pytest.raises(errors.Unavailable) as used:
+        await calls.submit_job(dashboard, HEAD, {"entrypoint": "true", "submission_id": "a/b"})
+    assert used.value.answer is not None
+    assert "Please use a different submission_id" in used.value.answer.body
+    assert await calls.stop_job(dashboard, HEAD, "a/b") == {"stopped": True}
+    assert serve.head(HEAD.name).jobs.jobs["a/b"].status == "STOPPED"
+
+
+async def test_a_refused_token_submits_no_job(dashboard: Dashboard, serve: FakeServe) -> None:
+    serve.head(HEAD.name).expects = "new"
+    with pytest.raises(errors.Unauthenticated, match=r"401 .*Missing"):
+        await calls.submit_job(dashboard, HEAD, {"entrypoint": "true", "submission_id": "a"})
+    assert serve.head(HEAD.name).jobs.posts == []

@@ -1,4 +1,7 @@
-"""One of our images, built twice from Debian's and PyPI's packages: two checkouts, two caches, one digest.  Needs root and the registries."""
+"""One of our images, built twice from the packages of Debian and PyPI, has the same digest.
+
+The builds use two checkouts and two caches. They need root and the registries.
+"""
 
 import os
 import re
@@ -20,13 +23,16 @@ pytestmark = [
 ]
 
 TARGET = os.environ.get("IMAGE", "nats")
-"""The smallest of those that an installation runs."""
+"""The smallest image of an installation."""
 COPIED = ("deploy/images", "libs/common", "libs/nats-admin", "services")
 LOCKED = ("pyproject.toml", "requirements-build.lock", "uv.lock")
 
 
 def built(folder: Path, *, files_from: int, monkeypatch: pytest.MonkeyPatch) -> ImageArchive:
-    """Build the image from a copy of this checkout with an empty cache; all files are of the time given in seconds."""
+    """Build the image from a copy of this checkout with an empty cache.
+
+    All files get the time `files_from`, in seconds.
+    """
     checkout = folder / "checkout"
     for name in COPIED:
         shutil.copytree(

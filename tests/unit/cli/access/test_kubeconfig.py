@@ -1,4 +1,4 @@
-"""Which kubeconfig, context and namespace hold, by kubectl's rules; and what refusals mean."""
+"""The kubeconfig, context and namespace that apply by kubectl's rules, and the meaning of refusals."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import yaml
 from common import errors
 from raybus_cli import kubeconfig, session
 from raybus_cli.kubeconfig import Where
+from support.tables import cases
 
 
 def _write(path: Path, current: str | None, **namespaces: str | None) -> Path:
@@ -58,14 +59,14 @@ def test_the_option_is_one_path_whatever_is_in_it(tmp_path: Path) -> None:
     env = {"KUBECONFIG": str(other), "HOME": str(tmp_path)}
     found = _find(env, str(named))
     assert found == Where(kubeconfig=named, context="one", namespace="a")
-    assert kubeconfig.contexts(str(named), env=env) == ["one"]
-    assert found.for_kubectl() == (["--context", "one", "--kubeconfig", str(named)], {})
+    assert kubeconfig.list_contexts(str(named), env=env) == ["one"]
+    assert found.build_kubectl_options() == (["--context", "one", "--kubeconfig", str(named)], {})
 
 
 def test_kubectl_gets_several_files_as_its_environment_has_them(tmp_path: Path) -> None:
     joined = f"{_write(tmp_path / 'a', 'one', one='a')}:{_write(tmp_path / 'b', None, two='b')}"
     found = _find({"KUBECONFIG": joined, "HOME": str(tmp_path)})
-    assert found.for_kubectl() == (["--context", "one"], {"KUBECONFIG": joined})
+    assert found.build_kubectl_options() == (["--context", "one"], {"KUBECONFIG": joined})
 
 
 def test_without_any_the_local_cluster_is_named(tmp_path: Path) -> None:
@@ -84,17 +85,16 @@ def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
-    [
-        pytest.param("contexts: [", "it is not YAML", id="not YAML"),
-        pytest.param("contexts: []", "the kubeconfig has no current-context", id="no context"),
-        pytest.param(
+    {
+        "not YAML": ("contexts: [", "it is not YAML"),
+        "no context": ("contexts: []", "the kubeconfig has no current-context"),
+        "a context that is gone": (
             "current-context: gone",
             "context 'gone' is not in the kubeconfig",
-            id="a context that is gone",
         ),
-    ],
+    },
 )
 def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "a").write_text(text)
@@ -103,31 +103,27 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
     assert session.exit_code(raised.value) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problem", "expected"),
-    [
-        pytest.param(
+    {
+        "no CRDs": (
             errors.NotFound("the server could not find the requested resource"),
             "install the CRDs",
-            id="no CRDs",
         ),
-        pytest.param(errors.NotFound('"x" not found'), "raybus list -A", id="no such object"),
-        pytest.param(
+        "no such object": (errors.NotFound('"x" not found'), "raybus list -A"),
+        "no such namespace": (
             errors.NotFound('namespaces "new" not found'),
             "kubectl create namespace new",
-            id="no such namespace",
         ),
-        pytest.param(errors.Forbidden("cannot list"), "kubectl auth can-i", id="no right"),
-        pytest.param(errors.Forbidden("Unauthorized"), "log in again", id="a stranger"),
-        pytest.param(
-            errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus", id="over quota"
-        ),
-        pytest.param(errors.Unavailable("no answer"), "is the --context right?", id="no answer"),
-        pytest.param(errors.Conflict("old"), "try again", id="somebody was first"),
-        pytest.param(errors.Rejected("a\nb"), "a b", id="lines become one"),
-    ],
+        "no right": (errors.Forbidden("cannot list"), "kubectl auth can-i"),
+        "a stranger": (errors.Forbidden("Unauthorized"), "log in again"),
+        "over quota": (errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus"),
+        "no answer": (errors.Unavailable("no answer"), "is the --context right?"),
+        "somebody was first": (errors.Conflict("old"), "try again"),
+        "lines become one": (errors.Rejected("a\nb"), "a b"),
+    },
 )
 def test_a_refusal_names_the_remedy(problem: errors.RaybusError, expected: str) -> None:
-    text = session.line(problem)
+    text = session.format_error(problem)
     assert expected in text
     assert "\n" not in text

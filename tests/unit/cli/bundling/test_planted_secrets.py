@@ -195,21 +195,27 @@ PLACES: Final[tuple[Callable[[Json, str], None], ...]] = (
 
 
 def _planted() -> list[tuple[str, Callable[[], str], list[str]]]:
-    """Return what a bundle would write, and the secrets in it."""
+    """Return the texts that a bundle would write, and the secrets in them."""
     words, plans = _secrets(), list[tuple[str, Callable[[], str], list[str]]]()
     for form in TEXTS:
         secrets = [next(words) for _ in range(form.count("{}"))]
         lines = f"before\n{form.format(*secrets)}\nafter\n"
-        plans.append((form, lambda lines=lines: redact.text(lines), secrets))
+        plans.append((form, lambda lines=lines: redact.redact_text(lines), secrets))
         secrets = [next(words) for _ in range(form.count("{}"))]
         message = {"kind": "Event", "message": f"It failed: {form.format(*secrets)}"}
-        plans.append((f"message {form}", lambda body=message: str(redact.obj(body)), secrets))
+        plans.append(
+            (f"message {form}", lambda body=message: str(redact.redact_object(body)), secrets)
+        )
     for number, place in enumerate(PLACES):
         secret = next(words)
         service = a_service(config=a_config())
         place(service, secret)
         plans.append(
-            (f"place {number}", lambda body=service: yaml.safe_dump(redact.obj(body)), [secret])
+            (
+                f"place {number}",
+                lambda body=service: yaml.safe_dump(redact.redact_object(body)),
+                [secret],
+            )
         )
     return plans
 
@@ -231,6 +237,6 @@ def test_no_planted_secret_is_found(write: Callable[[], str], secrets: list[str]
 
 @pytest.mark.parametrize("form", TEXTS)
 def test_the_lines_around_a_secret_stay(form: str) -> None:
-    kept = redact.text(f"before\n{form.format(*['hunter2'] * form.count('{}'))}\nafter\n")
+    kept = redact.redact_text(f"before\n{form.format(*['hunter2'] * form.count('{}'))}\nafter\n")
     assert kept.startswith("before\n")
     assert kept.endswith("after\n")

@@ -33,12 +33,12 @@ def _service() -> Json:
 
 
 def test_no_value_of_a_secret_stays() -> None:
-    found = redact.obj(_service())
+    found = redact.redact_object(_service())
     assert SECRET not in str(found)
 
 
 def test_names_and_structure_stay() -> None:
-    found = redact.obj(_service())
+    found = redact.redact_object(_service())
     container = found["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"][
         "containers"
     ][0]
@@ -63,7 +63,7 @@ def test_names_and_structure_stay() -> None:
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 def test_files_of_secrets_are_names_only(kind: str) -> None:
-    found = redact.obj(
+    found = redact.redact_object(
         {
             "kind": kind,
             "metadata": {"name": "x"},
@@ -75,7 +75,7 @@ def test_files_of_secrets_are_names_only(kind: str) -> None:
 
 
 def test_a_serve_config_that_cannot_be_read_goes_as_a_whole() -> None:
-    found = redact.obj(
+    found = redact.redact_object(
         {"kind": "RayService", "metadata": {}, "spec": {"serveConfigV2": f"a: [{SECRET}"}}
     )
     assert found["spec"]["serveConfigV2"] == "(removed)"
@@ -99,7 +99,7 @@ def test_a_serve_config_that_cannot_be_read_goes_as_a_whole() -> None:
     ],
 )
 def test_lines_of_logs_lose_passwords(line: str, clean: str) -> None:
-    assert redact.text(line) == clean
+    assert redact.redact_text(line) == clean
 
 
 def test_an_archive_holds_the_files_in_one_folder_and_repeats() -> None:

@@ -8,8 +8,9 @@ from common import errors
 from common.api.opaque import Json
 from common.ray import spec_hash
 from raybus_cli.changing import edits
-from raybus_cli.changing.edits import Edit
+from raybus_cli.changing.edits import FieldEdit
 from support.builders.snapshots import NOW, OLD_IMAGE, a_config, a_gpu_group, at_rest
+from support.tables import cases
 
 AT = "2026-01-01T12:30:00Z"
 KEY = "raybus.io/restartedAt"
@@ -23,11 +24,11 @@ def _config() -> Json:
     return config
 
 
-def _set(*arguments: str) -> list[Edit]:
+def _set(*arguments: str) -> list[FieldEdit]:
     return edits.set_images(_config(), [edits.parse(each) for each in arguments])
 
 
-def _applied(config: Json, found: list[Edit]) -> Json:
+def _applied(config: Json, found: list[FieldEdit]) -> Json:
     changed = copy.deepcopy(config)
     for each in found:
         at = changed
@@ -58,17 +59,15 @@ def test_the_annotation_of_each_template_enters_the_hash(at: int) -> None:
     assert spec_hash.cluster_spec_hash(changed) != spec_hash.cluster_spec_hash(config)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "left"),
-    [
-        pytest.param({}, {}, id="empty metadata"),
-        pytest.param({"labels": {"a": "b"}}, {"labels": {"a": "b"}}, id="labels"),
-        pytest.param(
-            {"annotations": {"a": "b"}}, {"annotations": {"a": "b", KEY: AT}}, id="annotations"
-        ),
-        pytest.param({"annotations": {KEY: "before"}}, {}, id="an earlier restart"),
-        pytest.param({"annotations": None}, {}, id="null"),
-    ],
+    {
+        "empty metadata": ({}, {}),
+        "labels": ({"labels": {"a": "b"}}, {"labels": {"a": "b"}}),
+        "annotations": ({"annotations": {"a": "b"}}, {"annotations": {"a": "b", KEY: AT}}),
+        "an earlier restart": ({"annotations": {KEY: "before"}}, {}),
+        "null": ({"annotations": None}, {}),
+    },
 )
 def test_what_a_template_has_stays(metadata: Json, left: Json) -> None:
     config = a_config()
@@ -109,29 +108,21 @@ def test_an_image_that_is_there_already_is_no_edit() -> None:
     assert [each.new for each in _set(f"head={OLD_IMAGE}", "gpu=ray:1")] == ["ray:1"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param(
+    {
+        "an unknown group": (
             ["tpu=ray:1"],
             "there is no group 'tpu'; groups: head, gpu, cpu, or *",
-            id="an unknown group",
         ),
-        pytest.param(
-            ["gpu/x=a"], "group 'gpu' has no container 'x'; containers: ", id="an unknown container"
-        ),
-        pytest.param(
+        "an unknown container": (["gpu/x=a"], "group 'gpu' has no container 'x'; containers: "),
+        "a container of another group": (
             ["cpu/exporter=a"],
             "group 'cpu' has no container 'exporter'",
-            id="a container of another group",
         ),
-        pytest.param(
-            ["*=ray:1", "gpu=ray:2"], "gpu gets two images, ray:1 and ray:2", id="two images"
-        ),
-        pytest.param(
-            [f"*={OLD_IMAGE}"], "has that image already; nothing is changed", id="nothing to do"
-        ),
-    ],
+        "two images": (["*=ray:1", "gpu=ray:2"], "gpu gets two images, ray:1 and ray:2"),
+        "nothing to do": ([f"*={OLD_IMAGE}"], "has that image already; nothing is changed"),
+    },
 )
 def test_what_cannot_be_set_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(errors.Rejected) as refused:
@@ -142,7 +133,9 @@ def test_what_cannot_be_set_is_refused(arguments: list[str], message: str) -> No
 def test_the_patch_tests_the_object_and_its_spec_and_escapes_its_places() -> None:
     meta, config = at_rest().service.metadata, a_config()
     config["headGroupSpec"]["template"]["metadata"] = {"annotations": {"a": "b"}}
-    body = edits.operations(meta, ("spec", "rayClusterConfig"), edits.restart(config, now=NOW))
+    body = edits.build_operations(
+        meta, ("spec", "rayClusterConfig"), edits.restart(config, now=NOW)
+    )
     assert body[:2] == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-demo"},
         {"op": "test", "path": "/metadata/generation", "value": 2},

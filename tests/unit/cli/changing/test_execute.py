@@ -14,15 +14,15 @@ from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli.changing import edits, execute
 from raybus_cli.changing.execute import Order
-from raybus_cli.planning.plan import Plan
+from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NEW_IMAGE, a_cluster, a_config
 from support.servers.loopback import served
 
-DEMO = Target(kinds.SERVICE, "demo")
+DEMO = NamedTarget(kinds.SERVICE, "demo")
 
 
 class Server:
@@ -32,7 +32,7 @@ class Server:
         self.objects = objects
         self.writes = 0
         self.rivals = 0
-        """So many dry runs are followed by a change of another client."""
+        """Number of dry runs that are followed by a change of another client."""
 
     async def answer(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2]
@@ -91,7 +91,7 @@ async def reached(server: Server) -> AsyncGenerator[KubeClient]:
             await kube.close()
 
 
-def an_order(*assignments: str, target: Target = DEMO, **fields: Any) -> Order:
+def an_order(*assignments: str, target: NamedTarget = DEMO, **fields: Any) -> Order:
     wanted = [edits.parse(each) for each in assignments or (f"*={NEW_IMAGE}",)]
     return Order(target=target, decide=lambda config: edits.set_images(config, wanted), **fields)
 
@@ -101,8 +101,8 @@ def _image(body: Body) -> str:
     return config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
 
 
-async def _changed(server: Server, order: Order) -> list[Plan]:
-    shown: list[Plan] = []
+async def _changed(server: Server, order: Order) -> list[UpgradePlan]:
+    shown: list[UpgradePlan] = []
     async with reached(server) as kube:
         await execute.change(kube, "default", order, shown.append)
     return shown
@@ -126,7 +126,7 @@ async def test_a_dry_run_writes_nothing() -> None:
 
 async def test_a_cluster_of_its_own_is_changed_by_the_same_patch() -> None:
     server = a_server()
-    (plan,) = await _changed(server, an_order(target=Target(kinds.CLUSTER, "lone")))
+    (plan,) = await _changed(server, an_order(target=NamedTarget(kinds.CLUSTER, "lone")))
     assert (plan.kind, plan.outcome, _image(server.objects["lone"])) == (
         "RayCluster",
         PlanOutcome.RECREATED,

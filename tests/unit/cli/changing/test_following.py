@@ -11,11 +11,12 @@ from common.kube.resources import RAY_CLUSTER
 from raybus_cli import kubeconfig, main, session, waiting
 from raybus_cli.changing import execute
 from raybus_cli.kubeconfig import Where
-from raybus_cli.planning.plan import Plan
+from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.show import rollout_wait
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_condition, a_config
 from support.fakes.kube import FakeKube
+from support.tables import cases
 from unit.cli.test_recordings import _planned as a_plan  # pyright: ignore[reportPrivateUsage]  (the plan of a new cluster)
 
 HEAD_READY = a_condition("HeadPodReady")
@@ -35,34 +36,30 @@ class Server(FakeKube):
         self.put(RAY_CLUSTER, a_cluster(BLUE, a_config(), **status))
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changed", "text"),
-    [
-        pytest.param({}, "", id="ready"),
-        pytest.param(
-            {"observedGeneration": 0}, "raybus has not observed generation 1 yet", id="not observed"
-        ),
-        pytest.param({"conditions": []}, "the head pod is not ready", id="no head"),
-        pytest.param(
-            {"availableWorkerReplicas": 1}, "1 of 2 workers are available", id="a worker is missing"
-        ),
-    ],
+    {
+        "ready": ({}, ""),
+        "not observed": ({"observedGeneration": 0}, "raybus has not observed generation 1 yet"),
+        "no head": ({"conditions": []}, "the head pod is not ready"),
+        "a worker is missing": ({"availableWorkerReplicas": 1}, "1 of 2 workers are available"),
+    },
 )
 def test_a_cluster_is_ready_with_its_present_spec(changed: dict[str, Any], text: str) -> None:
     cluster = a_cluster(BLUE, a_config(), **{**READY, **changed})
     cluster["metadata"]["generation"] = 1
-    assert rollout_wait.pending(ray_cluster.decode(cluster)).startswith(text)
-    assert bool(rollout_wait.pending(ray_cluster.decode(cluster))) is bool(text)
+    assert rollout_wait.describe_pending(ray_cluster.decode(cluster)).startswith(text)
+    assert bool(rollout_wait.describe_pending(ray_cluster.decode(cluster))) is bool(text)
 
 
 def _type(command: str, monkeypatch: pytest.MonkeyPatch, status: Mapping[str, Any]) -> Result:
     async def connect(_place: Where) -> Server:
         return Server(status)
 
-    async def change(*_: Any) -> Plan:
+    async def change(*_: Any) -> UpgradePlan:
         return a_plan()
 
     def find(*_: Any, **__: Any) -> Where:
@@ -93,7 +90,7 @@ def test_a_service_is_waited_for_as_status_does(
         waits.append(seconds)
         return RolloutStatus(course=course, text="the end")
 
-    monkeypatch.setattr(rollout_wait, "until_over", until_over)
+    monkeypatch.setattr(rollout_wait, "wait_until_over", until_over)
     done = _type(f"{command} --wait --timeout 90s", monkeypatch, READY)
     assert (done.exit_code, waits) == (code, [90.0])
     assert "the end" in done.output

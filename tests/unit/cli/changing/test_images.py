@@ -1,46 +1,40 @@
-"""Which arguments of `raybus set image` are read, and why others are refused."""
+"""The arguments of `raybus set image` that are accepted, and the reasons why others are refused."""
 
 import pytest
 
 from common import errors
 from raybus_cli.changing import edits
 from raybus_cli.changing.edits import Assignment
+from support.tables import cases
 
 DIGEST = "sha256:" + "0af" * 21 + "0"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "group", "container", "image"),
-    [
-        pytest.param("head=ray", "head", "", "ray", id="a name"),
-        pytest.param(
-            "*=rayproject/ray:2.53.0-py311", "*", "", "rayproject/ray:2.53.0-py311", id="all groups"
-        ),
-        pytest.param(
+    {
+        "a name": ("head=ray", "head", "", "ray"),
+        "all groups": ("*=rayproject/ray:2.53.0-py311", "*", "", "rayproject/ray:2.53.0-py311"),
+        "a container": (
             "gpu/sidecar=h.example:5000/a/b:v1",
             "gpu",
             "sidecar",
             "h.example:5000/a/b:v1",
-            id="a container",
         ),
-        pytest.param(
-            f"gpu=localhost/a__b@{DIGEST}", "gpu", "", f"localhost/a__b@{DIGEST}", id="a digest"
-        ),
-        pytest.param(
+        "a digest": (f"gpu=localhost/a__b@{DIGEST}", "gpu", "", f"localhost/a__b@{DIGEST}"),
+        "an IPv6 host": (
             f"gpu=[fd00::1]:5000/a:1@{DIGEST}",
             "gpu",
             "",
             f"[fd00::1]:5000/a:1@{DIGEST}",
-            id="an IPv6 host",
         ),
-        pytest.param(
+        "capitals in the host": (
             "gpu=Registry.example/a:LATEST",
             "gpu",
             "",
             "Registry.example/a:LATEST",
-            id="capitals in the host",
         ),
-    ],
+    },
 )
 def test_an_assignment_is_read(given: str, group: str, container: str, image: str) -> None:
     assert edits.parse(given) == Assignment(group, container, image)

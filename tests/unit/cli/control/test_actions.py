@@ -7,8 +7,15 @@ import pytest
 from common import errors
 from common.api import ray_service
 from common.api.ray_service import RayService
-from raybus_cli.control import actions
-from raybus_cli.control.actions import Action
+from raybus_cli.control.actions import (
+    ControlAction,
+    abort,
+    expect_ours,
+    pause,
+    promote,
+    resume,
+    retry,
+)
 from support.builders.snapshots import (
     BLUE,
     READY,
@@ -18,6 +25,7 @@ from support.builders.snapshots import (
     a_service,
     a_side,
 )
+from support.tables import cases
 
 PAUSE, ABORT, PROMOTE = "raybus.io/pause", "raybus.io/abort", "raybus.io/promote"
 DEADLINE = "ProgressDeadlineExceeded"
@@ -57,105 +65,79 @@ def _promoted() -> RayService:
     return ray_service.decode(a_service(READY, active=a_side("demo-green")))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decide", "service", "written"),
-    [
-        pytest.param(actions.pause, _upgrading(), {PAUSE: "true"}, id="pause"),
-        pytest.param(actions.pause, _resting(), {PAUSE: "true"}, id="pause before an upgrade"),
-        pytest.param(actions.resume, _upgrading(pause="true"), {PAUSE: None}, id="resume"),
-        pytest.param(
-            actions.resume,
-            _paused_at(25),
-            {APPROVED: "demo-green/25@3"},
-            id="resume what a policy paused",
-        ),
-        pytest.param(
-            actions.resume,
+    {
+        "pause": (pause, _upgrading(), {PAUSE: "true"}),
+        "pause before an upgrade": (pause, _resting(), {PAUSE: "true"}),
+        "resume": (resume, _upgrading(pause="true"), {PAUSE: None}),
+        "resume what a policy paused": (resume, _paused_at(25), {APPROVED: "demo-green/25@3"}),
+        "resume before all moves at once": (
+            resume,
             _paused_at(None),
             {APPROVED: "demo-green/100@3"},
-            id="resume before all moves at once",
         ),
-        pytest.param(
-            actions.promote,
+        "promote after a failed gate": (
+            promote,
             _resting(a_condition("UpgradeAborted", reason=GATE)),
             {PROMOTE: "3"},
-            id="promote after a failed gate",
         ),
-        pytest.param(actions.promote, _upgrading(), {PROMOTE: "3"}, id="promote this generation"),
-        pytest.param(
-            actions.promote,
-            _upgrading(pause="true"),
-            {PROMOTE: "3", PAUSE: None},
-            id="promote what is paused",
-        ),
-        pytest.param(
-            actions.promote,
+        "promote this generation": (promote, _upgrading(), {PROMOTE: "3"}),
+        "promote what is paused": (promote, _upgrading(pause="true"), {PROMOTE: "3", PAUSE: None}),
+        "promote after a missed deadline": (
+            promote,
             _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
             {PROMOTE: "3"},
-            id="promote after a missed deadline",
         ),
-        pytest.param(actions.abort, _upgrading(), {ABORT: "3"}, id="abort this generation"),
-        pytest.param(
-            actions.abort,
-            _upgrading(promote="3"),
-            {ABORT: "3", PROMOTE: None},
-            id="abort what was promoted",
-        ),
-        pytest.param(actions.retry, _resting(abort="3"), {ABORT: None}, id="retry"),
-    ],
+        "abort this generation": (abort, _upgrading(), {ABORT: "3"}),
+        "abort what was promoted": (abort, _upgrading(promote="3"), {ABORT: "3", PROMOTE: None}),
+        "retry": (retry, _resting(abort="3"), {ABORT: None}),
+    },
 )
 def test_a_verb_writes(
-    decide: Callable[[RayService], Action], service: RayService, written: dict[str, str | None]
+    decide: Callable[[RayService], ControlAction],
+    service: RayService,
+    written: dict[str, str | None],
 ) -> None:
     assert decide(service).annotations == written
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decide", "service", "message"),
-    [
-        pytest.param(actions.resume, _upgrading(), "is not paused", id="resume what goes on"),
-        pytest.param(
-            actions.resume,
+    {
+        "resume what goes on": (resume, _upgrading(), "is not paused"),
+        "resume what a deadline paused": (
+            resume,
             _upgrading(a_condition("UpgradePaused", reason=DEADLINE)),
             "paused by its deadline",
-            id="resume what a deadline paused",
         ),
-        pytest.param(
-            actions.resume,
+        "resume what a gate paused": (
+            resume,
             _upgrading(a_condition("UpgradePaused", reason=GATE)),
             "paused by a gate that failed",
-            id="resume what a gate paused",
         ),
-        pytest.param(
-            actions.retry,
+        "retry what a gate aborted": (
+            retry,
             _resting(a_condition("UpgradeAborted", reason=GATE)),
             "aborted by a gate of its UpgradePolicy",
-            id="retry what a gate aborted",
         ),
-        pytest.param(actions.promote, _resting(), "no upgrade to promote", id="promote nothing"),
-        pytest.param(
-            actions.promote,
+        "promote nothing": (promote, _resting(), "no upgrade to promote"),
+        "promote what is aborted": (
+            promote,
             _upgrading(a_condition("UpgradeAborted", reason="AbortRequested")),
             "raybus retry demo",
-            id="promote what is aborted",
         ),
-        pytest.param(actions.abort, _resting(), "raybus undo demo", id="abort nothing"),
-        pytest.param(
-            actions.retry,
-            _upgrading(),
-            "no upgrade of RayService demo is aborted",
-            id="retry nothing",
-        ),
-        pytest.param(
-            actions.retry,
+        "abort nothing": (abort, _resting(), "raybus undo demo"),
+        "retry nothing": (retry, _upgrading(), "no upgrade of RayService demo is aborted"),
+        "retry after a missed deadline": (
+            retry,
             _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
             "aborted at its deadline",
-            id="retry after a missed deadline",
         ),
-    ],
+    },
 )
 def test_a_verb_without_an_object_names_the_alternative(
-    decide: Callable[[RayService], Action], service: RayService, message: str
+    decide: Callable[[RayService], ControlAction], service: RayService, message: str
 ) -> None:
     with pytest.raises(errors.Rejected, match=message):
         decide(service)
@@ -163,7 +145,7 @@ def test_a_verb_without_an_object_names_the_alternative(
 
 def test_a_pause_without_an_upgrade_reports_that_it_waits() -> None:
     service = ray_service.decode(a_ready_service())
-    assert actions.pause(service).note == "no upgrade is in progress; the next one waits"
+    assert pause(service).note == "no upgrade is in progress; the next one waits"
 
 
 def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() -> None:
@@ -171,66 +153,41 @@ def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() ->
     with pytest.raises(
         errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"
     ):
-        actions.expect_ours(theirs)
-    actions.expect_ours(_resting())
+        expect_ours(theirs)
+    expect_ours(_resting())
 
 
 def test_a_promotion_reports_the_end_of_the_pause() -> None:
-    assert actions.promote(_upgrading(pause="true")).note.startswith(
-        "the pause ends; traffic moves"
-    )
-    assert actions.promote(_upgrading()).note.startswith("traffic moves")
+    assert promote(_upgrading(pause="true")).note.startswith("the pause ends; traffic moves")
+    assert promote(_upgrading()).note.startswith("traffic moves")
 
 
 ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
 REQUESTED = a_condition("UpgradePaused", reason="PauseRequested")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("action", "before", "after"),
-    [
-        pytest.param(
-            actions.pause(_upgrading()),
-            _upgrading(),
-            _upgrading(a_condition("UpgradePaused")),
-            id="pause",
-        ),
-        pytest.param(
-            actions.pause(_resting()), _upgrading(), _resting(), id="pause without an upgrade"
-        ),
-        pytest.param(
-            actions.resume(_upgrading(pause="true")),
+    {
+        "pause": (pause(_upgrading()), _upgrading(), _upgrading(a_condition("UpgradePaused"))),
+        "pause without an upgrade": (pause(_resting()), _upgrading(), _resting()),
+        "resume": (
+            resume(_upgrading(pause="true")),
             _upgrading(REQUESTED),
             _upgrading(a_condition("UpgradePaused", "False")),
-            id="resume",
         ),
-        pytest.param(
-            actions.resume(_upgrading(pause="true")),
+        "resume what a failed gate pauses too": (
+            resume(_upgrading(pause="true")),
             _upgrading(REQUESTED),
             _upgrading(a_condition("UpgradePaused", reason="GateFailed")),
-            id="resume what a failed gate pauses too",
         ),
-        pytest.param(
-            actions.promote(_upgrading()),
-            _upgrading(),
-            _promoted(),
-            id="promote",
-        ),
-        pytest.param(
-            actions.promote(_upgrading()),
-            _resting(),
-            _promoted(),
-            id="promote that is not the new cluster",
-        ),
-        pytest.param(
-            actions.abort(_upgrading()), _upgrading(ABORTED), _resting(ABORTED), id="abort"
-        ),
-        pytest.param(
-            actions.retry(_resting(abort="3")), _resting(ABORTED), _upgrading(), id="retry"
-        ),
-    ],
+        "promote": (promote(_upgrading()), _upgrading(), _promoted()),
+        "promote that is not the new cluster": (promote(_upgrading()), _resting(), _promoted()),
+        "abort": (abort(_upgrading()), _upgrading(ABORTED), _resting(ABORTED)),
+        "retry": (retry(_resting(abort="3")), _resting(ABORTED), _upgrading()),
+    },
 )
 def test_an_action_is_done_when_raybus_reports_it(
-    action: Action, before: RayService, after: RayService
+    action: ControlAction, before: RayService, after: RayService
 ) -> None:
     assert (action.is_done(before), action.is_done(after)) == (False, True)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common import errors
-from common.kube.client import Patch
+from common.kube.client import PatchRequest
 from common.kube.resources import Resource
 from raybus_cli import main, session, waiting
 from raybus_cli.kubeconfig import Where
@@ -17,7 +17,7 @@ from support.builders.snapshots import BLUE, READY, UPGRADING, a_condition, a_se
 
 
 class _Cluster:
-    """An API server with services during an upgrade; a pause is taken up at once unless `is_slow`."""
+    """An API server with services during an upgrade; a pause takes effect at once unless `is_slow`."""
 
     def __init__(self, *names: str) -> None:
         self.is_slow = False
@@ -34,7 +34,9 @@ class _Cluster:
         body = self.services[name]
         return msgspec.json.encode({**body, "metadata": {**body["metadata"], "name": name}})
 
-    async def patch(self, _resource: Resource, _namespace: str, name: str, patch: Patch) -> bytes:
+    async def patch(
+        self, _resource: Resource, _namespace: str, name: str, patch: PatchRequest
+    ) -> bytes:
         assert not isinstance(patch.body, list)
         if not self.is_slow:
             self.services[name] = self._service(a_condition("UpgradePaused"))
@@ -55,7 +57,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> _Cluster:
         return Where(kubeconfig=None)
 
     monkeypatch.setattr(session, "run", run)
-    monkeypatch.setattr(session, "where", where)
+    monkeypatch.setattr(session, "select_place", where)
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
     return fake
 

@@ -1,4 +1,4 @@
-"""What is kept of earlier specs, and the patch that restores one."""
+"""Records of earlier specs, and the patch that restores one."""
 
 import copy
 
@@ -23,12 +23,13 @@ from support.builders.snapshots import (
     in_steps,
 )
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 from support.upgrade_events import RECEIPT
 
 
 def _after_an_upgrade() -> Snapshot:
-    """Return a service that went from blue to green, with another Serve config; blue still lives."""
+    """Return a service that went from blue to green with another Serve config; blue still exists."""
     old, new = a_config(), a_config(snapshots.NEW_IMAGE)
     serve = a_serve_config(message="v2")
     service = snapshots.a_ready_service(config=new, serve=serve)
@@ -50,7 +51,9 @@ def _after_an_upgrade() -> Snapshot:
 
 
 def _long_after() -> Snapshot:
-    """Return a service that went from one image to another, past a third that never served; the old cluster is gone."""
+    """Return a service that went from one image to another, with a third in between that never
+    served; the old cluster was deleted.
+    """
     new, serve = a_config(snapshots.NEW_IMAGE), a_serve_config(message="v2")
     service = snapshots.a_ready_service(config=new, serve=serve)
     service["status"]["activeServiceStatus"] = snapshots.a_side(GREEN)
@@ -79,11 +82,12 @@ def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
         (2, "gone", False),
         (3, "active", True),
     ]
-    golden.check("cli/history.txt", text_of(cli.table(entries), width=160))
-    golden.check("cli/history-wide.txt", text_of(cli.table(entries, wide=True), width=200))
+    golden.check("cli/history.txt", text_of(cli.format_table(entries), width=160))
+    golden.check("cli/history-wide.txt", text_of(cli.format_table(entries, wide=True), width=200))
     for width in (60, 80, 160):
         golden.check(
-            f"cli/history-wide-{width}.txt", text_of(cli.table(entries, wide=True), width=width)
+            f"cli/history-wide-{width}.txt",
+            text_of(cli.format_table(entries, wide=True), width=width),
         )
 
 
@@ -97,7 +101,7 @@ def _receipt(outcome: str, *, old: str = BLUE, new: str = GREEN) -> dict[str, st
 
 
 def _after_a_failure(outcome: str, *, old: str = BLUE) -> Snapshot:
-    """Return a service that is back at its first spec; the cluster of the second is gone."""
+    """Return a service that is back at its first spec; the cluster of the second was deleted."""
     service = snapshots.a_ready_service(annotations=_receipt(outcome, old=old))
     text = service["spec"]["serveConfigV2"]
     goals = [
@@ -108,7 +112,7 @@ def _after_a_failure(outcome: str, *, old: str = BLUE) -> Snapshot:
 
 
 def _aborted(reason: str = "GateFailed") -> Snapshot:
-    """Return a service with an aborted spec, which no receipt knows yet."""
+    """Return a service with an aborted spec that no receipt contains yet."""
     aborted = snapshots.a_condition(
         "UpgradeAborted", reason=reason, message="Generation 2 is aborted"
     )
@@ -121,28 +125,24 @@ def _aborted(reason: str = "GateFailed") -> Snapshot:
     return at_rest(service=service, clusters=[a_cluster(BLUE, a_config())], goals=goals)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("snapshot", "outcomes"),
-    [
-        pytest.param(at_rest(), ["Promoted"], id="one spec, which serves"),
-        pytest.param(in_steps(), ["Promoted", "InProgress"], id="an upgrade"),
-        pytest.param(
-            _long_after(), ["Promoted", "", "Promoted"], id="without a receipt of the one between"
-        ),
-        pytest.param(_after_a_failure("RolledBack"), ["Promoted", "RolledBack"], id="rolled back"),
-        pytest.param(_after_a_failure("Aborted"), ["Promoted", "Aborted"], id="aborted"),
-        pytest.param(
+    {
+        "one spec, which serves": (at_rest(), ["Promoted"]),
+        "an upgrade": (in_steps(), ["Promoted", "InProgress"]),
+        "without a receipt of the one between": (_long_after(), ["Promoted", "", "Promoted"]),
+        "rolled back": (_after_a_failure("RolledBack"), ["Promoted", "RolledBack"]),
+        "aborted": (_after_a_failure("Aborted"), ["Promoted", "Aborted"]),
+        "the receipt of another cluster": (
             _after_a_failure("Aborted", old="other"),
             ["Promoted", ""],
-            id="the receipt of another cluster",
         ),
-        pytest.param(_aborted(), ["Promoted", "Aborted"], id="aborted just now"),
-        pytest.param(
+        "aborted just now": (_aborted(), ["Promoted", "Aborted"]),
+        "corrected while the spec before it goes": (
             _aborted("EarlierGateFailed"),
             ["Promoted", ""],
-            id="corrected while the spec before it goes",
         ),
-    ],
+    },
 )
 def test_the_outcome_of_each_spec_is_what_the_records_have(
     snapshot: Snapshot, outcomes: list[str]
@@ -204,9 +204,9 @@ def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
     entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
     change = history.change(snapshot.service, entry)
     fields = "spec.rayClusterConfig and spec.serveConfigV2"
-    text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
+    text = history.describe_change(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
     assert text == f"{fields} are restored from revision 1: a new cluster starts"
-    text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
+    text = history.describe_change(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
     assert (
         text
         == f"dry run: nothing is changed; {fields} would be restored from revision 1: a new cluster starts"
@@ -250,7 +250,7 @@ def test_undo_in_mid_upgrade_rolls_back_to_the_active_cluster() -> None:
     entry = history.choose(history.build(snapshot, now=NOW), None, "demo")
     assert entry.cluster == BLUE
     change = history.change(snapshot.service, entry)
-    assert history.message(change, entry, PlanOutcome.ROLLED_BACK, is_done=True) == (
+    assert history.describe_change(change, entry, PlanOutcome.ROLLED_BACK, is_done=True) == (
         "spec.rayClusterConfig is restored from revision 1: the service rolls back to RayCluster demo-blue"
     )
 
@@ -291,10 +291,12 @@ def test_undo_to_what_is_asked_for_already_is_refused() -> None:
 
 def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
     annotations = _receipt("Promoted", old="a", new="b")
-    (ended,) = history.upgrades(at_rest(service=snapshots.a_ready_service(annotations=annotations)))
+    (ended,) = history.describe_upgrades(
+        at_rest(service=snapshots.a_ready_service(annotations=annotations))
+    )
     assert ended.startswith("Upgrade from a to b: Promoted after 180 s")
-    assert history.upgrades(at_rest()) == []
-    assert history.upgrades(in_steps(annotations=annotations)) == [
+    assert history.describe_upgrades(at_rest()) == []
+    assert history.describe_upgrades(in_steps(annotations=annotations)) == [
         ended,
         f"Upgrade from {BLUE} to {GREEN}: in progress",
     ]
@@ -302,7 +304,7 @@ def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
 
 def test_a_receipt_has_a_line_for_each_step_with_gates() -> None:
     annotations = {labels.UPGRADE_RECEIPT: msgspec.json.encode(RECEIPT).decode()}
-    _, *steps = history.upgrades(
+    _, *steps = history.describe_upgrades(
         at_rest(service=snapshots.a_ready_service(annotations=annotations))
     )
     assert steps == [

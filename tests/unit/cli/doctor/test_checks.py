@@ -1,4 +1,4 @@
-"""What the doctor makes of an installation: one that is well, and each fault by itself."""
+"""The doctor's findings about an installation: one without faults, and each fault by itself."""
 
 import copy
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import pytest
 
 from common.api import ray_service
 from common.bus.subjects import PARTITIONS
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.runtime import ownership
 from common.version import VERSION
 from crd_generator import definitions, upgrade_policy
@@ -22,6 +22,7 @@ from raybus_cli.doctor.check import Category, CheckState
 from raybus_cli.doctor.checks import SERVICES
 from raybus_cli.doctor.facts import (
     MTLS_SUBJECT,
+    RECONCILERS,
     Facts,
     GatewayClass,
     Lease,
@@ -31,12 +32,14 @@ from raybus_cli.doctor.facts import (
 )
 from support.builders.snapshots import NOW, a_condition, a_ready_service, a_service
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
 SERVER = certificates.make_server_certificate(
     certificates.make_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
 
+OK, WARNING, FAILED, UNKNOWN = CheckState
 TEAM_A, TEAM_B = frozenset({"team-a"}), frozenset({"team-b"})
 STALLED = a_service(a_condition("UpgradeStalled", reason="PodsNotStarting", message="no GPU"))
 
@@ -86,16 +89,13 @@ def _leases(count: int = PARTITIONS) -> list[Lease]:
     partitions = ownership.format_partitions(range(count))
     return [
         _lease("ray-operator-leader"),
-        *(
-            _lease(f"raybus-{name}-0", service=name, partitions=partitions)
-            for name in checks.RECONCILERS
-        ),
+        *(_lease(f"raybus-{name}-0", service=name, partitions=partitions) for name in RECONCILERS),
     ]
 
 
 @cache
 def _crds() -> dict[str, Schema]:
-    every = (*definitions.installed_definitions().values(), upgrade_policy.definition())
+    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
     return {each["metadata"]["name"]: each for each in every}
 
 
@@ -122,8 +122,8 @@ def _well(**fields: Any) -> Facts:
 
 
 def test_an_installation_that_is_well(golden: Golden) -> None:
-    found = checks.all_of(_well(), now=NOW)
-    assert {each.state for each in found} == {CheckState.OK}
+    found = checks.check_all(_well(), now=NOW)
+    assert {each.state for each in found} == {OK}
     assert {each.hint for each in found} == {None}
     assert list(dict.fromkeys(each.category for each in found)) == list(Category)
     golden.check("cli/doctor.txt", text_of(cli.draw(found)))
@@ -131,19 +131,46 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
 
 def test_an_installation_with_mutual_tls_that_is_well() -> None:
     facts = _well(
-        gates=frozenset({Gate.MTLS}), has_cert_manager=True, rights=[_mtls_right(is_allowed=True)]
+        gates=frozenset({FeatureGate.MTLS}),
+        has_cert_manager=True,
+        rights=[_mtls_right(is_allowed=True)],
     )
-    found = {each.name: each for each in checks.all_of(facts, now=NOW)}
-    assert {each.state for each in found.values()} == {CheckState.OK}
+    found = {each.name: each for each in checks.check_all(facts, now=NOW)}
+    assert {each.state for each in found.values()} == {OK}
     assert "cert-manager.io/v1 is served" in found["feature gate RayClusterMTLS"].text
 
 
+def _outside(**fields: Any) -> Facts:
+    nothing: dict[str, Any] = {"deployments": [], "stateful_sets": [], "certificates": None}
+    return _well(is_outside=True, **nothing | fields)
+
+
+def test_an_installation_outside_the_cluster_that_is_well() -> None:
+    found = checks.check_all(_outside(), now=NOW)
+    assert {each.state for each in found} == {OK}
+    texts = {each.name: each.text for each in found}
+    assert texts["installation"] == "outside the cluster, with Leases in namespace raybus"
+    assert texts["job-reconciler"] == "1 replica(s) outside the cluster"
+    assert Category.NATS not in {each.category for each in found}
+
+
+def test_a_service_that_was_killed_outside_the_cluster() -> None:
+    leases = [each for each in _leases() if each.metadata.name != "raybus-job-reconciler-0"]
+    leases.append(_lease("raybus-job-reconciler-0", age=600, service="job-reconciler"))
+    found = checks.check_all(_outside(leases=leases), now=NOW)
+    failed = {each.name: each for each in found if each.state is not OK}
+    assert failed.keys() == {"job-reconciler", "partitions of job-reconciler"}
+    for each in failed.values():
+        assert "docker compose logs job-reconciler" in each.remedy
+        assert "kubectl" not in each.remedy
+
+
 def test_kuberay_in_namespaces_of_its_own_is_a_note() -> None:
-    found = prerequisites.kuberay(
+    found = prerequisites.check_kuberay(
         _well(kuberay=[Watching("ray/op", TEAM_B)], watch_namespaces=TEAM_A)
     )
     text = "runs in ray/op and watches team-b; raybus watches team-a"
-    assert (found.state, found.text, found.remedy) == (CheckState.OK, text, "")
+    assert (found.state, found.text, found.remedy) == (OK, text, "")
 
 
 def _old_crd() -> Facts:
@@ -170,170 +197,128 @@ def _one_lease_more() -> list[Lease]:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("facts", "name", "state", "text"),
-    [
-        pytest.param(
-            lambda: _well(server_version="v1.20.1"),
-            "Kubernetes",
-            CheckState.WARNING,
-            "older",
-            id="old Kubernetes",
-        ),
-        pytest.param(
-            lambda: _well(gates=frozenset({Gate.MTLS}), has_cert_manager=False),
+    {
+        "old Kubernetes": (lambda: _well(server_version="v1.20.1"), "Kubernetes", WARNING, "older"),
+        "a gate without cert-manager": (
+            lambda: _well(gates=frozenset({FeatureGate.MTLS}), has_cert_manager=False),
             "feature gate RayClusterMTLS",
-            CheckState.FAILED,
+            FAILED,
             "cert-manager.io/v1 is not served",
-            id="a gate without cert-manager",
         ),
-        pytest.param(
-            lambda: _well(gates=frozenset({Gate.MTLS})),
+        "a gate whose group may not be listed": (
+            lambda: _well(gates=frozenset({FeatureGate.MTLS})),
             "feature gate RayClusterMTLS",
-            CheckState.UNKNOWN,
+            UNKNOWN,
             "does not list the group",
-            id="a gate whose group may not be listed",
         ),
-        pytest.param(
-            lambda: _well(gates=frozenset({Gate.MTLS}), rights=[_mtls_right(is_allowed=False)]),
+        "a gate without its rights": (
+            lambda: _well(
+                gates=frozenset({FeatureGate.MTLS}), rights=[_mtls_right(is_allowed=False)]
+            ),
             "rights of cluster-reconciler for RayClusterMTLS",
-            CheckState.FAILED,
+            FAILED,
             "lacking: patch secrets",
-            id="a gate without its rights",
         ),
-        pytest.param(
-            lambda: _well(gates=frozenset({Gate.SIDECAR_SUBMITTER_RESTART})),
+        "a gate that needs a newer Kubernetes": (
+            lambda: _well(gates=frozenset({FeatureGate.SIDECAR_SUBMITTER_RESTART})),
             "feature gates",
-            CheckState.FAILED,
+            FAILED,
             "requires Kubernetes 1.35",
-            id="a gate that needs a newer Kubernetes",
         ),
-        pytest.param(
+        "no CRD": (
             lambda: _well(definitions={"rayclusters.ray.io": None}),
             "CRD rayclusters.ray.io",
-            CheckState.FAILED,
+            FAILED,
             "not installed",
-            id="no CRD",
         ),
-        pytest.param(
+        "no CRD of policies": (
             lambda: _well(definitions={**_crds(), "upgradepolicies.raybus.io": None}),
             "CRD upgradepolicies.raybus.io",
-            CheckState.WARNING,
+            WARNING,
             "RayServices have no upgrade policies",
-            id="no CRD of policies",
         ),
-        pytest.param(
-            _old_crd,
-            "CRD rayservices.ray.io",
-            CheckState.WARNING,
-            "spec.upgradeStrategy",
-            id="an old CRD",
-        ),
-        pytest.param(
-            lambda: _well(deployments=[]),
-            "watcher",
-            CheckState.FAILED,
-            "no Deployment watcher",
-            id="no service",
-        ),
-        pytest.param(
+        "an old CRD": (_old_crd, "CRD rayservices.ray.io", WARNING, "spec.upgradeStrategy"),
+        "no service": (lambda: _well(deployments=[]), "watcher", FAILED, "no Deployment watcher"),
+        "a service is down": (
             lambda: _well(deployments=_instead("traffic-manager", ready=0)),
             "traffic-manager",
-            CheckState.FAILED,
+            FAILED,
             "0 of 1 ready",
-            id="a service is down",
         ),
-        pytest.param(
+        "a service is off": (
             lambda: _well(deployments=_instead("watcher", ready=0, replicas=0)),
             "watcher",
-            CheckState.FAILED,
+            FAILED,
             "scaled to 0",
-            id="a service is off",
         ),
-        pytest.param(
+        "a replica is down": (
             lambda: _well(deployments=_instead("watcher", ready=1, replicas=2)),
             "watcher",
-            CheckState.WARNING,
+            WARNING,
             "1 of 2 ready",
-            id="a replica is down",
         ),
-        pytest.param(
+        "another version": (
             lambda: _well(deployments=_instead("watcher", tag="9.9.9")),
             "watcher",
-            CheckState.WARNING,
+            WARNING,
             f"this command line is {VERSION}",
-            id="another version",
         ),
-        pytest.param(
-            lambda: _well(stateful_sets=[]),
-            "nats",
-            CheckState.WARNING,
-            "another NATS",
-            id="NATS elsewhere",
-        ),
-        pytest.param(
-            lambda: _well(leases=[]), "leader", CheckState.FAILED, "has no holder", id="no leader"
-        ),
-        pytest.param(
+        "NATS elsewhere": (lambda: _well(stateful_sets=[]), "nats", WARNING, "another NATS"),
+        "no leader": (lambda: _well(leases=[]), "leader", FAILED, "has no holder"),
+        "a leader that is gone": (
             lambda: _well(leases=[_lease("ray-operator-leader", age=600)]),
             "leader",
-            CheckState.FAILED,
+            FAILED,
             "has not renewed",
-            id="a leader that is gone",
         ),
-        pytest.param(
+        "a partition that has no holder": (
             lambda: _well(leases=_leases(PARTITIONS - 1)),
             "partitions of traffic-manager",
-            CheckState.FAILED,
+            FAILED,
             "63 of 64",
-            id="a partition that has no holder",
         ),
-        pytest.param(
+        "a partition that two hold": (
             lambda: _well(leases=_one_lease_more()),
             "partitions of traffic-manager",
-            CheckState.FAILED,
+            FAILED,
             "1 held twice",
-            id="a partition that two hold",
         ),
-        pytest.param(
+        "no Gateway API": (
             lambda: _well(gateway_versions=[]),
             "Gateway API",
-            CheckState.FAILED,
+            FAILED,
             "is not installed",
-            id="no Gateway API",
         ),
-        pytest.param(
+        "a class that nobody serves": (
             lambda: _well(gateway_classes=[_class("envoy", "False")]),
             "Gateway API",
-            CheckState.FAILED,
+            FAILED,
             "GatewayClass envoy",
-            id="a class that nobody serves",
         ),
-        pytest.param(
+        "KubeRay beside, for all namespaces": (
             lambda: _well(kuberay=[Watching("ray/op")], watch_namespaces=TEAM_A),
             "KubeRay",
-            CheckState.WARNING,
+            WARNING,
             "runs in ray/op",
-            id="KubeRay beside, for all namespaces",
         ),
-        pytest.param(
+        "raybus for all namespaces": (
             lambda: _well(kuberay=[Watching("ray/op", TEAM_A)]),
             "KubeRay",
-            CheckState.WARNING,
+            WARNING,
             "runs in ray/op and watches team-a",
-            id="raybus for all namespaces",
         ),
-        pytest.param(
+        "a common namespace with one of two": (
             lambda: _well(
                 kuberay=[Watching("ray/op", TEAM_A), Watching("far/op", TEAM_B)],
                 watch_namespaces=TEAM_A | frozenset({"team-c"}),
             ),
             "KubeRay",
-            CheckState.WARNING,
+            WARNING,
             "runs in ray/op and watches team-a",
-            id="a common namespace with one of two",
         ),
-        pytest.param(
+        "a right is missing": (
             lambda: _well(
                 rights=[
                     Right(
@@ -342,52 +327,45 @@ def _one_lease_more() -> list[Lease]:
                 ]
             ),
             "rights of watcher",
-            CheckState.FAILED,
+            FAILED,
             "lacking: watch pods",
-            id="a right is missing",
         ),
-        pytest.param(
+        "no PEM": (
             lambda: _well(certificates=[b"x"]),
             "NATS certificate",
-            CheckState.FAILED,
+            FAILED,
             "cannot be read",
-            id="no PEM",
         ),
-        pytest.param(
+        "a RayService with a fault": (
             lambda: _well(ray_services=[ray_service.decode(STALLED)]),
             "RayService default/demo",
-            CheckState.WARNING,
+            WARNING,
             "Stalled: no GPU",
-            id="a RayService with a fault",
         ),
-        pytest.param(
+        "many RayServices with a fault": (
             lambda: _well(ray_services=[ray_service.decode(STALLED)] * 12),
             "other RayServices",
-            CheckState.WARNING,
+            WARNING,
             "2 more",
-            id="many RayServices with a fault",
         ),
-        pytest.param(
+        "no rights": (
             lambda: Facts(namespace="raybus"),
             "services",
-            CheckState.UNKNOWN,
+            UNKNOWN,
             "you may not read Deployments",
-            id="no rights",
         ),
-    ],
+    },
 )
 def test_each_fault_is_named_with_a_remedy(
     facts: Callable[[], Facts], name: str, state: CheckState, text: str
 ) -> None:
-    found = next(each for each in checks.all_of(facts(), now=NOW) if each.name == name)
+    found = next(each for each in checks.check_all(facts(), now=NOW) if each.name == name)
     assert found.state is state
     assert text in found.text
-    assert (bool(found.remedy), found.hint is not None) == (state is not CheckState.UNKNOWN,) * 2
+    assert (bool(found.remedy), found.hint is not None) == (state is not UNKNOWN,) * 2
 
 
-@pytest.mark.parametrize(
-    ("days", "state"), [(80, CheckState.WARNING), (100, CheckState.FAILED), (0, CheckState.OK)]
-)
+@pytest.mark.parametrize(("days", "state"), [(80, WARNING), (100, FAILED), (0, OK)])
 def test_a_certificate_is_renewed_in_time(days: int, state: CheckState) -> None:
-    found = checks.all_of(_well(), now=NOW + timedelta(days=days))
+    found = checks.check_all(_well(), now=NOW + timedelta(days=days))
     assert next(each for each in found if each.name == "NATS certificate").state is state

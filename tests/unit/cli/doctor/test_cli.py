@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from raybus_cli import main, session, waiting
 from raybus_cli.doctor import checks, prerequisites, survey
-from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
+from raybus_cli.doctor.check import Category, Check, CheckState, Hint, categorize
 
 
 def _found(state: CheckState) -> list[Check]:
     return [
-        *of(
+        *categorize(
             Category.SERVICES,
             Hint.SERVICES,
             Check(name="watcher", state=state, text="0 of 1 ready", remedy="see"),
@@ -34,7 +34,7 @@ def _nowhere(*_: Any) -> None: ...
 
 
 def _answers(*states: CheckState) -> Callable[..., list[Check]]:
-    """Return a function that answers in turn; the last answer repeats."""
+    """Return a function that returns the states one after another and repeats the last one."""
     left = [*states]
 
     def answer(*_: Any, **__: Any) -> list[Check]:
@@ -45,10 +45,10 @@ def _answers(*states: CheckState) -> Callable[..., list[Check]]:
 
 @pytest.fixture(autouse=True)
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "where", _nowhere)
+    monkeypatch.setattr(session, "select_place", _nowhere)
     monkeypatch.setattr(session, "run", _run)
-    monkeypatch.setattr(survey, "survey", _no_facts)
-    monkeypatch.setattr(survey, "prerequisites", _no_facts)
+    monkeypatch.setattr(survey, "read_installation", _no_facts)
+    monkeypatch.setattr(survey, "read_prerequisites", _no_facts)
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
 
 
@@ -63,13 +63,13 @@ def _doctor(*arguments: str) -> Any:
 def test_only_a_failed_check_fails(
     monkeypatch: pytest.MonkeyPatch, state: CheckState, code: int
 ) -> None:
-    monkeypatch.setattr(checks, "all_of", _answers(state))
+    monkeypatch.setattr(checks, "check_all", _answers(state))
     assert _doctor().exit_code == code
 
 
 def test_checks_are_repeated_until_none_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        checks, "all_of", _answers(CheckState.FAILED, CheckState.FAILED, CheckState.OK)
+        checks, "check_all", _answers(CheckState.FAILED, CheckState.FAILED, CheckState.OK)
     )
     done = _doctor("--wait", "1m", "-o", "json")
     assert done.exit_code == 0
@@ -78,13 +78,13 @@ def test_checks_are_repeated_until_none_fails(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_wait_that_is_over_shows_the_last_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "all_of", _answers(CheckState.FAILED))
+    monkeypatch.setattr(checks, "check_all", _answers(CheckState.FAILED))
     done = _doctor("--wait", "0")
     assert (done.exit_code, "× watcher: 0 of 1 ready" in done.stdout) == (1, True)
 
 
 def test_checks_as_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prerequisites, "before_installation", _answers(CheckState.FAILED))
+    monkeypatch.setattr(prerequisites, "check_before_installation", _answers(CheckState.FAILED))
     done = _doctor("--pre", "-o", "json")
     assert msgspec.json.decode(done.stdout) == [
         {

@@ -8,6 +8,7 @@ import pytest
 from raybus_cli.doctor import operator
 from raybus_cli.doctor.facts import Workload
 from raybus_cli.doctor.operator import Mounted
+from support.tables import cases
 
 CHART = {"app.kubernetes.io/name": "kuberay-operator"}
 
@@ -32,34 +33,22 @@ def a_deployment(
     return msgspec.convert(body, Workload)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("image", "labels", "expected"),
-    [
-        pytest.param("quay.io/kuberay/operator:v1.5.1", {}, True, id="its image"),
-        pytest.param(
-            "registry.example/mirror/kuberay/operator@sha256:abc",
-            {},
-            True,
-            id="a mirror, by digest",
-        ),
-        pytest.param(
-            "registry.example:5000/kuberay-operator:v1", {}, True, id="an image of another name"
-        ),
-        pytest.param(
-            "registry.example/own:v1",
-            CHART,
-            True,
-            id="an image of one's own, with the chart's label",
-        ),
-        pytest.param("registry.invalid/raybus/watcher:0.1.0", {}, False, id="one of ours"),
-    ],
+    {
+        "its image": ("quay.io/kuberay/operator:v1.5.1", {}, True),
+        "a mirror, by digest": ("registry.example/mirror/kuberay/operator@sha256:abc", {}, True),
+        "an image of another name": ("registry.example:5000/kuberay-operator:v1", {}, True),
+        "an image of one's own, with the chart's label": ("registry.example/own:v1", CHART, True),
+        "one of ours": ("registry.invalid/raybus/watcher:0.1.0", {}, False),
+    },
 )
 def test_which_deployment_is_kuberays(image: str, labels: dict[str, str], expected: bool) -> None:
-    assert bool(operator.kuberay([a_deployment(image=image, labels=labels)])) is expected
+    assert bool(operator.select_kuberay([a_deployment(image=image, labels=labels)])) is expected
 
 
 def test_version_flags_and_variables() -> None:
-    found = operator.of(
+    found = operator.read_operator(
         a_deployment(
             command=["/manager"],
             args=[
@@ -101,32 +90,30 @@ def test_version_flags_and_variables() -> None:
     ],
 )
 def test_the_version_is_the_images_tag(image: str, version: str) -> None:
-    assert operator.of(a_deployment(image=image)).version == version
+    assert operator.read_operator(a_deployment(image=image)).version == version
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mount", "items", "expected"),
-    [
-        pytest.param({"mountPath": "/etc/config"}, [], "operator.yaml", id="a folder"),
-        pytest.param(
+    {
+        "a folder": ({"mountPath": "/etc/config"}, [], "operator.yaml"),
+        "one file": (
             {"mountPath": "/etc/config/operator.yaml", "subPath": "operator.yaml"},
             [],
             "operator.yaml",
-            id="one file",
         ),
-        pytest.param(
+        "a key by another name": (
             {"mountPath": "/etc/config/"},
             [{"key": "k", "path": "operator.yaml"}],
             "k",
-            id="a key by another name",
         ),
-    ],
+    },
 )
 def test_where_the_configuration_file_comes_from(
     mount: dict[str, str], items: list[dict[str, str]], expected: str
 ) -> None:
     source: dict[str, Any] = {"name": "settings", **({"items": items} if items else {})}
-    found = operator.of(
+    found = operator.read_operator(
         a_deployment(
             args=["--config=/etc/config/operator.yaml"],
             volumeMounts=[{"name": "v", **mount}],
@@ -137,7 +124,7 @@ def test_where_the_configuration_file_comes_from(
 
 
 def test_a_file_that_no_config_map_holds() -> None:
-    assert operator.of(a_deployment(args=["--config=/baked/in.yaml"])).file is None
+    assert operator.read_operator(a_deployment(args=["--config=/baked/in.yaml"])).file is None
 
 
 def test_what_a_config_map_gives_counts_less_than_what_stands_there() -> None:
@@ -145,5 +132,5 @@ def test_what_a_config_map_gives_counts_less_than_what_stands_there() -> None:
         envFrom=[{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}],
         env=[{"name": "A", "value": "1"}],
     )
-    assert operator.sources(found) == ["c"]
-    assert operator.of(found, {"A": "2", "B": "3"}).environment == {"A": "1", "B": "3"}
+    assert operator.list_config_maps(found) == ["c"]
+    assert operator.read_operator(found, {"A": "2", "B": "3"}).environment == {"A": "1", "B": "3"}

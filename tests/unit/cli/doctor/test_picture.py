@@ -7,12 +7,12 @@ from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from support.terminal import text_of
 
 FOUND = [
-    *check.of(
+    *check.categorize(
         Category.KUBERNETES,
         Hint.INSTALL,
         Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2"),
     ),
-    *check.of(
+    *check.categorize(
         Category.NATS,
         Hint.NATS,
         Check(name="nats", state=CheckState.FAILED, text="is scaled to 0 …", remedy="scale it"),

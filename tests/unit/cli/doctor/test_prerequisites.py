@@ -1,4 +1,4 @@
-"""The checks before an installation: a cluster that is fit for it, and each fault by itself."""
+"""The checks before an installation: a cluster without faults, and each fault by itself."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import yaml
 
 from crd_generator import definitions, upgrade_policy
@@ -14,22 +13,20 @@ from raybus_cli.doctor import cli, prerequisites, survey
 from raybus_cli.doctor.check import CheckState
 from raybus_cli.doctor.facts import Facts, Right, StorageClass, Watching
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
+OK, WARNING, FAILED, UNKNOWN = CheckState
 DEPLOY = Path(__file__).parents[4] / "deploy"
 INSTALLED = (
-    "base",
-    "crds",
-    "rights/everywhere",
-    "rights/own-namespace",
-    "rights/roles",
+    *("base", "crds", "rights/everywhere", "rights/own-namespace", "rights/roles"),
     "overlays/production",
 )
 
 
 @cache
 def _crds() -> dict[str, Any]:
-    every = (*definitions.installed_definitions().values(), upgrade_policy.definition())
+    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
     return {each["metadata"]["name"]: each for each in every}
 
 
@@ -55,50 +52,40 @@ def _fit(**fields: Any) -> Facts:
 
 
 def test_a_cluster_that_is_fit(golden: Golden) -> None:
-    found = prerequisites.before_installation(_fit())
-    assert {each.state for each in found} == {CheckState.OK}
+    found = prerequisites.check_before_installation(_fit())
+    assert {each.state for each in found} == {OK}
     golden.check("cli/doctor-pre.txt", text_of(cli.draw(found)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("facts", "name", "state", "text"),
-    [
-        pytest.param(
+    {
+        "KubeRay's CRDs": (
             lambda: _fit(definitions=_crds()),
             "CRD rayservices.ray.io",
-            CheckState.OK,
+            OK,
             "installed, with all fields",
-            id="KubeRay's CRDs",
         ),
-        pytest.param(
+        "no admission policies": (
             lambda: _fit(has_admission_policies=False),
             "admission policies",
-            CheckState.WARNING,
+            WARNING,
             "is not served",
-            id="no admission policies",
         ),
-        pytest.param(
+        "no default class": (
             lambda: _fit(storage_classes=[_class(default=False)]),
             "storage class",
-            CheckState.WARNING,
+            WARNING,
             "none of standard is the default",
-            id="no default class",
         ),
-        pytest.param(
-            lambda: _fit(storage_classes=[]),
-            "storage class",
-            CheckState.WARNING,
-            "there is none",
-            id="no class",
-        ),
-        pytest.param(
+        "no class": (lambda: _fit(storage_classes=[]), "storage class", WARNING, "there is none"),
+        "KubeRay runs": (
             lambda: _fit(kuberay=[Watching("ray-system/kuberay-operator")]),
             "KubeRay",
-            CheckState.WARNING,
+            WARNING,
             "runs in ray-system/kuberay-operator",
-            id="KubeRay runs",
         ),
-        pytest.param(
+        "a right is missing": (
             lambda: _fit(
                 rights=[
                     Right(
@@ -111,37 +98,32 @@ def test_a_cluster_that_is_fit(golden: Golden) -> None:
                 ]
             ),
             "your rights",
-            CheckState.FAILED,
+            FAILED,
             "lacking: create clusterroles",
-            id="a right is missing",
         ),
-        pytest.param(
+        "no rights": (
             lambda: Facts(namespace="raybus"),
             "storage class",
-            CheckState.UNKNOWN,
+            UNKNOWN,
             "you may not read",
-            id="no rights",
         ),
-        pytest.param(
+        "no list": (
             lambda: Facts(namespace="raybus"),
             "admission policies",
-            CheckState.UNKNOWN,
+            UNKNOWN,
             "does not list",
-            id="no list",
         ),
-    ],
+    },
 )
 def test_each_finding_has_its_state(
     facts: Callable[[], Facts], name: str, state: CheckState, text: str
 ) -> None:
-    found = next(each for each in prerequisites.before_installation(facts()) if each.name == name)
+    found = next(
+        each for each in prerequisites.check_before_installation(facts()) if each.name == name
+    )
     assert found.state is state
     assert text in found.text
-    assert (
-        bool(found.remedy)
-        == (found.hint is not None)
-        == (state in {CheckState.WARNING, CheckState.FAILED})
-    )
+    assert bool(found.remedy) == (found.hint is not None) == (state in {WARNING, FAILED})
 
 
 def test_the_rights_to_install_are_those_for_every_kind_of_the_overlay() -> None:

@@ -8,14 +8,15 @@ import pytest
 import yaml
 
 from common.api.opaque import Json
-from common.feature_gates import Gate
-from common.kube.resources import CONFIG_MAP
+from common.feature_gates import FeatureGate
+from common.kube.resources import CONFIG_MAP, LEASE
 from raybus_cli.doctor import prerequisites, survey
 from raybus_cli.doctor.check import CheckState
 from raybus_cli.doctor.facts import Facts, Workload
 from support import manifests
 from support.fakes.kube import FakeKube
 from support.manifests import DEPLOY
+from support.tables import cases
 
 SOURCE = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
 ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
@@ -46,7 +47,7 @@ def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resou
 
 
 class Reviewing(FakeKube):
-    """Answers reviews as the API server does where a Role in some namespaces grants everything."""
+    """Answers reviews like an API server on which a Role in some namespaces grants everything."""
 
     def __init__(self, *granted: str) -> None:
         super().__init__()
@@ -74,10 +75,12 @@ async def test_rights_are_asked_for_where_raybus_watches(
     granted: list[str], watched: list[str], lacking: set[str]
 ) -> None:
     kube = Reviewing(*granted)
-    found = await survey.rights(kube, "ray-system", frozenset({Gate.MTLS}), frozenset(watched))
+    found = await survey.read_rights(
+        kube, "ray-system", frozenset({FeatureGate.MTLS}), frozenset(watched)
+    )
     assert {each.namespace for each in found if not each.is_allowed} == lacking
     assert {"you", "system:serviceaccount:ray-system:watcher"} <= kube.users
-    checks = [*prerequisites.rights(Facts(namespace="ray-system", rights=found))]
+    checks = [*prerequisites.check_rights(Facts(namespace="ray-system", rights=found))]
     assert {each.state for each in checks} == {CheckState.FAILED if lacking else CheckState.OK}
     named = [each.text for each in checks if lacking - {""}]
     assert all("in team-b" in each and "in team-a" not in each for each in named)
@@ -89,24 +92,22 @@ def _a_deployment(name: str, container: Json) -> Workload:
     return msgspec.convert(body, Workload)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("container", "data", "expected"),
-    [
-        pytest.param(
+    {
+        "some": (
             SOURCE,
             {"RAYBUS_WATCH_NAMESPACES": "team-a, team-b"},
             frozenset({"team-a", "team-b"}),
-            id="some",
         ),
-        pytest.param(SOURCE, {"RAYBUS_WATCH_NAMESPACES": ""}, frozenset[str](), id="all"),
-        pytest.param(SOURCE, None, frozenset[str](), id="a ConfigMap that is not there"),
-        pytest.param(
+        "all": (SOURCE, {"RAYBUS_WATCH_NAMESPACES": ""}, frozenset[str]()),
+        "a ConfigMap that is not there": (SOURCE, None, frozenset[str]()),
+        "its own variable": (
             {"env": [{"name": "RAYBUS_WATCH_NAMESPACES", "value": "a"}]},
             None,
             frozenset({"a"}),
-            id="its own variable",
         ),
-    ],
+    },
 )
 async def test_the_namespaces_of_an_installation(
     container: Json, data: dict[str, str] | None, expected: frozenset[str]
@@ -136,5 +137,44 @@ async def test_the_gates_of_an_installation(data: dict[str, str] | None, expecte
         metadata = {"name": "environment", "namespace": "raybus"}
         kube.put(CONFIG_MAP, {"metadata": metadata, "data": data})
     reconciler = _a_deployment("cluster-reconciler", SOURCE)
-    assert (Gate.MTLS in await survey.gates_of(kube, [reconciler])) is expected
-    assert await survey.gates_of(kube, []) == frozenset()
+    assert (FeatureGate.MTLS in await survey.read_gates(kube, [reconciler])) is expected
+    assert await survey.read_gates(kube, []) == frozenset()
+
+
+def _a_lease(namespace: str, minute: int) -> Json:
+    return {
+        "metadata": {
+            "name": f"raybus-traffic-manager-{minute}",
+            "namespace": namespace,
+            "labels": {"raybus.io/replica-of": "traffic-manager"},
+        },
+        "spec": {"renewTime": f"2026-01-01T00:{minute:02}:00.000000Z"},
+    }
+
+
+@cases(
+    ("pods_in", "leases", "expected"),
+    {
+        "pods": ("raybus", [("raybus", 5), ("default", 9)], None),
+        "containers or processes": ("", [("default", 5)], "default"),
+        "the newest of two": ("", [("default", 5), ("team-a", 9)], "team-a"),
+        "pods in another namespace than asked": ("ray-system", [("ray-system", 5)], None),
+        "nothing": ("", [], None),
+    },
+)
+async def test_replicas_outside_the_cluster_are_found_by_their_leases(
+    pods_in: str, leases: list[tuple[str, int]], expected: str | None
+) -> None:
+    kube = FakeKube()
+    for namespace, minute in leases:
+        await kube.create(LEASE, namespace, _a_lease(namespace, minute))
+    if pods_in:
+        deployment = {"metadata": {"name": "traffic-manager", "namespace": pods_in}}
+        await kube.create(survey.DEPLOYMENT, pods_in, deployment)
+    assert await survey.find_outside_namespace(kube, "raybus") == expected
+
+
+async def test_the_rights_of_services_outside_the_cluster_are_not_asked_for() -> None:
+    kube = Reviewing("")
+    found = await survey.read_rights(kube, "default", frozenset(), frozenset(), is_outside=True)
+    assert {each.subject for each in found} == {"you"}

@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_as_raybus_up_writes_it(folder: Path) -> None:
-    found = connection.settings("tls://nats:4222", folder)
+    found = connection.build_settings("tls://nats:4222", folder)
     assert (found.service, found.nats_url) == ("subscriber", "tls://nats:4222")
     assert (found.nats_seed_file, found.nats_ca_file) == (
         folder / "users" / "subscriber.seed",
@@ -28,11 +28,13 @@ def test_a_folder_as_raybus_up_writes_it(folder: Path) -> None:
 def test_a_folder_as_a_secret_is_mounted(tmp_path: Path) -> None:
     for file in ("seed", "ca.crt"):
         (tmp_path / file).write_text("")
-    assert connection.settings("tls://nats:4222", tmp_path).nats_seed_file == tmp_path / "seed"
+    assert (
+        connection.build_settings("tls://nats:4222", tmp_path).nats_seed_file == tmp_path / "seed"
+    )
 
 
 def test_a_server_without_users_needs_no_credentials() -> None:
-    found = connection.settings("nats://127.0.0.1:4222", None)
+    found = connection.build_settings("nats://127.0.0.1:4222", None)
     assert (found.nats_seed_file, found.nats_ca_file) == (None, None)
 
 
@@ -49,7 +51,7 @@ def test_the_address_is_read_from_the_configuration_beside_the_credentials(
     folder: Path, listen: str, url: str
 ) -> None:
     (folder / "nats-server.conf").write_text(f'server_name: "nats"\nlisten: "{listen}"\n')
-    assert connection.settings(None, folder).nats_url == f"tls://{url}"
+    assert connection.build_settings(None, folder).nats_url == f"tls://{url}"
 
 
 @pytest.mark.parametrize(
@@ -59,19 +61,19 @@ def test_an_address_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(
         errors.InvalidSpec, match=r"^--nats .*: expected nats://HOST:PORT or tls://HOST:PORT$"
     ):
-        connection.settings(url, None)
+        connection.build_settings(url, None)
 
 
 def test_what_is_missing_is_named(folder: Path) -> None:
     with pytest.raises(
         errors.InvalidSpec, match=r"--nats is needed: .* does not name the address of NATS"
     ):
-        connection.settings(None, folder)
+        connection.build_settings(None, folder)
     (folder / "ca.crt").unlink()
     with pytest.raises(errors.InvalidSpec, match=r"there is no ca\.crt"):
-        connection.settings("tls://nats:4222", folder)
+        connection.build_settings("tls://nats:4222", folder)
     (folder / "users" / "subscriber.seed").unlink()
     with pytest.raises(errors.InvalidSpec, match=r"neither users/subscriber\.seed nor seed"):
-        connection.settings("tls://nats:4222", folder)
+        connection.build_settings("tls://nats:4222", folder)
     with pytest.raises(errors.InvalidSpec, match="no such folder"):
-        connection.settings("tls://nats:4222", folder / "missing")
+        connection.build_settings("tls://nats:4222", folder / "missing")

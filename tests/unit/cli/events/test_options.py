@@ -1,4 +1,6 @@
-"""What `raybus events` takes for a service, a time, an id; what it refuses, and with which message."""
+"""The service, time and id that `raybus events` accepts, and the messages for those that it
+refuses.
+"""
 
 from datetime import UTC, datetime
 
@@ -7,35 +9,30 @@ import pytest
 from common import errors
 from common.bus import subjects
 from raybus_cli.events import show
-from raybus_cli.events.show import Options, Service
+from raybus_cli.events.show import EventOptions, SelectedObject
+from support.tables import cases
 
 NOW = datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "wanted"),
-    [
-        pytest.param("10m", datetime(2026, 1, 31, 9, 50, tzinfo=UTC), id="minutes ago"),
-        pytest.param("1h30m", datetime(2026, 1, 31, 8, 30, tzinfo=UTC), id="hours and minutes ago"),
-        pytest.param(
+    {
+        "minutes ago": ("10m", datetime(2026, 1, 31, 9, 50, tzinfo=UTC)),
+        "hours and minutes ago": ("1h30m", datetime(2026, 1, 31, 8, 30, tzinfo=UTC)),
+        "days ago, which Go's durations do not know": (
             "2d",
             datetime(2026, 1, 29, 10, 0, tzinfo=UTC),
-            id="days ago, which Go's durations do not know",
         ),
-        pytest.param("0", NOW, id="now"),
-        pytest.param(
-            "2026-01-31T09:00:00Z", datetime(2026, 1, 31, 9, 0, tzinfo=UTC), id="a moment"
-        ),
-        pytest.param(
+        "now": ("0", NOW),
+        "a moment": ("2026-01-31T09:00:00Z", datetime(2026, 1, 31, 9, 0, tzinfo=UTC)),
+        "without a zone it is UTC": (
             "2026-01-31T09:00:00",
             datetime(2026, 1, 31, 9, 0, tzinfo=UTC),
-            id="without a zone it is UTC",
         ),
-        pytest.param(
-            "2026-01-31T10:30:00+02:00", datetime(2026, 1, 31, 8, 30, tzinfo=UTC), id="with a zone"
-        ),
-        pytest.param("2026-01-30", datetime(2026, 1, 30, tzinfo=UTC), id="a day"),
-    ],
+        "with a zone": ("2026-01-31T10:30:00+02:00", datetime(2026, 1, 31, 8, 30, tzinfo=UTC)),
+        "a day": ("2026-01-30", datetime(2026, 1, 30, tzinfo=UTC)),
+    },
 )
 def test_since_is_a_length_or_a_moment(text: str, wanted: datetime) -> None:
     assert show.check_since(text, now=NOW) == wanted
@@ -58,10 +55,10 @@ def test_since_refuses_the_future(text: str) -> None:
 
 
 def test_a_service_is_a_namespace_and_a_name() -> None:
-    assert show.check_service("default/my.chat-1") == Service("default", "my.chat-1")
-    assert show.check_service(None) is None
+    assert show.check_object("default/my.chat-1") == SelectedObject("default", "my.chat-1")
+    assert show.check_object(None) is None
     assert show.check_namespace(None) == ""
-    assert show.Options(
+    assert show.EventOptions(
         namespace=show.check_namespace("team-a")
     ).subject == subjects.build_events_filter("team-a")
     with pytest.raises(errors.InvalidSpec, match="--namespace '>' is no name of a namespace"):
@@ -69,10 +66,10 @@ def test_a_service_is_a_namespace_and_a_name() -> None:
 
 
 def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
-    assert show.check_service("chat", "team-a") == Service("team-a", "chat")
-    assert show.check_service("default/chat", "team-a") == Service("default", "chat")
+    assert show.check_object("chat", "team-a") == SelectedObject("team-a", "chat")
+    assert show.check_object("default/chat", "team-a") == SelectedObject("default", "chat")
     with pytest.raises(errors.InvalidSpec, match="names no RayService"):
-        show.check_service("Chat", "team-a")
+        show.check_object("Chat", "team-a")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +77,17 @@ def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
 )
 def test_a_service_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(
-        errors.InvalidSpec, match="names no RayService: expected NAMESPACE/RAYSERVICE"
+        errors.InvalidSpec, match="names no RayService and no RayJob: expected NAMESPACE/NAME"
     ):
-        show.check_service(text)
+        show.check_object(text)
 
 
 def test_a_name_with_a_dot_is_one_token_of_the_filter() -> None:
-    assert Options(service=Service("default", "my.chat")).subject == "ray.events.default.my_chat.*"
-    assert Options().subject == "ray.events.>"
+    assert (
+        EventOptions(selected=SelectedObject("default", "my.chat")).subject
+        == "ray.events.default.my_chat.*"
+    )
+    assert EventOptions().subject == "ray.events.>"
 
 
 def test_other_values_are_refused_with_the_option_and_what_is_expected() -> None:
@@ -95,3 +95,23 @@ def test_other_values_are_refused_with_the_option_and_what_is_expected() -> None
         show.check_limit(0)
     with pytest.raises(errors.InvalidSpec, match="--replay '': expected the id of an event"):
         show.check_replay(" ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rayjob/train", SelectedObject("team-a", "train", "rayjobs")),
+        ("rayjobs/default/train", SelectedObject("default", "train", "rayjobs")),
+        ("RayService/chat", SelectedObject("team-a", "chat", "rayservices")),
+        ("train", SelectedObject("team-a", "train")),
+    ],
+)
+def test_an_object_may_begin_with_its_kind(text: str, expected: SelectedObject) -> None:
+    assert show.check_object(text, "team-a") == expected
+
+
+def test_kinds_are_those_of_all_events() -> None:
+    assert show.check_kinds(["job-failed", "failed"]) == {"job-failed", "failed"}
+    assert show.check_kinds(None) == frozenset()
+    with pytest.raises(errors.InvalidSpec, match=r"--kind 'done': there is no such kind; kinds"):
+        show.check_kinds(["done"])

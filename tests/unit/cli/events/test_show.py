@@ -1,13 +1,20 @@
 """Which events are shown: each once, from where on, and how many."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from common import event_catalogue
+from common.bus.cloud_events import Event
 from common.bus.nats import StoredMessage
+from common.ray import job_events
 from common.upgrade import events as upgrade_events
-from common.upgrade.events import Event
-from raybus_cli.events.show import Options, Show
+from raybus_cli.events.show import EventOptions, SelectedObject, Show
+from support import job_events as jobs
+from support import upgrade_events as shown
 from support.builders.example_upgrade import an_example_upgrade
+from support.tables import cases
 
 
 def _stored(number: int, event: Event) -> StoredMessage:
@@ -20,9 +27,9 @@ IDS = [event.id for event in an_example_upgrade()]
 
 
 def _shown(
-    options: Options, stored: list[StoredMessage], later: list[StoredMessage] | None = None
+    options: EventOptions, stored: list[StoredMessage], later: list[StoredMessage] | None = None
 ) -> list[str]:
-    """Return the ids of what is shown of the stored events, and then of those that come later."""
+    """Return the ids of the shown events: the stored ones, then those that come later."""
     lines: list[str] = []
     show = Show(msgspec.structs.replace(options, as_json=True), lines.append)
     wants_more = all(show.take(each) for each in stored) and show.caught_up()
@@ -32,49 +39,42 @@ def _shown(
     return [msgspec.json.decode(line)["id"] for line in lines]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "shown", "shown_later"),
-    [
-        pytest.param(Options(), slice(0, 6), slice(0, 0), id="all that is stored"),
-        pytest.param(Options(follow=True), slice(0, 6), slice(6, 9), id="and what comes"),
-        pytest.param(Options(limit=2), slice(4, 6), slice(0, 0), id="the last two"),
-        pytest.param(
-            Options(limit=2, follow=True),
+    {
+        "all that is stored": (EventOptions(), slice(0, 6), slice(0, 0)),
+        "and what comes": (EventOptions(follow=True), slice(0, 6), slice(6, 9)),
+        "the last two": (EventOptions(limit=2), slice(4, 6), slice(0, 0)),
+        "the last two and what comes": (
+            EventOptions(limit=2, follow=True),
             slice(4, 6),
             slice(6, 9),
-            id="the last two and what comes",
         ),
-        pytest.param(Options(limit=100), slice(0, 6), slice(0, 0), id="no more than there are"),
-        pytest.param(
-            Options(replay=IDS[3]), slice(3, 6), slice(0, 0), id="from an id on, that one included"
-        ),
-        pytest.param(
-            Options(replay=IDS[3], follow=True),
+        "no more than there are": (EventOptions(limit=100), slice(0, 6), slice(0, 0)),
+        "from an id on, that one included": (EventOptions(replay=IDS[3]), slice(3, 6), slice(0, 0)),
+        "from an id on and what comes": (
+            EventOptions(replay=IDS[3], follow=True),
             slice(3, 6),
             slice(6, 9),
-            id="from an id on and what comes",
         ),
-        pytest.param(
-            Options(replay=IDS[1], limit=2),
+        "the first two from an id on": (
+            EventOptions(replay=IDS[1], limit=2),
             slice(1, 3),
             slice(0, 0),
-            id="the first two from an id on",
         ),
-        pytest.param(
-            Options(replay=IDS[5], limit=2, follow=True),
+        "two, one to come": (
+            EventOptions(replay=IDS[5], limit=2, follow=True),
             slice(5, 6),
             slice(6, 7),
-            id="two, one to come",
         ),
-        pytest.param(
-            Options(replay="unknown", follow=True),
+        "none for an unknown id": (
+            EventOptions(replay="unknown", follow=True),
             slice(0, 0),
             slice(0, 0),
-            id="none for an unknown id",
         ),
-    ],
+    },
 )
-def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> None:
+def test_what_is_shown(options: EventOptions, shown: slice, shown_later: slice) -> None:
     assert _shown(options, EVENTS[:6], EVENTS[6:9]) == IDS[shown] + IDS[shown_later]
 
 
@@ -83,18 +83,18 @@ def test_an_event_that_comes_twice_is_shown_once() -> None:
         StoredMessage(each.subject, each.sequence + 50, each.headers, each.payload)
         for each in EVENTS[:6]
     ]
-    assert _shown(Options(follow=True), EVENTS[:3], [*again, *EVENTS[6:8]]) == IDS[:8]
+    assert _shown(EventOptions(follow=True), EVENTS[:3], [*again, *EVENTS[6:8]]) == IDS[:8]
 
 
 def test_an_id_that_is_not_there_is_noticed() -> None:
-    show = Show(Options(replay="unknown"), lambda _: None)
+    show = Show(EventOptions(replay="unknown"), lambda _: None)
     assert all(show.take(each) for each in EVENTS)
     assert (show.caught_up(), show.is_start_missing) == (False, True)
 
 
 def test_json_is_what_is_stored_on_one_line() -> None:
     lines: list[str] = []
-    show = Show(Options(as_json=True), lines.append)
+    show = Show(EventOptions(as_json=True), lines.append)
     show.take(EVENTS[0])
     show.take(StoredMessage("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
     show.take(StoredMessage("s", 51, {}, b"\xffno\njson"))
@@ -103,7 +103,35 @@ def test_json_is_what_is_stored_on_one_line() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raybus_cli.events.show.REMEMBERED", 10)
-    show = Show(Options(), lambda _: None)
+    show = Show(EventOptions(), lambda _: None)
     for number in range(15):
         show.take(StoredMessage("s", number, {}, b'{"id":"%d"}' % number))
     assert len(show._known) == 10  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["started", "job-submitted", "job-failed"]),
+        ({"kinds": frozenset({"job-failed"})}, ["job-failed"]),
+        ({"selected": SelectedObject("a", "b", "rayjobs")}, ["job-submitted", "job-failed"]),
+        ({"selected": SelectedObject("a", "b", "rayservices")}, ["started"]),
+        ({"kinds": frozenset({"job-submitted", "started"}), "limit": 1}, ["job-submitted"]),
+    ],
+)
+def test_events_are_selected_by_kind_and_object(
+    options: dict[str, Any], expected: list[str]
+) -> None:
+    lines: list[str] = []
+    taker = Show(EventOptions(as_json=True, **options), lines.append)
+    of_jobs = [jobs.a_job_event(data) for _, data in jobs.EXAMPLES]
+    events = [
+        upgrade_events.encode(shown.an_event(shown.EXAMPLES[0][1])),
+        job_events.FAMILY.encode(of_jobs[0]),
+        job_events.FAMILY.encode(of_jobs[4]),
+    ]
+    for sequence, wire in enumerate(events, start=1):
+        taker.take(StoredMessage(wire.subject, sequence, wire.headers, wire.payload))
+    taker.caught_up()
+    kinds = [event_catalogue.kind_of(msgspec.json.decode(line)["type"]) for line in lines]
+    assert kinds == expected

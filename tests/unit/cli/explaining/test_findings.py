@@ -30,6 +30,7 @@ from support.builders.snapshots import (
     in_steps,
 )
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
 NOT_READY = a_condition(
@@ -63,7 +64,7 @@ def _waiting(reason: str, message: str = "") -> dict[str, Any]:
 
 
 def _starting(**pod: Any) -> Snapshot:
-    """Return a first start with a worker that is not ready."""
+    """Return a RayService at its first start with a worker that is not ready."""
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     service["status"]["pendingServiceStatus"]["applicationStatuses"] = {}
     return at_rest(
@@ -101,60 +102,48 @@ def _ended(reason: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("snapshot", "rank", "what", "remedy"),
-    [
-        pytest.param(
+    {
+        "an invalid spec": (
             at_rest(service=snapshots.a_ready_service(upgradeStrategy={"type": "Soon"})),
             Rank.SPEC,
             "UpgradeStrategy.Type value Soon is invalid",
             "raybus lint",
-            id="an invalid spec",
         ),
-        pytest.param(
-            _starting(**NO_NODE),
-            Rank.CAPACITY,
-            "cannot be placed on a node",
-            "add nodes",
-            id="no node",
-        ),
-        pytest.param(
+        "no node": (_starting(**NO_NODE), Rank.CAPACITY, "cannot be placed on a node", "add nodes"),
+        "no image": (
             _starting(**_waiting("ErrImagePull")),
             Rank.IMAGE,
             "cannot pull image",
             "imagePullSecrets",
-            id="no image",
         ),
-        pytest.param(
+        "it crashes": (
             _starting(**_waiting("CrashLoopBackOff")),
             Rank.PODS,
             "keeps ending",
             "kubectl describe pod",
-            id="it crashes",
         ),
-        pytest.param(
+        "out of memory": (
             _starting(**_ended("OOMKilled")),
             Rank.PODS,
             "OOMKilled",
             "limits.memory",
-            id="out of memory",
         ),
-        pytest.param(_over_quota(), Rank.QUOTA, "exceeded quota", "raybus plan", id="over quota"),
-        pytest.param(
+        "over quota": (_over_quota(), Rank.QUOTA, "exceeded quota", "raybus plan"),
+        "an application": (
             _failed_application(),
             Rank.SERVE,
             "is DEPLOY_FAILED: No module named 'model'",
             "dashboard",
-            id="an application",
         ),
-        pytest.param(
+        "no Gateway": (
             in_steps(a_condition("UpgradeInProgress", since=60)),
             Rank.GATEWAY,
             "Gateway default/demo-gateway does not exist (is the Gateway API installed?)",
             "gatewayClassName",
-            id="no Gateway",
         ),
-        pytest.param(
+        "a pause": (
             in_steps(
                 UPGRADING,
                 a_condition(
@@ -164,16 +153,14 @@ def _ended(reason: str) -> dict[str, Any]:
             Rank.REQUESTED,
             "Paused by raybus.io/pause.",
             "raybus resume demo",
-            id="a pause",
         ),
-        pytest.param(
+        "no operator": (
             a_snapshot(a_service(endpoints=0)),
             Rank.UNMANAGED,
             "no service of raybus",
             "raybus doctor",
-            id="no operator",
         ),
-    ],
+    },
 )
 def test_the_first_cause_is_named_with_its_remedy(
     snapshot: Snapshot, rank: Rank, what: str, remedy: str
@@ -507,7 +494,7 @@ def test_the_remedy_of_a_pod_without_a_node_fits_the_nodes_and_the_first_start(
 ) -> None:
     unplaced = {"conditions": [{**NO_NODE["conditions"][0], "message": LACKING}]}
     snapshot = _starting(**unplaced)
-    assert findings.lacks_resources(snapshot)
+    assert findings.is_short_of_resources(snapshot.pods)
     (found,) = findings.explain(snapshot, now=NOW, offered=offered).findings
     assert found.remedy.startswith(remedy)
     assert "maxSurgePercent" not in found.remedy
@@ -545,8 +532,8 @@ def test_names_in_a_command_are_quoted() -> None:
 def test_what_keeps_the_new_cluster_from_being_ready_is_a_warning_of_a_promotion() -> None:
     pods = [a_pod(GREEN, "gpu", 1, ready=False, age=150, **_waiting("ErrImagePull", NOT_FOUND))]
     upgrade = in_steps(UPGRADING, pods=pods, serve={})
-    assert [each.rank for each in findings.of_new_cluster(upgrade, now=NOW)] == [Rank.IMAGE]
-    assert findings.of_new_cluster(at_rest(), now=NOW) == []
+    assert [each.rank for each in findings.explain_new_cluster(upgrade, now=NOW)] == [Rank.IMAGE]
+    assert findings.explain_new_cluster(at_rest(), now=NOW) == []
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,20 @@ import pytest
 import yaml
 
 from raybus_cli.linting import serve_schema
-from raybus_cli.manifests import path
+from raybus_cli.manifests import format_path
 from support.builders.ray_service import a_serve_config
 
 APP: dict[str, Any] = {"name": "app", "import_path": "app:main", "route_prefix": "/"}
 DEPLOYMENT: dict[str, Any] = {"name": "Model"}
 NAMELESS: dict[str, Any] = {}
 LIMIT: Final = 5.0
-"""Seconds of processor time: far above a linear check, far below a quadratic one (50 s)."""
+"""Maximum seconds of processor time: far above a linear check, far below a quadratic one (50 s)."""
 
 
 def _of(config: object) -> list[str]:
     return [
-        f"{level}: {path(place)}: {why}"
-        for level, place, why in serve_schema.problems(yaml.safe_dump(config))
+        f"{level}: {format_path(place)}: {why}"
+        for level, place, why in serve_schema.check_config(yaml.safe_dump(config))
     ]
 
 
@@ -172,9 +172,9 @@ def test_what_serve_accepts_has_no_finding(config: object) -> None:
 
 def test_a_text_that_is_no_mapping_has_its_error_elsewhere() -> None:
     assert [
-        *serve_schema.problems("applications: ["),
-        *serve_schema.problems("- a"),
-        *serve_schema.problems(" "),
+        *serve_schema.check_config("applications: ["),
+        *serve_schema.check_config("- a"),
+        *serve_schema.check_config(" "),
     ] == []
 
 
@@ -187,19 +187,23 @@ def test_a_password_is_not_shown() -> None:
 def test_many_applications_are_checked_in_linear_time() -> None:
     config = "applications:\n" + "- {}\n" * 30_000
     began = time.process_time()
-    fields = serve_schema.refused_fields(config)
+    fields = serve_schema.list_refused_fields(config)
     assert time.process_time() - began < LIMIT
     assert fields[0] == "applications[0].import_path: Required value"
     assert len(fields) == serve_schema.MAX_FIELDS
 
 
 def test_a_long_value_is_shown_in_part() -> None:
-    (field,) = serve_schema.refused_fields(f"applications: [{{import_path: {'x' * 9000}}}]")
+    (field,) = serve_schema.list_refused_fields(f"applications: [{{import_path: {'x' * 9000}}}]")
     assert field.startswith("applications[0].import_path: Invalid value: 'xxx")
     assert len(field) == serve_schema.MAX_FIELD_LENGTH
 
 
 def test_a_config_that_takes_seconds_is_not_checked_for_a_view() -> None:
     short = "applications: [{}]\n"
-    assert serve_schema.shown_fields(short) == serve_schema.refused_fields(short) != ()
-    assert serve_schema.shown_fields(short + "#" * serve_schema.MAX_SHOWN_CONFIG) == ()
+    assert (
+        serve_schema.summarize_refused_fields(short)
+        == serve_schema.list_refused_fields(short)
+        != ()
+    )
+    assert serve_schema.summarize_refused_fields(short + "#" * serve_schema.MAX_SHOWN_CONFIG) == ()

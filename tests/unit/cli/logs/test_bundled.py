@@ -1,4 +1,6 @@
-"""The logs of pods that are gone: from an archive of `raybus bundle`, and when an upgrade removed their cluster."""
+"""The logs of deleted pods: from an archive of `raybus bundle`, and after an upgrade removed their
+cluster.
+"""
 
 import io
 import json
@@ -31,6 +33,7 @@ from support.builders.snapshots import (
     a_side,
 )
 from support.fakes.kube import FakeKube
+from support.tables import cases
 from support.upgrade_events import RECEIPT
 
 HEAD, WORKER = f"{BLUE}-head-aaaaa", f"{BLUE}-gpu-worker-00001"
@@ -75,7 +78,7 @@ class Server(FakeKube):
         return b'{"items": []}'
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
 
 
 def _no_checks(*_: Any, **__: Any) -> list[Any]:
@@ -94,16 +97,16 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return Where(kubeconfig=None)
 
     monkeypatch.setattr(session, "connect", connect)
-    monkeypatch.setattr(session, "now", lambda: NOW)
-    monkeypatch.setattr(survey, "survey", facts)
-    monkeypatch.setattr(checks, "all_of", _no_checks)
+    monkeypatch.setattr(session, "read_clock", lambda: NOW)
+    monkeypatch.setattr(survey, "read_installation", facts)
+    monkeypatch.setattr(checks, "check_all", _no_checks)
     monkeypatch.setattr(kubeconfig, "find", find)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def bundle(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Write a bundle as a user does; there is no cluster any more."""
+    """Write a bundle as a user does; the cluster does not exist any more."""
     assert _type("bundle demo -f b.tar.gz").exit_code == 0
 
     def find(*_: Any, **__: Any) -> Where:
@@ -118,34 +121,25 @@ def _type(command: str) -> Result:
     return CliRunner().invoke(main.build(arguments[0]), arguments)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "lines"),
-    [
-        pytest.param(
+    {
+        "the head of the active cluster": (
             "",
             [f"first of {HEAD}", "second", "DB_PASSWORD=(removed)"],
-            id="the head of the active cluster",
         ),
-        pytest.param(
-            "--cluster pending --tail 1",
-            ["DB_PASSWORD=(removed)"],
-            id="the end of the pending one's",
-        ),
-        pytest.param(f"--cluster {GREEN} --tail 0", [], id="a cluster by name"),
-        pytest.param(
+        "the end of the pending one's": ("--cluster pending --tail 1", ["DB_PASSWORD=(removed)"]),
+        "a cluster by name": (f"--cluster {GREEN} --tail 0", []),
+        "all pods": (
             "--all --tail 1",
             [f"[pod/{each}/ray] DB_PASSWORD=(removed)" for each in (HEAD, WORKER)],
-            id="all pods",
         ),
-        pytest.param(
-            "--workers", [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"], id="the workers"
-        ),
-        pytest.param(
+        "the workers": ("--workers", [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"]),
+        "a group": (
             "--group gpu --tail 9",
             [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"],
-            id="a group",
         ),
-    ],
+    },
 )
 def test_the_logs_of_a_bundle_are_those_of_the_cluster(
     bundle: str, options: str, lines: list[str]
@@ -210,24 +204,19 @@ def _link() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "message"),
-    [
-        pytest.param(None, "cannot read --bundle odd: No such file or directory", id="no file"),
-        pytest.param(b"text", "--bundle odd is no tar.gz", id="no archive"),
-        pytest.param(
-            _archive(x=b"y" * 100_000)[:-10], "--bundle odd is no tar.gz", id="a part of an archive"
-        ),
-        pytest.param(
-            _archive(x=b"y"), "--bundle odd has no logs of Ray's pods", id="another archive"
-        ),
-        pytest.param(_link(), "--bundle odd has no logs of Ray's pods", id="a link"),
-        pytest.param(
+    {
+        "no file": (None, "cannot read --bundle odd: No such file or directory"),
+        "no archive": (b"text", "--bundle odd is no tar.gz"),
+        "a part of an archive": (_archive(x=b"y" * 100_000)[:-10], "--bundle odd is no tar.gz"),
+        "another archive": (_archive(x=b"y"), "--bundle odd has no logs of Ray's pods"),
+        "a link": (_link(), "--bundle odd has no logs of Ray's pods"),
+        "a bad index": (
             _archive(**{"logs__index.json": b'{"made": 1}'}),
             "index.json cannot be read",
-            id="a bad index",
         ),
-    ],
+    },
 )
 def test_a_file_that_is_no_bundle_is_a_misuse(content: bytes | None, message: str) -> None:
     if content is not None:
@@ -238,7 +227,7 @@ def test_a_file_that_is_no_bundle_is_a_misuse(content: bytes | None, message: st
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("LARGEST", 99_999), ("MAX_FILES", 1)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_SIZE", 99_999), ("MAX_FILES", 1)])
 def test_a_bundle_is_bounded(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,11 +1,11 @@
-"""Since when a cluster is gone, by the receipt of the last upgrade."""
+"""The time since when a cluster is deleted, by the receipt of the last upgrade."""
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from common.api import ray_service
-from common.upgrade.receipt import Outcome
+from common.upgrade.receipt import UpgradeOutcome
 from raybus_cli.logs import finding
 from support.builders.snapshots import a_service
 from support.upgrade_events import RECEIPT
@@ -14,27 +14,31 @@ from support.upgrade_events import RECEIPT
 @pytest.mark.parametrize(
     ("cluster", "outcome", "why"),
     [
-        (RECEIPT.old, Outcome.PROMOTED, f"the upgrade to {RECEIPT.new} replaced it"),
-        (RECEIPT.new, Outcome.ABORTED, f"the upgrade to it from {RECEIPT.old} ended as Aborted"),
+        (RECEIPT.old, UpgradeOutcome.PROMOTED, f"the upgrade to {RECEIPT.new} replaced it"),
         (
             RECEIPT.new,
-            Outcome.ROLLED_BACK,
+            UpgradeOutcome.ABORTED,
+            f"the upgrade to it from {RECEIPT.old} ended as Aborted",
+        ),
+        (
+            RECEIPT.new,
+            UpgradeOutcome.ROLLED_BACK,
             f"the upgrade to it from {RECEIPT.old} ended as RolledBack",
         ),
-        (RECEIPT.new, Outcome.PROMOTED, None),
-        (RECEIPT.old, Outcome.CANCELLED, None),
-        ("another", Outcome.PROMOTED, None),
+        (RECEIPT.new, UpgradeOutcome.PROMOTED, None),
+        (RECEIPT.old, UpgradeOutcome.CANCELLED, None),
+        ("another", UpgradeOutcome.PROMOTED, None),
     ],
 )
 def test_the_cluster_that_an_upgrade_left_behind_is_gone(
-    cluster: str, outcome: Outcome, why: str | None
+    cluster: str, outcome: UpgradeOutcome, why: str | None
 ) -> None:
     annotations = {
         "raybus.io/upgrade-receipt": msgspec.json.encode(
             structs.replace(RECEIPT, outcome=outcome)
         ).decode()
     }
-    found = finding.gone_problem(
+    found = finding.build_gone_error(
         cluster,
         [ray_service.decode(a_service()), ray_service.decode(a_service(annotations=annotations))],
     )

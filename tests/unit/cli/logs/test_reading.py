@@ -20,16 +20,18 @@ from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli import session
-from raybus_cli.logs.reading import Reader
-from raybus_cli.logs.selection import Form, Log, Source
+from raybus_cli.logs import reading, selection
+from raybus_cli.logs.reading import LogReader
+from raybus_cli.logs.selection import Form, Log, LogSource
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_pod
 from support.servers.loopback import served
+from support.tables import cases
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEAD = f"{BLUE}-head-aaaaa"
 SILENT = f"{BLUE}-gpu-worker-00001"
-"""Its log has one line, and does not end."""
+"""Name of a pod whose log has one line and does not end."""
 
 
 def a_placed_pod(group: str, number: int = 0) -> Body:
@@ -39,7 +41,7 @@ def a_placed_pod(group: str, number: int = 0) -> Body:
 
 def a_log(pod: str = "one", *, is_of_ray: bool = False) -> Log:
     return Log(
-        source=Source(pod, "ray"),
+        source=LogSource(pod, "ray"),
         path=f"/api/v1/pods/{pod}/log",
         query={"container": "ray"},
         is_of_ray=is_of_ray,
@@ -55,7 +57,7 @@ async def answering(handler: Handler) -> AsyncGenerator[int]:
 
 
 class Copied:
-    """What a reader wrote and reported."""
+    """The output and the reports of a reader of logs."""
 
     def __init__(self) -> None:
         self.out = b""
@@ -68,7 +70,7 @@ class Copied:
         async with answering(handler) as port:
             kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
             form = Form(is_prefixed=len(found) > 1)
-            reader = Reader(
+            reader = LogReader(
                 kube, "default", form, is_following=is_following, report=self.reports.append
             )
             try:
@@ -121,37 +123,33 @@ async def test_a_line_is_written_before_the_log_ends() -> None:
     assert copied.out == b"first\nsecond\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("handler", "message"),
-    [
-        pytest.param(
+    {
+        "not started": (
             refusing(400, 'container "ray" in pod "one" is waiting to start: PodInitializing'),
             "PodInitializing; wait, see why with 'raybus explain', or read an init container with -c",
-            id="not started",
         ),
-        pytest.param(
+        "no previous log": (
             refusing(400, 'previous terminated container "ray" in pod "one" not found'),
             "it has not restarted; leave -p out",
-            id="no previous log",
         ),
-        pytest.param(
+        "gone": (
             refusing(404, 'pods "one" not found', "NotFound"),
             "pod one is gone, and its log with it; 'raybus bundle' keeps the events",
-            id="gone",
         ),
-        pytest.param(
+        "no right": (
             refusing(403, 'pods "one" is forbidden: cannot get resource "pods/log"', "Forbidden"),
             'cannot get resource "pods/log"; ask for that right',
-            id="no right",
         ),
-    ],
+    },
 )
 async def test_a_log_that_cannot_be_read_is_one_line_with_the_remedy(
     handler: Handler, message: str
 ) -> None:
     with pytest.raises(errors.RaybusError) as refused:
         await Copied().of(handler, a_log())
-    line = session.line(refused.value)
+    line = session.format_error(refused.value)
     assert message in line
     assert "\n" not in line
 
@@ -172,7 +170,7 @@ async def test_of_several_pods_the_others_are_read(is_following: bool) -> None:
 
 
 async def test_a_pod_without_a_node_has_no_log_to_read() -> None:
-    """The API server answers 200, with nothing in it."""
+    """The API server answers 200 with an empty body."""
 
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="")
@@ -294,3 +292,174 @@ async def test_an_interruption_ends_the_command_with_its_usual_code(tmp_path: Pa
         command.send_signal(signal.SIGINT)
         _, err = await command.communicate()
     assert (command.returncode, err) == (130, b"")
+
+
+TIMES = ("2026-01-01T10:00:00.1Z", "2026-01-01T10:00:00.25Z", "2026-01-01T10:00:01Z")
+
+
+def a_running_pod(*, is_running: bool) -> Body:
+    state: Json = {"running": {}} if is_running else {"terminated": {"exitCode": 0}}
+    return {
+        "metadata": {"name": "one"},
+        "status": {"containerStatuses": [{"name": "ray", "state": state}]},
+    }
+
+
+class BreakingLog:
+    """A log with a time before each line, whose stream breaks or ends after some lines."""
+
+    def __init__(self, *ends: int, breaks: bool) -> None:
+        self.lines = [
+            f"{time} line {number}"
+            for number, time in enumerate((TIMES[0], TIMES[1], TIMES[1], TIMES[1], TIMES[2]))
+        ]
+        self.ends = [*ends, len(self.lines)]
+        """Number of lines that the log has when each stream ends."""
+        self.breaks = breaks
+        self.queries: list[dict[str, str]] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/log"):
+            return web.json_response(a_running_pod(is_running=bool(self.ends)))
+        self.queries.append(dict(request.query))
+        since = request.query.get("sinceTime", "")[:19]
+        written = [line for line in self.lines[: self.ends.pop(0)] if line[:19] >= since]
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write("".join(f"{line}\n" for line in written).encode())
+        if self.breaks and self.ends:
+            await answer.write(b"2026-01-01T10:00:00.25Z half of a l")
+            assert request.transport is not None
+            request.transport.abort()
+        return answer
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+async def test_a_followed_stream_is_read_on_where_it_stopped(
+    breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "RETRY_SECONDS", 0.0)
+    log, copied = BreakingLog(2, 3, 3, breaks=breaks), Copied()
+    followed = msgspec.structs.replace(a_log(), query={"container": "ray", "tailLines": "9"})
+    assert await copied.of(log.handle, followed, is_following=True) == 0
+    assert copied.out.decode().splitlines() == [f"line {number}" for number in range(5)]
+    assert [query.get("sinceTime") for query in log.queries] == [None, *[TIMES[1]] * 3]
+    assert [query.get("tailLines") for query in log.queries] == ["9", None, None, None]
+    assert sum(text.endswith("reading on") for text in copied.reports) == (3 if breaks else 0)
+    assert copied.reports[-1].endswith("the container ended; after a restart -p reads this log")
+
+
+async def test_a_stream_that_never_opened_is_not_tried_again() -> None:
+    requests: list[str] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        requests.append(request.path)
+        return web.json_response({"message": "no kubelet"}, status=503)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await Copied().of(refuse, a_log(), is_following=True)
+    assert raised.group_contains(errors.Unavailable, match="no kubelet")
+    assert requests == ["/api/v1/pods/one/log"]
+
+
+class StreamedLog:
+    """A log of which each request reads a given text, and then ends or breaks."""
+
+    def __init__(self, *texts: str, breaks: bool = False, status: int = 200) -> None:
+        self.texts = list(texts)
+        self.breaks = breaks
+        self.status = status
+        """Status of the answer to the second request, and to a read of the pod before it."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        is_log, is_busy = request.path.endswith("/log"), self.status != 200 and len(self.texts) == 1
+        if is_busy:
+            if is_log:
+                self.status, busy = 200, self.status
+            else:
+                busy = self.status
+            return web.json_response({"message": "wait"}, status=busy)
+        if not is_log:
+            return web.json_response(a_running_pod(is_running=bool(self.texts)))
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(self.texts.pop(0).encode())
+        if self.breaks and self.texts:
+            assert request.transport is not None
+            request.transport.abort()
+        return answer
+
+
+FIRST, SECOND = f"{TIMES[0]} one\n", f"{TIMES[1]} two\n"
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+async def test_a_line_in_whose_middle_a_stream_stops_is_copied_whole(
+    breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "RETRY_SECONDS", 0.0)
+    log, copied = StreamedLog(FIRST + SECOND[:-2], FIRST + SECOND + "end", breaks=breaks), Copied()
+    assert await copied.of(log.handle, a_log(), is_following=True) == 0
+    assert copied.out.decode().splitlines() == ["one", "two", "end"]
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+@pytest.mark.parametrize("at", [40, 60, 84, 85, 86])
+async def test_pieces_of_a_long_line_are_copied_once(
+    breaks: bool, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(selection, "MAX_LINE_SIZE", 40)
+    long = f"{TIMES[0]} {'a' * 18}9999-01-01T00:00:00Z {'b' * 20}\n"
+    log = StreamedLog(long[:at], long + SECOND, breaks=breaks)
+    copied = Copied()
+    assert await copied.of(log.handle, a_log(), is_following=True) == 0
+    text = copied.out.decode().replace("\n", "")
+    assert text == f"{'a' * 18}9999-01-01T00:00:00Z {'b' * 20}two"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_that_is_busy_for_a_while_does_not_end_a_followed_log(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "RETRY_SECONDS", 0.0)
+    log, copied = StreamedLog(FIRST, FIRST + SECOND, status=status), Copied()
+    assert await copied.of(log.handle, a_log(), is_following=True) == 0
+    assert copied.out == b"one\ntwo\n"
+    assert sum(text.endswith("reading on") for text in copied.reports) == 1
+
+
+async def test_of_several_pods_the_others_are_read_while_one_is_throttled() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if "one" in request.path:
+            return web.json_response({"message": "wait"}, status=429)
+        return web.Response(text="x\n")
+
+    copied = Copied()
+    assert await copied.of(handler, a_log("one"), a_log("two")) == 1
+    assert copied.out == b"[pod/two/ray] x\n"
+
+
+async def test_an_interruption_during_the_read_of_the_pod_ends_the_follow() -> None:
+    class InterruptedKube(KubeClient):
+        async def get(self, *_: object, **__: object) -> bytes:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as problem:
+                raise errors.Unavailable("connection closed") from problem
+            raise AssertionError
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(text=FIRST)
+
+    copied = Copied()
+    async with answering(handler) as port, asyncio.timeout(10):
+        kube = InterruptedKube(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
+        reader = LogReader(kube, "default", Form(), is_following=True, report=copied.reports.append)
+        with pytest.raises(ExceptionGroup) as raised:
+            await reader.copy([a_log()], copied.write)
+        await kube.close()
+    assert raised.group_contains(errors.Unavailable, match="connection closed")

@@ -8,7 +8,8 @@ import pytest
 from common import errors
 from common.api.opaque import Json
 from raybus_cli.logs import replicas
-from raybus_cli.logs.selection import Choice, Extent, Log, Source
+from raybus_cli.logs.selection import Choice, Extent, Log, LogSource
+from support.tables import cases
 
 NODE = "f" * 56
 
@@ -31,12 +32,12 @@ def _details(*found: Json, name: str = "app") -> replicas.Details:
 
 
 def _logs(details: replicas.Details, extent: Extent = Extent(), **options: Any) -> list[Log]:  # noqa: B008  (frozen)
-    return replicas.logs(details, "default", "demo-head-svc", Choice(**options), extent)
+    return replicas.select_logs(details, "default", "demo-head-svc", Choice(**options), extent)
 
 
 def test_each_replica_is_a_log_of_its_pod() -> None:
     first, second = _logs(_details(_replica(1), _replica(2)), app="app")
-    assert first.source == Source("demo-gpu-1", "replica_app_Model_1.log")
+    assert first.source == LogSource("demo-gpu-1", "replica_app_Model_1.log")
     assert (
         first.path
         == "/api/v1/namespaces/default/services/demo-head-svc:dashboard/proxy/api/v0/logs/file"
@@ -82,15 +83,13 @@ def test_a_file_that_is_no_log_of_a_replica_is_not_read(path: str) -> None:
         _logs(_details(_replica(1, path)), app="app")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param({"app": "x"}, "no application 'x'; applications: app", id="an application"),
-        pytest.param(
-            {"deployment": "x"}, "no deployment 'x'; deployments: Model, Front", id="a deployment"
-        ),
-        pytest.param({"deployment": "Front"}, "no replica with a log", id="without replicas"),
-    ],
+    {
+        "an application": ({"app": "x"}, "no application 'x'; applications: app"),
+        "a deployment": ({"deployment": "x"}, "no deployment 'x'; deployments: Model, Front"),
+        "without replicas": ({"deployment": "Front"}, "no replica with a log"),
+    },
 )
 def test_what_serve_does_not_have_is_refused(options: Json, message: str) -> None:
     with pytest.raises(errors.Rejected, match=message):

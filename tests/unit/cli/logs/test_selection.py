@@ -1,4 +1,4 @@
-"""Which logs the options select, and why others are refused."""
+"""The logs that the options select, and the reasons why other options are refused."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,11 +14,12 @@ from common.api.ray_service import RayService
 from raybus_cli.logs import selection
 from raybus_cli.logs.selection import Choice, Extent
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from support.builders.ray_cluster import a_ray_cluster
 from support.builders.snapshots import BLUE, GREEN, READY, a_pod, a_service, a_side
+from support.tables import cases
 
-DEMO = Target(kinds.SERVICE, "demo")
+DEMO = NamedTarget(kinds.SERVICE, "demo")
 HEAD = f"{BLUE}-head-aaaaa"
 
 
@@ -34,46 +35,44 @@ def _pods(workers: int = 2) -> list[Pod]:
 
 
 def _chosen(**options: Any) -> list[str]:
-    return [each.metadata.name for each in selection.pods(_pods(), Choice(**options), BLUE, DEMO)]
+    return [
+        each.metadata.name for each in selection.select_pods(_pods(), Choice(**options), BLUE, DEMO)
+    ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "pods"),
-    [
-        pytest.param({}, [HEAD], id="the head by default"),
-        pytest.param({"head": True}, [HEAD], id="the head"),
-        pytest.param(
+    {
+        "the head by default": ({}, [HEAD]),
+        "the head": ({"head": True}, [HEAD]),
+        "workers": (
             {"workers": True},
             ["cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"],
-            id="workers",
         ),
-        pytest.param({"group": "cpu"}, ["cpu-worker-00001"], id="a group"),
-        pytest.param({"pod": f"{BLUE}-gpu-worker-00001"}, ["gpu-worker-00001"], id="a pod"),
-        pytest.param(
+        "a group": ({"group": "cpu"}, ["cpu-worker-00001"]),
+        "a pod": ({"pod": f"{BLUE}-gpu-worker-00001"}, ["gpu-worker-00001"]),
+        "all, head first": (
             {"every": True},
             [HEAD, "cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"],
-            id="all, head first",
         ),
-    ],
+    },
 )
 def test_the_options_select_pods(options: dict[str, Any], pods: list[str]) -> None:
     assert _chosen(**options) == [each if each == HEAD else f"{BLUE}-{each}" for each in pods]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param(
+    {
+        "a group": (
             {"group": "tpu"},
             "has no pod of group 'tpu'; groups with pods: head, cpu, gpu",
-            id="a group",
         ),
-        pytest.param(
+        "a pod": (
             {"pod": "gone"},
             "has no pod gone: if it is gone, so is its log; 'raybus explain demo'",
-            id="a pod",
         ),
-    ],
+    },
 )
 def test_what_is_not_there_is_refused_with_what_is(options: dict[str, Any], message: str) -> None:
     with pytest.raises(errors.Rejected) as refused:
@@ -82,10 +81,12 @@ def test_what_is_not_there_is_refused_with_what_is(options: dict[str, Any], mess
 
 
 def test_a_pod_that_is_gone_has_a_remedy_that_names_the_bundle_and_the_previous_log() -> None:
-    text = str(selection.gone("x", BLUE, DEMO))
+    text = str(selection.build_gone_error("x", BLUE, DEMO))
     assert "'raybus bundle demo' keeps the events" in text
     assert "-p reads the log of a container before its restart" in text
-    assert "raybus" not in str(selection.gone("x", "lone", Target(kinds.CLUSTER, "lone")))
+    assert "raybus" not in str(
+        selection.build_gone_error("x", "lone", NamedTarget(kinds.CLUSTER, "lone"))
+    )
 
 
 def test_too_many_pods_are_refused_with_the_options_that_narrow_them() -> None:
@@ -93,15 +94,15 @@ def test_too_many_pods_are_refused_with_the_options_that_narrow_them() -> None:
         errors.Rejected,
         match=r"22 pods are more than the 20 .* narrow them with --group, --pod or --head",
     ):
-        selection.pods(_pods(20), Choice(every=True), BLUE, DEMO)
-    assert len(selection.pods(_pods(18), Choice(every=True), BLUE, DEMO)) == 20
+        selection.select_pods(_pods(20), Choice(every=True), BLUE, DEMO)
+    assert len(selection.select_pods(_pods(18), Choice(every=True), BLUE, DEMO)) == 20
 
 
 def test_a_cluster_without_a_head_names_the_verb_that_explains_it() -> None:
     with pytest.raises(
         errors.Rejected, match="RayCluster demo-blue has no head pod now; 'raybus explain demo'"
     ):
-        selection.pods([], Choice(), BLUE, DEMO)
+        selection.select_pods([], Choice(), BLUE, DEMO)
 
 
 def _service(active: str = "", pending: str = "") -> RayService:
@@ -122,75 +123,59 @@ def _service(active: str = "", pending: str = "") -> RayService:
     ],
 )
 def test_the_cluster(service: RayService, asked: str | None, found: str) -> None:
-    assert selection.cluster(service, asked, [BLUE, "demo-old"]) == found
+    assert selection.select_cluster(service, asked, [BLUE, "demo-old"]) == found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("service", "asked", "message"),
-    [
-        pytest.param(
+    {
+        "pending": (
             _service(BLUE),
             "pending",
             "no pending cluster, because no upgrade is in progress",
-            id="pending",
         ),
-        pytest.param(
+        "active": (
             _service("", GREEN),
             "active",
             "no active cluster yet; see why with 'raybus explain",
-            id="active",
         ),
-        pytest.param(_service(), None, "no active cluster yet", id="none at all"),
-        pytest.param(
-            _service(BLUE),
-            "other",
-            "no RayCluster other; it has demo-blue",
-            id="of another service",
-        ),
-    ],
+        "none at all": (_service(), None, "no active cluster yet"),
+        "of another service": (_service(BLUE), "other", "no RayCluster other; it has demo-blue"),
+    },
 )
 def test_a_cluster_that_is_not_there_is_refused(
     service: RayService, asked: str | None, message: str
 ) -> None:
     with pytest.raises(errors.Rejected, match=message):
-        selection.cluster(service, asked, [BLUE])
+        selection.select_cluster(service, asked, [BLUE])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("choice", "extent", "target", "message"),
-    [
-        pytest.param(
+    {
+        "two": (
             Choice(head=True, every=True),
             Extent(),
             DEMO,
             "--head and --all exclude one another",
-            id="two",
         ),
-        pytest.param(
+        "cluster": (
             Choice(cluster="active"),
             Extent(),
-            Target(kinds.CLUSTER, "a"),
+            NamedTarget(kinds.CLUSTER, "a"),
             "RayCluster a is one",
-            id="cluster",
         ),
-        pytest.param(
-            Choice(app="a"),
-            Extent(previous=True),
-            DEMO,
-            "-p cannot be used with --app",
-            id="previous",
-        ),
-        pytest.param(
+        "previous": (Choice(app="a"), Extent(previous=True), DEMO, "-p cannot be used with --app"),
+        "pods and replicas": (
             Choice(deployment="d", head=True),
             Extent(),
             DEMO,
             "--head cannot be used",
-            id="pods and replicas",
         ),
-    ],
+    },
 )
 def test_options_that_exclude_one_another(
-    choice: Choice, extent: Extent, target: Target, message: str
+    choice: Choice, extent: Extent, target: NamedTarget, message: str
 ) -> None:
     with pytest.raises(errors.InvalidSpec, match=message):
         selection.check(choice, extent, target)
@@ -209,13 +194,13 @@ def test_raw_lines_are_not_for_a_terminal() -> None:
 @pytest.mark.parametrize("text", ["", "0", "-5m", "soon"])
 def test_a_start_that_is_no_age_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match="write for example 10m"):
-        selection.since(text)
+        selection.parse_since(text)
 
 
 def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
-    (head,) = selection.pods(_pods(), Choice(), BLUE, DEMO)
+    (head,) = selection.select_pods(_pods(), Choice(), BLUE, DEMO)
     extent = Extent(follow=True, since=timedelta(milliseconds=1500), tail=0, previous=True)
-    (log,) = selection.logs("default", [head], Choice(), extent)
+    (log,) = selection.select_logs("default", [head], Choice(), extent)
     assert log.path == f"/api/v1/namespaces/default/pods/{HEAD}/log"
     assert log.query == {
         "container": "ray",
@@ -224,7 +209,9 @@ def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
         "tailLines": "0",
         "previous": "true",
     }
-    assert selection.logs("default", [head], Choice(), Extent())[0].query == {"container": "ray"}
+    assert selection.select_logs("default", [head], Choice(), Extent())[0].query == {
+        "container": "ray"
+    }
 
 
 @pytest.mark.parametrize(
@@ -232,7 +219,7 @@ def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
     [("autoscaler", [HEAD]), ("wait-gcs-ready", [f"{BLUE}-gpu-worker-00000"])],
 )
 def test_a_container_is_read_where_it_is(container: str, pods: list[str]) -> None:
-    found = selection.logs("default", _pods(), Choice(container=container), Extent())
+    found = selection.select_logs("default", _pods(), Choice(container=container), Extent())
     assert [each.source.pod for each in found] == pods
 
 
@@ -241,14 +228,16 @@ def test_an_unknown_container_is_refused_with_those_there_are() -> None:
         errors.Rejected,
         match="no container is named 'x'; containers: ray, wait-gcs-ready, autoscaler",
     ):
-        selection.logs("default", _pods(), Choice(container="x"), Extent())
+        selection.select_logs("default", _pods(), Choice(container="x"), Extent())
 
 
 def test_the_log_is_rays_also_behind_the_proxy_of_a_mesh() -> None:
     marks = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": "g"}
     containers = [Container(name="istio-proxy"), Container(name="ray-worker")]
     pod = Pod(metadata=ObjectMeta(name="w", labels=marks), spec=PodSpec(containers=containers))
-    (log,) = selection.logs("ns", [pod], Choice(), Extent(), a_ray_cluster())
+    (log,) = selection.select_logs("ns", [pod], Choice(), Extent(), a_ray_cluster())
     assert log.query == {"container": "ray-worker"}
-    (log,) = selection.logs("ns", [pod], Choice(container="istio-proxy"), Extent(), a_ray_cluster())
+    (log,) = selection.select_logs(
+        "ns", [pod], Choice(container="istio-proxy"), Extent(), a_ray_cluster()
+    )
     assert log.query == {"container": "istio-proxy"}

@@ -11,11 +11,11 @@ from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli.logs import reading
 from raybus_cli.logs.reading import Tail
-from raybus_cli.logs.selection import Log, Source
+from raybus_cli.logs.selection import Log, LogSource
 from support.servers.loopback import served
 
 LOG = Log(
-    source=Source("one", "ray"),
+    source=LogSource("one", "ray"),
     path="/api/v1/namespaces/a/pods/one/log",
     query={"container": "ray"},
 )
@@ -41,9 +41,9 @@ async def test_a_short_log_is_whole() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1000, reading.MOST, reading.MOST * 3])
+@pytest.mark.parametrize("size", [1000, reading.MAX_TAIL_SIZE, reading.MAX_TAIL_SIZE * 3])
 async def test_of_a_long_log_the_last_whole_lines_are_kept(size: int) -> None:
-    lines = [f"{number:09}" for number in range(reading.MOST // 4)]
+    lines = [f"{number:09}" for number in range(reading.MAX_TAIL_SIZE // 4)]
 
     async def long(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -56,7 +56,7 @@ async def test_of_a_long_log_the_last_whole_lines_are_kept(size: int) -> None:
     found = await read(long)
     kept = found.text.split("\n")
     assert kept == lines[-len(kept) :]
-    assert reading.MOST - 20 < len(found.text) <= reading.MOST
+    assert reading.MAX_TAIL_SIZE - 20 < len(found.text) <= reading.MAX_TAIL_SIZE
     assert (found.is_cut, found.is_late) == (True, False)
 
 

@@ -13,13 +13,14 @@ from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli.logs import finding
-from raybus_cli.logs.reading import Reader
+from raybus_cli.logs.reading import LogReader
 from raybus_cli.logs.selection import Choice, Extent, Form
 from raybus_cli.reading import kinds, reader
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_cluster, a_config, a_side
 from support.servers.loopback import served
+from support.tables import cases
 
 TOKEN = "s3cr3t-0f-the-cluster"
 NAMESPACE = "/api/v1/namespaces/default"
@@ -34,7 +35,7 @@ SERVE = {
             "deployments": {
                 "d": {
                     "replicas": [{"node_id": "abc", "log_file_path": "/serve/replica_app_d_x.log"}]
-                },
+                }
             },
         }
     }
@@ -49,7 +50,7 @@ class Cluster:
     def __init__(self, options: Json) -> None:
         self.asked: list[tuple[str, str]] = []
         self.shown: list[str] = []
-        """The tokens that the dashboard was sent."""
+        """Tokens that were sent to the dashboard."""
         self.forbidden = ""
         self.accepts = TOKEN
         self.cluster = a_cluster(BLUE, a_config(authOptions=options))
@@ -113,18 +114,22 @@ class Cluster:
 
     async def logs(self) -> bytes:
         """Read the logs of an application."""
-        target, choice, written = Target(kinds.SERVICE, "demo"), Choice(app="app"), list[bytes]()
+        target, choice, written = (
+            NamedTarget(kinds.SERVICE, "demo"),
+            Choice(app="app"),
+            list[bytes](),
+        )
         async with self.client() as kube:
             found = await finding.find(kube, "default", target, choice, Extent(), report=print)
             form = Form(is_prefixed=False)
-            reading = Reader(
+            reading = LogReader(
                 kube, "default", form, is_following=False, report=print, headers=found.headers
             )
             assert await reading.copy(found.logs, written.append) == 0
         return b"".join(written)
 
     async def unseen(self) -> str:
-        """Return what a snapshot could not read of Serve."""
+        """Return the parts of Serve's state that a snapshot could not read."""
         async with self.client() as kube:
             found = await reader.read(kube, "default", "demo")
         return next((each for each in found.unseen if each.startswith("Serve of")), "")
@@ -157,22 +162,20 @@ async def test_a_dashboard_without_authentication_gets_no_token() -> None:
     assert {("GET", SECRET), ("POST", ISSUE)}.isdisjoint(cluster.asked)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "path", "right"),
-    [
-        pytest.param(
+    {
+        "Secret": (
             BY_SECRET,
             SECRET,
             f"you need the right to get Secret {BLUE} in namespace default",
-            id="Secret",
         ),
-        pytest.param(
+        "ServiceAccount": (
             BY_KUBERNETES,
             ISSUE,
             "you need the right to create serviceaccounts/token of raybus-dashboard in namespace default",
-            id="ServiceAccount",
         ),
-    ],
+    },
 )
 async def test_a_missing_right_is_named_and_nothing_is_sent_without_a_token(
     options: Json, path: str, right: str

@@ -1,8 +1,8 @@
-"""Which actions of the services would be felt, and which only leave a note."""
+"""The actions of the services that would affect users, and those that only leave a note."""
 
 import pytest
 
-from cluster_reconciler.actions import ClusterPlan, step
+from cluster_reconciler.actions import ClusterPlan, make_step
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from common.ray.revision import RecordedConfig
 from common.ray.submit import Submit
@@ -20,6 +20,7 @@ from common.runtime.actions import (
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import ActionContext
 from support.builders.ray_cluster import a_ray_cluster
+from support.tables import cases
 
 MARKED = Patch(
     resource=RAY_CLUSTER,
@@ -41,28 +42,30 @@ SENT = Submit(
 
 def judged(action: Action, *, moves: bool = False, is_held: bool = False) -> list[tuple[str, str]]:
     context = ActionContext(moves=moves, remedy="do it", is_held=lambda _: is_held)
-    return [(each.level.value, each.remedy) for each in findings.of_service([action], context)]
+    return [
+        (each.level.value, each.remedy)
+        for each in findings.judge_service_actions([action], context)
+    ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("action", "expected"),
-    [
-        pytest.param(MARKED, "note", id="annotations alone"),
-        pytest.param(SWITCHED, "change", id="a selector"),
-        pytest.param(GROWN, "change", id="worker groups"),
-        pytest.param(LABELLED, "change", id="a label by which requests come"),
-        pytest.param(WEIGHED, "change", id="weights"),
-        pytest.param(MADE, "change", id="a new cluster"),
-        pytest.param(SENT, "change", id="another config"),
-        pytest.param(Annotate(name="n", value="v"), "note", id="an annotation of the service"),
-        pytest.param(SetFinalizers(finalizers=("f",)), "note", id="a finalizer"),
-        pytest.param(
+    {
+        "annotations alone": (MARKED, "note"),
+        "a selector": (SWITCHED, "change"),
+        "worker groups": (GROWN, "change"),
+        "a label by which requests come": (LABELLED, "change"),
+        "weights": (WEIGHED, "change"),
+        "a new cluster": (MADE, "change"),
+        "another config": (SENT, "change"),
+        "an annotation of the service": (Annotate(name="n", value="v"), "note"),
+        "a finalizer": (SetFinalizers(finalizers=("f",)), "note"),
+        "a finalizer with the spec": (
             SetFinalizers(finalizers=("f",), spec={"rayClusterConfig": {"a": 1}}),
             "change",
-            id="a finalizer with the spec",
         ),
-        pytest.param(EmitEvent(event=warning("R", "A", "n")), "note", id="a Warning"),
-    ],
+        "a Warning": (EmitEvent(event=warning("R", "A", "n")), "note"),
+    },
 )
 def test_what_an_action_means_at_rest(action: Action, expected: str) -> None:
     assert judged(action) == [(expected, "do it" if expected == "change" else "")]
@@ -91,17 +94,17 @@ def test_a_config_that_serve_has_already_is_a_note() -> None:
 
 
 def test_nothing_counts_that_comes_after_a_refusal() -> None:
-    refused = step(Refuse(event=warning("R", "A", "no account")))
-    pod = step(Create(resource=POD, body={"metadata": {"name": "p"}}))
-    found = findings.of_cluster(ClusterPlan(actions=(*refused, *pod)), "do it")
+    refused = make_step(Refuse(event=warning("R", "A", "no account")))
+    pod = make_step(Create(resource=POD, body={"metadata": {"name": "p"}}))
+    found = findings.judge_cluster_plan(ClusterPlan(actions=(*refused, *pod)), "do it")
     assert [each.level.value for each in found] == ["note"]
-    assert [each.text for each in findings.of_cluster(ClusterPlan(actions=pod), "do it")] == [
-        "raybus would create Pod p"
-    ]
+    assert [
+        each.text for each in findings.judge_cluster_plan(ClusterPlan(actions=pod), "do it")
+    ] == ["raybus would create Pod p"]
 
 
 def test_a_wait_is_printed() -> None:
-    found = findings.of_cluster(ClusterPlan(fault="no queue"), "do it")
+    found = findings.judge_cluster_plan(ClusterPlan(fault="no queue"), "do it")
     assert [(each.level.value, each.text) for each in found] == [
         ("change", "raybus would wait: no queue")
     ]

@@ -1,4 +1,4 @@
-"""Sending a config once more is nothing only where Serve has all of it already."""
+"""Sending a config again changes nothing only if Serve already has all of it."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from common.ray.submit import Submit
 from raybus_cli.migrating import findings
 from support.builders.ray_cluster import a_ray_cluster
 from support.builders.ray_service import a_serve_config
+from support.tables import cases
 
 APP: Json = {
     "name": "app",
@@ -34,19 +35,15 @@ def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
     return msgspec.convert(found, ServeDetails)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("held", "expected"),
-    [
-        pytest.param(details(APP), True, id="the same, with defaults"),
-        pytest.param(
-            details({**APP, "runtime_env": {"env_vars": {"MESSAGE": "v2"}}}),
-            False,
-            id="another value",
-        ),
-        pytest.param(details(APP, {**APP, "name": "more"}), False, id="an application more"),
-        pytest.param(details(), False, id="nothing"),
-        pytest.param(None, False, id="no answer"),
-    ],
+    {
+        "the same, with defaults": (details(APP), True),
+        "another value": (details({**APP, "runtime_env": {"env_vars": {"MESSAGE": "v2"}}}), False),
+        "an application more": (details(APP, {**APP, "name": "more"}), False),
+        "nothing": (details(), False),
+        "no answer": (None, False),
+    },
 )
 def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
     assert findings.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected

@@ -3,8 +3,8 @@
 import msgspec
 
 from raybus_cli.migrating import findings, report
-from raybus_cli.migrating.findings import Finding, Subject
-from raybus_cli.migrating.report import CODES, OperatorSummary, Report, Verdict
+from raybus_cli.migrating.findings import MigrationFinding, Subject
+from raybus_cli.migrating.report import CODES, MigrationReport, MigrationVerdict, OperatorSummary
 from raybus_cli.migrating.switches import Setting
 from support.golden import Golden
 from support.terminal import text_of
@@ -14,9 +14,9 @@ KUBERAY = OperatorSummary(
 )
 
 
-def a_report(*objects: Subject, found: tuple[Finding, ...] = ()) -> Report:
-    return Report(
-        verdict=report.verdict(list(found), list(objects)),
+def a_report(*objects: Subject, found: tuple[MigrationFinding, ...] = ()) -> MigrationReport:
+    return MigrationReport(
+        verdict=report.decide_verdict(list(found), list(objects)),
         kuberay=[KUBERAY],
         raybus=[],
         settings=[
@@ -38,42 +38,52 @@ def a_report(*objects: Subject, found: tuple[Finding, ...] = ()) -> Report:
 
 
 def test_a_report_with_everything_in_it(golden: Golden) -> None:
-    hook = findings.change(
+    hook = findings.report_change(
         "ValidatingWebhookConfiguration kuberay sends changes to KubeRay's operator: without it they are refused",
         "'kubectl delete validatingwebhookconfiguration kuberay' before KubeRay stops",
     )
-    job = findings.unsupported(
-        "no controller would run it (Running)",
-        "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
+    job = findings.report_change(
+        "the gate RayCronJob is off in raybus, so no run would start",
+        "set RAYBUS_FEATURE_GATES=RayCronJob=true on job-reconciler",
     )
     found = a_report(
-        findings.subject(
-            "RayService", "shop", "demo", [findings.note("an upgrade is on from demo-a to demo-b")]
+        findings.build_subject(
+            "RayService",
+            "shop",
+            "demo",
+            [findings.add_note("an upgrade is on from demo-a to demo-b")],
         ),
-        findings.subject("RayJob", "shop", "nightly", [job]),
-        findings.subject("RayCluster", "shop", "demo-a", []),
+        findings.build_subject("RayCronJob", "shop", "nightly", [job]),
+        findings.build_subject("RayCluster", "shop", "demo-a", []),
         found=(hook,),
     )
-    assert found.verdict is Verdict.NOT_READY
+    assert found.verdict is MigrationVerdict.NOT_READY
     golden.check("cli/migrate-check.txt", text_of(report.draw(found, wide=False)))
     assert "an upgrade is on" not in text_of(report.draw(found, wide=False))
     assert "an upgrade is on" in text_of(report.draw(found, wide=True))
 
 
 def test_the_worst_finding_decides() -> None:
-    note, unread = findings.note("n"), findings.unread("u")
-    change, missing = findings.change("c"), findings.unsupported("m")
+    note, unread = findings.add_note("n"), findings.report_unread("u")
+    change, missing = findings.report_change("c"), findings.report_unsupported("m")
     table = [
-        ((), Verdict.READY),
-        ((note,), Verdict.READY),
-        ((note, unread), Verdict.UNREAD),
-        ((unread, missing), Verdict.NOT_READY),
-        ((change, unread), Verdict.NOT_READY),
+        ((), MigrationVerdict.READY),
+        ((note,), MigrationVerdict.READY),
+        ((note, unread), MigrationVerdict.UNREAD),
+        ((unread, missing), MigrationVerdict.NOT_READY),
+        ((change, unread), MigrationVerdict.NOT_READY),
     ]
     for some, expected in table:
-        assert report.verdict([], [findings.subject("RayCluster", "n", "c", some)]) is expected
-        assert report.verdict(list(some), []) is expected
-    assert (CODES[Verdict.READY], CODES[Verdict.NOT_READY], CODES[Verdict.UNREAD]) == (0, 1, 2)
+        assert (
+            report.decide_verdict([], [findings.build_subject("RayCluster", "n", "c", some)])
+            is expected
+        )
+        assert report.decide_verdict(list(some), []) is expected
+    assert (
+        CODES[MigrationVerdict.READY],
+        CODES[MigrationVerdict.NOT_READY],
+        CODES[MigrationVerdict.UNREAD],
+    ) == (0, 1, 2)
 
 
 def test_where_kuberay_is_gone_there_is_nothing_to_take_over() -> None:

@@ -1,4 +1,4 @@
-"""What stands around a take-over: both operators at once, webhooks, jobs."""
+"""The circumstances of a take-over: both operators running at once, webhooks."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from raybus_cli.doctor.facts import Lease
-from raybus_cli.doctor.operator import Operator
+from raybus_cli.doctor.operator import InstalledOperator
 from raybus_cli.migrating import check
-from raybus_cli.migrating.survey import Installation, Job, Surroundings, WebhookConfiguration
+from raybus_cli.migrating.survey import InstalledOperators, Surroundings, WebhookConfiguration
 from support.builders.snapshots import NOW
+from support.tables import cases
 
 
 def an_operator(
@@ -20,8 +21,8 @@ def an_operator(
     ready: int = 1,
     environment: dict[str, str] | None = None,
     **flags: str,
-) -> Operator:
-    return Operator(
+) -> InstalledOperator:
+    return InstalledOperator(
         namespace=namespace,
         name=name,
         image=f"{name}:v1",
@@ -49,51 +50,45 @@ LEASE = msgspec.convert(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kuberay", "watcher", "expected", "text"),
-    [
-        pytest.param([KUBERAY], WATCHER, "change", "share no Lease", id="both, each on its own"),
-        pytest.param([KUBERAY], BESIDE, "note", "held by kuberay-0", id="both, on one Lease"),
-        pytest.param(
+    {
+        "both, each on its own": ([KUBERAY], WATCHER, "change", "share no Lease"),
+        "both, on one Lease": ([KUBERAY], BESIDE, "note", "held by kuberay-0"),
+        "KubeRay without a Lease": (
             [an_operator("kuberay-operator", "ray-system", enable_leader_election="false")],
             BESIDE,
             "change",
             "share no Lease",
-            id="KubeRay without a Lease",
         ),
-        pytest.param(
+        "in namespaces of their own": (
             [an_operator("kuberay-operator", "ray-system", watch_namespace="batch, jobs")],
             an_operator("watcher", "raybus", environment={"RAYBUS_WATCH_NAMESPACES": "serving"}),
             "note",
             "KubeRay in batch, jobs, raybus in serving",
-            id="in namespaces of their own",
         ),
-        pytest.param(
+        "with a common namespace": (
             [an_operator("kuberay-operator", "ray-system", watch_namespace="batch,serving")],
             an_operator("watcher", "raybus", environment={"RAYBUS_WATCH_NAMESPACES": "serving"}),
             "change",
             "share no Lease",
-            id="with a common namespace",
         ),
-        pytest.param(
-            [an_operator("kuberay-operator", "ray-system", ready=0)],
-            WATCHER,
-            "",
-            "",
-            id="KubeRay at 0",
-        ),
-        pytest.param([KUBERAY], None, "", "", id="raybus is not there yet"),
-        pytest.param([], None, "note", "no KubeRay operator", id="neither"),
-        pytest.param(None, None, "unread", "may not be listed", id="no permission to list"),
-    ],
+        "KubeRay at 0": ([an_operator("kuberay-operator", "ray-system", ready=0)], WATCHER, "", ""),
+        "raybus is not there yet": ([KUBERAY], None, "", ""),
+        "neither": ([], None, "note", "no KubeRay operator"),
+        "no permission to list": (None, None, "unread", "may not be listed"),
+    },
 )
 def test_both_operators(
-    kuberay: list[Operator] | None, watcher: Operator | None, expected: str, text: str
+    kuberay: list[InstalledOperator] | None,
+    watcher: InstalledOperator | None,
+    expected: str,
+    text: str,
 ) -> None:
-    installed = Installation(
+    installed = InstalledOperators(
         kuberay=kuberay, raybus={"watcher": watcher} if watcher else {}, leases=[LEASE]
     )
-    found = list(check.operators(installed, now=NOW))
+    found = list(check.check_operators(installed, now=NOW))
     assert [each.level.value for each in found] == ([expected] if expected else [])
     assert all(text in each.text for each in found)
 
@@ -121,37 +116,11 @@ def hooks(
     [
         pytest.param(hooks(), ["change"], id="KubeRay's"),
         pytest.param(hooks(policy="Ignore"), [], id="one that is ignored when it is away"),
-        pytest.param(hooks(resources=("rayjobs",)), [], id="of jobs alone"),
+        pytest.param(hooks(resources=("rayjobs",)), ["change"], id="of jobs alone"),
         pytest.param(hooks(service=False), [], id="somebody else's, elsewhere"),
         pytest.param(Surroundings(webhooks=None), ["unread"], id="no permission to list"),
         pytest.param(Surroundings(webhooks=[]), [], id="none"),
     ],
 )
 def test_webhooks(around: Surroundings, expected: list[str]) -> None:
-    assert [each.level.value for each in check.webhooks(around)] == expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "expected"),
-    [
-        pytest.param({}, {"jobDeploymentStatus": "Running"}, "unsupported", id="it runs"),
-        pytest.param({}, {}, "unsupported", id="not begun"),
-        pytest.param({}, {"jobDeploymentStatus": "Complete"}, "nothing", id="it is over"),
-        pytest.param({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "nothing", id="Kueue's"),
-    ],
-)
-def test_jobs_are_not_run(spec: dict[str, Any], status: dict[str, Any], expected: str) -> None:
-    job = msgspec.convert(
-        {"metadata": {"name": "j", "namespace": "n"}, "spec": spec, "status": status}, Job
-    )
-    assert [(each.name, each.verdict) for each in check.jobs(Surroundings(jobs=[job]))] == [
-        ("j", expected)
-    ]
-
-
-def test_a_schedule_counts_unless_it_is_suspended() -> None:
-    bodies = [
-        {"metadata": {"name": name}, "spec": {"suspend": name == "off"}} for name in ("on", "off")
-    ]
-    found = check.jobs(Surroundings(cron_jobs=[msgspec.convert(each, Job) for each in bodies]))
-    assert {each.name: each.verdict for each in found} == {"on": "unsupported", "off": "nothing"}
+    assert [each.level.value for each in check.check_webhooks(around)] == expected

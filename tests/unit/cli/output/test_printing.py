@@ -10,6 +10,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from raybus_cli import main, printing
+from support.tables import cases
 
 NASTY = [
     pytest.param("\x1b]0;owned\x07", "", id="the title of the window"),
@@ -19,7 +20,7 @@ NASTY = [
     pytest.param("\u202egnp.exe", "\ufffdgnp.exe", id="writing from right to left"),
     pytest.param("a\rb", "a\ufffdb", id="a line that is written over"),
 ]
-"""Texts, and what is left of each."""
+"""Texts with control sequences or markup, each with the text that remains."""
 
 
 def a_table(text: str) -> RenderableType:
@@ -36,8 +37,8 @@ def test_no_control_character_reaches_the_terminal(
     text: str, left: str, form: Callable[[str], RenderableType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     printing.show(form(text))
-    printing.message(text)
-    printing.message(text, err=True)
+    printing.print_message(text)
+    printing.print_message(text, err=True)
     captured = capsys.readouterr()
     assert is_harmless(captured.out)
     assert is_harmless(captured.err)
@@ -55,21 +56,20 @@ def test_brackets_are_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_colours_of_a_text_leave_no_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    printing.message("\x1b[36mray::build()\x1b[39m failed\x07")
+    printing.print_message("\x1b[36mray::build()\x1b[39m failed\x07")
     assert capsys.readouterr().out == "ray::build() failed\ufffd\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("verb", "given", "message"),
-    [
-        pytest.param("list", "jsonn", "did you mean 'json'?", id="a slip"),
-        pytest.param(
+    {
+        "a slip": ("list", "jsonn", "did you mean 'json'?"),
+        "a form that the verb does not have": (
             "lint",
             "name",
             "'name' is not text, wide, json or yaml",
-            id="a form that the verb does not have",
         ),
-    ],
+    },
 )
 def test_an_unknown_form_is_refused_with_those_there_are(
     verb: str, given: str, message: str
@@ -83,18 +83,17 @@ OBEYED = "a\x9b31m\x7f\u202e\u2066\u200f\u2028\x85z"
 
 
 @pytest.mark.parametrize(
-    "value",
-    [{"message": OBEYED}, {OBEYED: 1}, [OBEYED, f"two\nlines {OBEYED}", f"- {OBEYED} # a"]],
+    "value", [{"message": OBEYED}, {OBEYED: 1}, [OBEYED, f"two\nlines {OBEYED}", f"- {OBEYED} # a"]]
 )
 def test_what_a_terminal_obeys_is_escaped_in_data(value: object) -> None:
-    json_text = printing.text_of(value, printing.Output.JSON)
-    yaml_text = printing.text_of(value, printing.Output.YAML)
+    json_text = printing.encode_text(value, printing.Output.JSON)
+    yaml_text = printing.encode_text(value, printing.Output.YAML)
     assert msgspec.json.decode(json_text) == value
     assert yaml.safe_load(yaml_text) == value
-    assert msgspec.json.decode(printing.line_of(value)) == value
+    assert msgspec.json.decode(printing.encode_line(value)) == value
     for character in set(OBEYED) - set("a31mz"):
-        assert character not in json_text + yaml_text + printing.line_of(value)
+        assert character not in json_text + yaml_text + printing.encode_line(value)
 
 
 def test_texts_of_other_languages_stay_readable_in_data() -> None:
-    assert printing.text_of({"a": "größer"}, printing.Output.YAML) == "a: größer\n"
+    assert printing.encode_text({"a": "größer"}, printing.Output.YAML) == "a: größer\n"

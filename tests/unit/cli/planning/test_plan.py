@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import labels
 from common.api import ray_service
@@ -16,12 +16,13 @@ from common.feature_gates import BETA
 from common.upgrade.controls import Policy
 from raybus_cli.planning import demand, differences, picture, plan, predict, steps
 from raybus_cli.planning.differences import Effect
-from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.plan import Sizing, UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_config, a_gpu_group, at_rest
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
 QUOTA: Json = {
@@ -45,7 +46,7 @@ def _goal(snapshot: Snapshot, **spec: Any) -> RayService:
     return snapshots.with_spec(snapshot.service, ray_service.decode(body).spec_json, generation=3)
 
 
-def _plan(snapshot: Snapshot, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)
+def _plan(snapshot: Snapshot, sizing: Sizing = Sizing(), **spec: Any) -> UpgradePlan:  # noqa: B008  (frozen)
     return plan.build(snapshot, _goal(snapshot, **spec), BETA, sizing, now=NOW)
 
 
@@ -80,18 +81,16 @@ def _strategy(spec: Json) -> None:
 GROUPS = "spec.rayClusterConfig.workerGroupSpecs"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "field", "effect"),
-    [
-        pytest.param(_rescale, f"{GROUPS}.gpu.replicas", Effect.NOTHING, id="replicas"),
-        pytest.param(
-            _renew, "spec.rayClusterConfig.rayVersion", Effect.NEW_CLUSTER, id="the version of Ray"
-        ),
-        pytest.param(_append, f"{GROUPS}.more", Effect.IN_PLACE, id="a worker group at the end"),
-        pytest.param(_drop, f"{GROUPS}.gpu", Effect.NEW_CLUSTER, id="a worker group less"),
-        pytest.param(_serve, "spec.serveConfigV2", Effect.IN_PLACE, id="Serve"),
-        pytest.param(_strategy, "spec.upgradeStrategy", Effect.NOTHING, id="the strategy"),
-    ],
+    {
+        "replicas": (_rescale, f"{GROUPS}.gpu.replicas", Effect.NOTHING),
+        "the version of Ray": (_renew, "spec.rayClusterConfig.rayVersion", Effect.NEW_CLUSTER),
+        "a worker group at the end": (_append, f"{GROUPS}.more", Effect.IN_PLACE),
+        "a worker group less": (_drop, f"{GROUPS}.gpu", Effect.NEW_CLUSTER),
+        "Serve": (_serve, "spec.serveConfigV2", Effect.IN_PLACE),
+        "the strategy": (_strategy, "spec.upgradeStrategy", Effect.NOTHING),
+    },
 )
 def test_each_field_has_a_description(
     change: Callable[[Json], None], field: str, effect: Effect
@@ -99,26 +98,25 @@ def test_each_field_has_a_description(
     old = at_rest().service.raw_spec
     new = copy.deepcopy(old)
     change(new)
-    found = differences.between(old, new)
+    found = differences.compare_specs(old, new)
     assert [(each.field, each.effect) for each in found] == [(field, effect)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("surge", "step", "interval", "weights", "seconds", "most"),
-    [
-        pytest.param(100, 25, 60, (25, 50, 75, 100), 240, 200, id="a full surge"),
-        pytest.param(20, 10, 30, tuple(range(10, 101, 10)), 300, 120, id="a surge of two steps"),
-        pytest.param(
+    {
+        "a full surge": (100, 25, 60, (25, 50, 75, 100), 240, 200),
+        "a surge of two steps": (20, 10, 30, tuple(range(10, 101, 10)), 300, 120),
+        "no divisor": (
             30,
             7,
             10,
             (7, 14, 21, 28, 30, 37, 44, 51, 58, 60, 67, 74, 81, 88, 90, 97, 100),
             170,
             130,
-            id="no divisor",
         ),
-        pytest.param(100, 100, 5, (100,), 5, 200, id="one step"),
-    ],
+        "one step": (100, 100, 5, (100,), 5, 200),
+    },
 )
 def test_steps_take_as_long_as_their_intervals(
     surge: int, step: int, interval: int, weights: tuple[int, ...], seconds: int, most: int
@@ -155,15 +153,13 @@ def test_the_annotation_for_a_full_cluster_counts() -> None:
     snapshot, config = at_rest(), a_config(snapshots.NEW_IMAGE)
     assert _plan(snapshot, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
     goal = _goal(snapshot, config=config, upgradeStrategy=options)
-    meta = msgspec.structs.replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
-    found = plan.build(
-        snapshot, msgspec.structs.replace(goal, metadata=meta), BETA, Sizing(), now=NOW
-    )
+    meta = replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
+    found = plan.build(snapshot, replace(goal, metadata=meta), BETA, Sizing(), now=NOW)
     assert found.ways[1].traffic_seconds == 122
 
 
 def test_a_cluster_asks_for_head_and_workers() -> None:
-    found = demand.of(demand.cluster_of(a_config()))
+    found = demand.compute_demand(demand.build_cluster(a_config()))
     assert found == {"cpu": "18", "memory": "68Gi", "nvidia.com/gpu": "4", "pods": "5"}
 
 
@@ -199,7 +195,7 @@ def test_other_options_can_be_tried() -> None:
     ]
 
 
-def _surge(*, gpus: str = "6", used: str = "4", **options: Any) -> Plan:
+def _surge(*, gpus: str = "6", used: str = "4", **options: Any) -> UpgradePlan:
     """Plan a new image in steps with the largest surge, under a quota for GPUs; each of four workers has one."""
     quota = copy.deepcopy(QUOTA)
     quota["status"]["hard"]["requests.nvidia.com/gpu"] = gpus
@@ -319,17 +315,16 @@ def test_a_pending_cluster_that_serves_is_promoted_before_the_next_one() -> None
     assert _plan(snapshot, config=new).outcome is PlanOutcome.NOTHING
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "spec"),
-    [
-        pytest.param(
+    {
+        "a new image": (
             "new-cluster",
             {"config": a_config(snapshots.NEW_IMAGE), "upgradeStrategy": STEPS},
-            id="a new image",
         ),
-        pytest.param("in-place", {"serve": "applications: []\n"}, id="another Serve config"),
-        pytest.param("nothing", {}, id="the same"),
-    ],
+        "another Serve config": ("in-place", {"serve": "applications: []\n"}),
+        "the same": ("nothing", {}),
+    },
 )
 def test_it_renders_as(name: str, spec: Json, golden: Golden) -> None:
     config = spec.pop("config", a_config())
@@ -346,20 +341,27 @@ def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:
         f"proxy_location: EveryNode\nhttp_options:\n  port: 8000\nlimit: {each}\n"
         for each in (1, 2)
     )
-    (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": new})
+    (found,) = differences.compare_specs({"serveConfigV2": old}, {"serveConfigV2": new})
     assert (found.old, found.new) == ("limit: 1", "limit: 2")
-    (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": old + "more: 3\n"})
+    (found,) = differences.compare_specs(
+        {"serveConfigV2": old}, {"serveConfigV2": old + "more: 3\n"}
+    )
     assert (found.old, found.new) == ("-", "more: 3")
 
 
 def test_a_group_that_has_not_been_scaled_yet_counts_with_its_least() -> None:
     group = {**a_gpu_group(), "replicas": 0, "minReplicas": 2}
-    assert demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, group)))["pods"] == "3"
+    assert (
+        demand.compute_demand(demand.build_cluster(a_config(snapshots.OLD_IMAGE, group)))["pods"]
+        == "3"
+    )
 
 
 @pytest.mark.parametrize("fields", [{"maxReplicas": 0}, {"suspend": True}])
 def test_a_group_that_gets_no_pod_counts_for_nothing(fields: Json) -> None:
-    found = demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, {**a_gpu_group(), **fields})))
+    found = demand.compute_demand(
+        demand.build_cluster(a_config(snapshots.OLD_IMAGE, {**a_gpu_group(), **fields}))
+    )
     assert (found["pods"], found.get("nvidia.com/gpu", "0")) == ("1", "0")
 
 

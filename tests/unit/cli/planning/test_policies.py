@@ -1,4 +1,4 @@
-"""The part of a plan about the UpgradePolicy: which one, and what it means."""
+"""The part of a plan about the UpgradePolicy: the policy that applies, and its effect."""
 
 from typing import Final
 
@@ -27,14 +27,14 @@ def stored(
 
 
 def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
-    found = policies.of(stored())
+    found = policies.describe_policy(stored())
     assert found.steps[:3] == [
         StepPlan(weight=1, hold_seconds=120, is_pause=False),
         StepPlan(weight=10, hold_seconds=300, is_pause=False),
         StepPlan(weight=25, hold_seconds=0, is_pause=True),
     ]
     assert found.shortest_seconds == 9 * 60
-    assert policies.lines(found) == [
+    assert policies.format_plan(found) == [
         "UpgradePolicy careful: steps of 1, 10, 25, 100 %; gates errorRate, latencyP95, timeToFirstTokenP95, prometheus, "
         "webhook; at least 9 min and 1 pause",
         "  errorRate: at most 1 %, from 100 requests; else rollback",
@@ -46,24 +46,26 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
 
 
 def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() -> None:
-    found = policies.of(stored(), in_steps=False)
-    assert policies.lines(found)[-1] == (
+    found = policies.describe_policy(stored(), in_steps=False)
+    assert policies.format_plan(found)[-1] == (
         "  does not apply, all traffic moves at once: steps, mirror, preview.header"
     )
     unused = stored(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})
-    assert policies.of(unused, in_steps=False).unused == [
+    assert policies.describe_policy(unused, in_steps=False).unused == [
         "gate errorRate (no request reaches the new cluster before; add warmUp or preview.service)"
     ]
     assert (
-        policies.of(stored(spec={**unused.spec, "warmUp": {"requests": 5}}), in_steps=False).unused
+        policies.describe_policy(
+            stored(spec={**unused.spec, "warmUp": {"requests": 5}}), in_steps=False
+        ).unused
         == []
     )
     asking = stored(
         spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}}
     )
-    assert policies.of(asking, in_steps=False).unused == []
+    assert policies.describe_policy(asking, in_steps=False).unused == []
     invalid = stored(spec={"bake": "soon"})
-    assert policies.of(invalid, in_steps=False) == policies.of(invalid)
+    assert policies.describe_policy(invalid, in_steps=False) == policies.describe_policy(invalid)
 
 
 SUMMARIES: Final[list[tuple[Json, str]]] = [
@@ -93,7 +95,7 @@ SUMMARIES: Final[list[tuple[Json, str]]] = [
 
 @pytest.mark.parametrize(("spec", "waits"), SUMMARIES)
 def test_a_summary_counts_what_an_upgrade_waits_for(spec: Json, waits: str) -> None:
-    assert policies.of(stored(spec=spec)).summary == waits
+    assert policies.describe_policy(stored(spec=spec)).summary == waits
 
 
 def test_a_limit_in_seconds_and_a_pause_on_failure() -> None:
@@ -101,7 +103,7 @@ def test_a_limit_in_seconds_and_a_pause_on_failure() -> None:
         "gates": [{"metric": "latencyP99", "max": "250ms", "minRequests": 7}],
         "onFailure": "Pause",
     }
-    assert policies.of(stored(spec=spec)).gates == [
+    assert policies.describe_policy(stored(spec=spec)).gates == [
         "latencyP99: at most 0.25 s, from 7 requests; else pause"
     ]
 
@@ -119,7 +121,7 @@ def test_a_limit_in_seconds_and_a_pause_on_failure() -> None:
 def test_the_policy_of_a_service_is_the_one_it_names_else_the_default(
     name: str, held: list[Stored], expected: str | None
 ) -> None:
-    found = policies.chosen(name, held)
+    found = policies.choose_policy(name, held)
     assert (None if found is None else found.name) == expected
     assert found is None or found.problem is None
 
@@ -147,9 +149,9 @@ def test_the_policy_of_a_service_is_the_one_it_names_else_the_default(
 def test_a_policy_that_an_upgrade_cannot_begin_with_is_named(
     name: str, held: list[Stored], line: str
 ) -> None:
-    found = policies.chosen(name, held)
+    found = policies.choose_policy(name, held)
     assert found is not None
-    assert policies.lines(found) == [line]
+    assert policies.format_plan(found) == [line]
 
 
 class Denying:

@@ -14,7 +14,7 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.webhook import Answer
 from raybus_cli import kubeconfig, main, manifests, session
 from raybus_cli.kubeconfig import Where
-from raybus_cli.manifests import Document
+from raybus_cli.manifests import ManifestDocument
 from raybus_cli.planning import policies
 from raybus_cli.policy import trial
 from support.builders import snapshots
@@ -56,7 +56,7 @@ class Server(FakeKube):
         return answer
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_legal_policy_is_summed_up(typed: Any) -> None:
 )
 def test_lint_names_the_line_of_the_field(spec: Json, field: str) -> None:
     (document,) = manifests.parse(yaml.safe_dump(a_policy(spec=spec), sort_keys=False), "p.yaml")
-    (finding,) = trial.findings(document)
+    (finding,) = trial.find_violations(document)
     assert finding.field.startswith(field)
     assert finding.line >= 5
 
@@ -115,7 +115,7 @@ def test_lint_names_the_line_of_the_field(spec: Json, field: str) -> None:
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=case) for case, spec in LEGAL.items()])
 def test_lint_finds_nothing_in_a_legal_policy(spec: Json) -> None:
     (document,) = manifests.parse(yaml.safe_dump(a_policy(spec=spec)), "p.yaml")
-    assert trial.findings(document) == []
+    assert trial.find_violations(document) == []
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_the_output_on_the_page_of_the_command_line(
     golden.check("cli/policy-try.txt", typed("try careful --service demo", server).stdout)
 
 
-def the_example_of(page: str) -> tuple[str, Document]:
-    """Return a how-to page and the UpgradePolicy that it shows first."""
+def the_example_of(page: str) -> tuple[str, ManifestDocument]:
+    """Return the path of a how-to page, and the first UpgradePolicy on it."""
     text = (ROOT / f"docs/how-to/{page}.md").read_text()
     (document,) = manifests.parse(text.partition("```yaml\n")[2].partition("```")[0], "policy.yaml")
     return text, document
@@ -339,10 +339,11 @@ def the_example_of(page: str) -> tuple[str, Document]:
 @pytest.mark.parametrize("page", ["canary", "blue-green", "preview", "mirror", "language-models"])
 def test_the_example_of_a_how_to_page_is_legal_and_has_the_summary_that_it_shows(page: str) -> None:
     text, document = the_example_of(page)
-    assert trial.findings(document) == []
+    assert trial.find_violations(document) == []
     name = document.name
     assert (
-        f"{name}.yaml: UpgradePolicy {name}: {policies.summary(trial.policy(document))}\n" in text
+        f"{name}.yaml: UpgradePolicy {name}: {policies.summarize_policy(trial.parse_policy(document))}\n"
+        in text
     )
 
 

@@ -1,4 +1,6 @@
-"""What a watch notes: a change once, a deletion, and nothing of what a repeated list only repeats."""
+"""The changes that a watch reports: each change once, a deletion, and nothing that a repeated list
+only repeats.
+"""
 
 import asyncio
 from typing import Any
@@ -7,7 +9,7 @@ import msgspec
 import pytest
 
 from common.kube.watch import WatchSink
-from raybus_cli.show.changes import EventSignal, Signal, Store
+from raybus_cli.show.changes import EventSignal, ObjectStore, Signal
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ def test_a_signal_notes_a_deletion_that_only_a_list_shows() -> None:
 
 def test_a_store_keeps_what_there_is() -> None:
     changed = asyncio.Event()
-    store = Store(_Named, changed)
+    store = ObjectStore(_Named, changed)
     for name in ("a", "b", "c"):
         store.present(_an_object(name))
     assert not store.is_listed

@@ -32,6 +32,7 @@ from support.builders.snapshots import (
 )
 from support.fakes.kube import FakeKube
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
 
@@ -74,7 +75,7 @@ class Server(FakeKube):
         return msgspec.json.encode({"items": found})
 
     async def close(self) -> None:
-        """Have no connection."""
+        """Do nothing, since there is no connection."""
 
 
 @pytest.fixture
@@ -91,13 +92,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         return Where(kubeconfig=None, namespace=namespace or "default")
 
     monkeypatch.setattr(session, "connect", connect)
-    monkeypatch.setattr(session, "now", lambda: NOW)
+    monkeypatch.setattr(session, "read_clock", lambda: NOW)
     monkeypatch.setattr(kubeconfig, "find", find)
     return found
 
 
 def _type(command: str) -> Result:
-    arguments = main.as_ours(command.split())
+    arguments = main.translate_arguments(command.split())
     return CliRunner().invoke(main.build(arguments[0]), arguments)
 
 
@@ -169,25 +170,18 @@ def test_what_there_is_is_shown_before_what_is_missing() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "message"),
-    [
-        pytest.param("get pods", "'pods' is neither rayservice nor raycluster", id="another kind"),
-        pytest.param(
-            "get rayservice demo -A",
-            "a name and -A exclude each other",
-            id="a name in all namespaces",
+    {
+        "another kind": (
+            "get pods",
+            "'pods' is none of rayservice, raycluster, rayjob, raycronjob",
         ),
-        pytest.param(
-            "get rayservice demo -l a=b",
-            "a name and -l exclude each other",
-            id="a name and a selector",
-        ),
-        pytest.param(
-            "get raycluster No_Name", "is not the name of a RayCluster", id="a name that cannot be"
-        ),
-        pytest.param("get", "Missing argument", id="nothing"),
-    ],
+        "a name in all namespaces": ("get rayservice demo -A", "a name and -A exclude each other"),
+        "a name and a selector": ("get rayservice demo -l a=b", "a name and -l exclude each other"),
+        "a name that cannot be": ("get raycluster No_Name", "is not the name of a RayCluster"),
+        "nothing": ("get", "Missing argument"),
+    },
 )
 @pytest.mark.usefixtures("server")
 def test_a_misuse_is_refused(command: str, message: str) -> None:
@@ -217,9 +211,13 @@ def test_a_selector_that_the_api_server_refuses_is_a_misuse(verb: str, server: S
         ("get rayclusters -n none", "No RayCluster in namespace none; -A shows all namespaces.\n"),
         (
             "list -n none -l a=b",
-            "No RayService and no RayCluster with labels a=b in namespace none; -A shows all namespaces.\n",
+            "No RayService, RayCluster, RayJob or RayCronJob with labels a=b in namespace none; "
+            "-A shows all namespaces.\n",
         ),
-        ("list -A -l a=b", "No RayService and no RayCluster with labels a=b in any namespace.\n"),
+        (
+            "list -A -l a=b",
+            "No RayService, RayCluster, RayJob or RayCronJob with labels a=b in any namespace.\n",
+        ),
     ],
 )
 @pytest.mark.usefixtures("server")
@@ -231,7 +229,7 @@ def test_nothing_is_reported(command: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["get", "rayc"], ["raycluster"]),
+        (["get", "rayc"], ["raycluster", "raycronjob"]),
         (["get", "rayservice", ""], ["demo", "other"]),
         (["get", "rayservices", "demo", ""], ["other"]),
         (["get", "raycluster", "de"], [BLUE]),
@@ -247,7 +245,7 @@ def test_names_of_both_kinds_are_completed(
 ) -> None:
     for name in ("COMP_WORDS", "COMP_CWORD"):
         monkeypatch.setenv(name, "")
-    assert completion.candidates(main.build, arguments) == found
+    assert completion.list_candidates(main.build, arguments) == found
 
 
 def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
@@ -258,20 +256,19 @@ def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("groups", "desired"),
-    [
-        pytest.param([a_gpu_group(replicas=0, minReplicas=2)], 2, id="at least"),
-        pytest.param([a_gpu_group(replicas=9)], 8, id="at most"),
-        pytest.param([a_gpu_group(replicas=2, numOfHosts=3)], 6, id="several hosts"),
-        pytest.param([a_gpu_group(replicas=2, numOfHosts=0)], 2, id="0 hosts count as 1"),
-        pytest.param([a_gpu_group(suspend=True)], 0, id="suspended"),
-        pytest.param(
+    {
+        "at least": ([a_gpu_group(replicas=0, minReplicas=2)], 2),
+        "at most": ([a_gpu_group(replicas=9)], 8),
+        "several hosts": ([a_gpu_group(replicas=2, numOfHosts=3)], 6),
+        "0 hosts count as 1": ([a_gpu_group(replicas=2, numOfHosts=0)], 2),
+        "suspended": ([a_gpu_group(suspend=True)], 0),
+        "only the first of a name has pods": (
             [a_gpu_group(replicas=1), a_gpu_group(replicas=5)],
             1,
-            id="only the first of a name has pods",
         ),
-    ],
+    },
 )
 def test_a_group_desires_as_many_pods_as_the_operator_makes(
     groups: list[Json], desired: int
@@ -296,18 +293,18 @@ def test_of_groups_with_one_name_the_image_of_the_first_is_shown() -> None:
 def test_a_cluster_renders_as(width: int, golden: Golden) -> None:
     found = tree.build_cluster(_a_snapshot(), now=NOW)
     golden.check(f"cli/cluster-{width}.txt", text_of(picture.draw_cluster(found), width=width))
-    golden.check("cli/cluster-line.txt", picture.cluster_line(found) + "\n")
+    golden.check("cli/cluster-line.txt", picture.format_cluster_line(found) + "\n")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_service_renders_as(width: int, golden: Golden) -> None:
-    found = frame.of_trees([in_steps()], now=NOW, wide=width == 160)
+    found = frame.build_trees([in_steps()], now=NOW, wide=width == 160)
     assert found.picture is not None
     golden.check(f"cli/tree-{width}.txt", text_of(found.picture, width=width))
 
 
 def test_colours_are_for_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = frame.of_trees([in_steps()], now=NOW, wide=False).picture
+    found = frame.build_trees([in_steps()], now=NOW, wide=False).picture
 
     def shown(*, is_terminal: bool) -> str:
         file = StringIO()

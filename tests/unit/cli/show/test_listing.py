@@ -13,7 +13,7 @@ from support.terminal import text_of
 WIDTHS = (60, 80, 160, printing.PIPE_WIDTH)
 
 
-def _found() -> frame.Listing:
+def _found() -> frame.ListOutput:
     other = a_service(endpoints=0)
     other["metadata"]["name"] = "another"
     upgraded = in_steps().service
@@ -33,8 +33,8 @@ def _found() -> frame.Listing:
 @pytest.mark.parametrize("wide", [False, True])
 def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
     found, every = _found(), not wide
-    services = frame.service_table(found.services, wide=wide, all_namespaces=every)
-    clusters = frame.cluster_table(found.clusters, wide=wide, all_namespaces=every)
+    services = frame.build_service_table(found.services, wide=wide, all_namespaces=every)
+    clusters = frame.build_cluster_table(found.clusters, wide=wide, all_namespaces=every)
     for width in WIDTHS:
         text = f"{text_of(services, width=width)}\n{text_of(clusters, width=width)}"
         end = "pipe" if width == printing.PIPE_WIDTH else width
@@ -62,4 +62,4 @@ def test_traffic_and_capacity_of_both_clusters_are_printed() -> None:
     ],
 )
 def test_ages_are_kubectls(seconds: int | None, text: str) -> None:
-    assert printing.age(seconds) == text
+    assert printing.format_age(seconds) == text

@@ -8,8 +8,9 @@ from common.api import ray_service
 from common.api.ray_service import RayService
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show import frame, phase, picture, tree
-from raybus_cli.show.phase import Code, Phase
+from raybus_cli.show import cause_texts, frame, phase, picture, tree
+from raybus_cli.show.cause_texts import Code
+from raybus_cli.show.phase import ServicePhase
 from service_reconciler import problems
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
 from service_reconciler.status.conditions import (
@@ -43,18 +44,18 @@ def _with(
 
 @pytest.mark.parametrize("base", [RAY_SERVICE_INITIALIZING, INITIALIZING_AGAIN])
 def test_a_first_start_with_a_cause_is_degraded(base: str) -> None:
-    found = phase.of(_with(base, "pod demo-1: the image ray:2.6O.0 cannot be pulled"))
-    assert (found.phase, found.reason) == (Phase.DEGRADED, "ImagePullFailed")
+    found = phase.derive_phase(_with(base, "pod demo-1: the image ray:2.6O.0 cannot be pulled"))
+    assert (found.phase, found.reason) == (ServicePhase.DEGRADED, "ImagePullFailed")
     assert found.message == "pod demo-1: the image ray:2.6O.0 cannot be pulled"
-    assert phase.of(_with(base, None)).phase is Phase.STARTING
+    assert phase.derive_phase(_with(base, None)).phase is ServicePhase.STARTING
 
 
 @pytest.mark.parametrize(("base", "status"), [(HAS_ENDPOINTS, "True"), (NO_ENDPOINTS, "False")])
 def test_a_cause_is_the_reason_of_a_service_with_an_active_cluster(base: str, status: str) -> None:
-    found = phase.of(
+    found = phase.derive_phase(
         _with(base, "waiting: Gateway default/g is not accepted", status=status, reason="Any")
     )
-    assert found.phase is (Phase.READY if status == "True" else Phase.NOT_READY)
+    assert found.phase is (ServicePhase.READY if status == "True" else ServicePhase.NOT_READY)
     assert (found.reason, found.message) == (
         "GatewayNotReady",
         "waiting: Gateway default/g is not accepted",
@@ -73,8 +74,8 @@ def test_an_upgrade_names_the_reason_of_its_cause() -> None:
     held = a_condition(
         "UpgradeInProgress", reason="Any", message=caused(BOTH, "exceeded quota: gpus")
     )
-    found = phase.of(ray_service.decode(a_service(held)))
-    assert (found.phase, found.reason) == (Phase.UPGRADING, "QuotaExceeded")
+    found = phase.derive_phase(ray_service.decode(a_service(held)))
+    assert (found.phase, found.reason) == (ServicePhase.UPGRADING, "QuotaExceeded")
 
 
 def _starting(*statuses: dict[str, Any], **status: Any) -> Snapshot:
@@ -105,7 +106,7 @@ def test_the_texts_of_the_service_have_their_reasons(snapshot: Snapshot, code: C
     observed = observing.observe(snapshot)
     problem = problems.of_cluster(observed, observed.pending or observed.active, now=NOW)
     assert problem is not None
-    assert phase.of_text(problem.message) is code
+    assert cause_texts.find_code(problem.message) is code
 
 
 @pytest.mark.parametrize("answer", [PYDANTIC_1, PYDANTIC_1_TEXT, PYDANTIC_2])
@@ -113,7 +114,7 @@ def test_the_texts_of_the_service_have_their_reasons(snapshot: Snapshot, code: C
     "prefix", ["Ray refused the Serve config", "the Serve config could not be sent"]
 )
 def test_a_refused_serve_config_is_named_by_field(prefix: str, answer: str) -> None:
-    found = phase.of(_with(RAY_SERVICE_INITIALIZING, f"{prefix}: {answer}"))
+    found = phase.derive_phase(_with(RAY_SERVICE_INITIALIZING, f"{prefix}: {answer}"))
     assert (found.reason, found.message) == (
         "FailedToUpdateServeApplications",
         f"{prefix}: {FIELD}",
@@ -128,8 +129,8 @@ def test_where_the_answer_is_cut_the_spec_names_the_field() -> None:
         message=f"{RAY_SERVICE_INITIALIZING}: Ray refused the Serve config: 400 … x",
     )
     cut = ray_service.decode(a_service(held, serve="applications: [{name: app}]"))
-    assert phase.of(cut).message == f"Ray refused the Serve config: {FIELD}"
-    assert phase.of(
+    assert phase.derive_phase(cut).message == f"Ray refused the Serve config: {FIELD}"
+    assert phase.derive_phase(
         _with(RAY_SERVICE_INITIALIZING, "Ray refused the Serve config: 400: no")
     ).message.endswith("400: no")
 

@@ -1,8 +1,6 @@
-"""What `raybus status` makes of each state: done, going on, or failed."""
+"""The result of `raybus status` for each state: done, in progress, or failed."""
 
 from typing import Any
-
-import pytest
 
 from common.api.opaque import Json
 from raybus_cli.reading.snapshot import Snapshot
@@ -24,6 +22,9 @@ from support.builders.snapshots import (
     in_steps,
     serving,
 )
+from support.tables import cases
+
+DONE, GOING_ON, FAILED, TIMED_OUT = RolloutState
 
 
 def _behind() -> Snapshot:
@@ -66,115 +67,84 @@ def _suspended(*conditions: dict[str, object]) -> Snapshot:
     return a_snapshot(a_service(*conditions, suspend=True))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("snapshot", "course", "text"),
-    [
-        pytest.param(at_rest(), RolloutState.DONE, "RayCluster demo-blue serves", id="serves"),
-        pytest.param(_behind(), RolloutState.GOING_ON, "generation 3", id="not reconciled yet"),
-        pytest.param(
-            _unhealthy(),
-            RolloutState.GOING_ON,
-            "DEPLOYING: 1 replica starts",
-            id="an application deploys",
-        ),
-        pytest.param(
+    {
+        "serves": (at_rest(), DONE, "RayCluster demo-blue serves"),
+        "not reconciled yet": (_behind(), GOING_ON, "generation 3"),
+        "an application deploys": (_unhealthy(), GOING_ON, "DEPLOYING: 1 replica starts"),
+        "config not sent": (
             at_rest(revisions=[a_revision(BLUE, "older")]),
-            RolloutState.GOING_ON,
+            GOING_ON,
             "new Serve config",
-            id="config not sent",
         ),
-        pytest.param(in_steps(), RolloutState.GOING_ON, "Upgrading", id="an upgrade"),
-        pytest.param(
+        "an upgrade": (in_steps(), GOING_ON, "Upgrading"),
+        "an image cannot be pulled for minutes": (
             _pulling("ImagePullBackOff", age=200),
-            RolloutState.FAILED,
+            FAILED,
             f'Upgrading: Pod {GREEN}-gpu-worker-00001: cannot pull image "ray:2.6O.0" (container ray)',
-            id="an image cannot be pulled for minutes",
         ),
-        pytest.param(
+        "an image cannot be pulled at first": (
             _pulling("ErrImagePull", age=20),
-            RolloutState.GOING_ON,
+            GOING_ON,
             "Upgrading",
-            id="an image cannot be pulled at first",
         ),
-        pytest.param(
-            _pulling("InvalidImageName", age=20),
-            RolloutState.FAILED,
-            "cannot pull",
-            id="an image has no valid name",
-        ),
-        pytest.param(
+        "an image has no valid name": (_pulling("InvalidImageName", age=20), FAILED, "cannot pull"),
+        "an application fails": (
             _deploy_failed(),
-            RolloutState.FAILED,
+            FAILED,
             f"application app on RayCluster {GREEN} is DEPLOY_FAILED: No module named 'model'",
-            id="an application fails",
         ),
-        pytest.param(
+        "an application fails with the config before": (
             _deploy_failed(revisions=[a_revision(GREEN, "older")]),
-            RolloutState.GOING_ON,
+            GOING_ON,
             "Upgrading",
-            id="an application fails with the config before",
         ),
-        pytest.param(
+        "a refused Serve config": (
             _refused(),
-            RolloutState.FAILED,
+            FAILED,
             "Ray Serve refuses spec.serveConfigV2: applications[0].import_path: Required value",
-            id="a refused Serve config",
         ),
-        pytest.param(
+        "a pause is waited for": (
             in_steps(UPGRADING, a_condition("UpgradePaused", message="Paused")),
-            RolloutState.GOING_ON,
+            GOING_ON,
             "Paused",
-            id="a pause is waited for",
         ),
-        pytest.param(
+        "a stall": (
             in_steps(UPGRADING, a_condition("UpgradeStalled", message="no node")),
-            RolloutState.FAILED,
+            FAILED,
             "Stalled: no node",
-            id="a stall",
         ),
-        pytest.param(
+        "aborted, though the old cluster serves": (
             at_rest(
                 service=a_service(
                     READY, a_condition("UpgradeAborted", message="Generation 2 is aborted")
                 )
             ),
-            RolloutState.FAILED,
+            FAILED,
             "Generation 2 is aborted",
-            id="aborted, though the old cluster serves",
         ),
-        pytest.param(
+        "invalid": (
             a_snapshot(
                 a_service(a_condition("Ready", "False", reason="ValidationFailed", message="bad"))
             ),
-            RolloutState.FAILED,
+            FAILED,
             "Invalid: bad",
-            id="invalid",
         ),
-        pytest.param(
+        "out of time": (
             a_snapshot(
                 a_service(
                     a_condition("Ready", "False", reason="InitializingTimeout", message="late")
                 )
             ),
-            RolloutState.FAILED,
+            FAILED,
             "TimedOut: late",
-            id="out of time",
         ),
-        pytest.param(
-            _suspended(a_condition("Suspended")),
-            RolloutState.DONE,
-            "Suspended",
-            id="suspended as asked",
-        ),
-        pytest.param(
-            _suspended(a_condition("Suspending")),
-            RolloutState.GOING_ON,
-            "Suspending",
-            id="being suspended",
-        ),
-    ],
+        "suspended as asked": (_suspended(a_condition("Suspended")), DONE, "Suspended"),
+        "being suspended": (_suspended(a_condition("Suspending")), GOING_ON, "Suspending"),
+    },
 )
 def test_a_rollout_is_judged(snapshot: Snapshot, course: RolloutState, text: str) -> None:
-    found = rollout_status.of(snapshot, now=NOW)
+    found = rollout_status.derive_status(snapshot, now=NOW)
     assert found.course is course
     assert text in found.text

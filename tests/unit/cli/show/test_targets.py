@@ -1,50 +1,53 @@
-"""The arguments after `raybus get` mean what they mean to kubectl."""
+"""The arguments after `raybus get` have the same meaning as for kubectl."""
 
 import pytest
 
 from common import errors
-from raybus_cli.reading.kinds import CLUSTER, SERVICE, Target
+from raybus_cli.reading.kinds import CLUSTER, KINDS, SERVICE, NamedTarget
 from raybus_cli.show import cli
-from raybus_cli.show.cli import Targets
+from raybus_cli.show.cli import SelectedTargets
+from support.tables import cases
 
-DEMO = Target(SERVICE, "demo")
-BLUE = Target(CLUSTER, "blue")
+DEMO = NamedTarget(SERVICE, "demo")
+BLUE = NamedTarget(CLUSTER, "blue")
 
 
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        ("rayservices", Targets(tables=(SERVICE,))),
-        ("rayservice", Targets(tables=(SERVICE,))),
-        ("RayClusters.ray.io", Targets(tables=(CLUSTER,))),
-        ("rayclusters.v1.ray.io", Targets(tables=(CLUSTER,))),
-        ("rayservices,rayclusters", Targets(tables=(SERVICE, CLUSTER))),
-        ("all", Targets(tables=(SERVICE, CLUSTER))),
-        ("rayservice demo", Targets(objects=(DEMO,))),
-        ("rayservices demo other demo", Targets(objects=(DEMO, Target(SERVICE, "other")))),
-        ("rayservice/demo raycluster/blue", Targets(objects=(DEMO, BLUE))),
-        ("rayservice.ray.io/demo", Targets(objects=(DEMO,))),
+        ("rayservices", SelectedTargets(tables=(SERVICE,))),
+        ("rayservice", SelectedTargets(tables=(SERVICE,))),
+        ("RayClusters.ray.io", SelectedTargets(tables=(CLUSTER,))),
+        ("rayclusters.v1.ray.io", SelectedTargets(tables=(CLUSTER,))),
+        ("rayservices,rayclusters", SelectedTargets(tables=(SERVICE, CLUSTER))),
+        ("all", SelectedTargets(tables=KINDS)),
+        ("rayservice demo", SelectedTargets(objects=(DEMO,))),
+        (
+            "rayservices demo other demo",
+            SelectedTargets(objects=(DEMO, NamedTarget(SERVICE, "other"))),
+        ),
+        ("rayservice/demo raycluster/blue", SelectedTargets(objects=(DEMO, BLUE))),
+        ("rayservice.ray.io/demo", SelectedTargets(objects=(DEMO,))),
     ],
 )
-def test_forms_of_kubectl(arguments: str, found: Targets) -> None:
+def test_forms_of_kubectl(arguments: str, found: SelectedTargets) -> None:
     assert cli.parse(arguments.split()) == found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param("pods", "for other kinds use 'kubectl get'", id="another kind"),
-        pytest.param(
+    {
+        "another kind": ("pods", "for other kinds use 'kubectl get'"),
+        "the short name of ReplicaSets": (
             "rs demo",
-            "'rs' is neither rayservice nor raycluster",
-            id="the short name of ReplicaSets",
+            "'rs' is none of rayservice, raycluster, rayjob, raycronjob",
         ),
-        pytest.param("rayservcie", "did you mean 'rayservice'?", id="a slip"),
-        pytest.param("rayservices.apps", "is neither", id="another group"),
-        pytest.param("rayservice/", "is not KIND/NAME", id="no name"),
-        pytest.param("rayservice/a b", "'b' is not KIND/NAME", id="a name without a kind"),
-        pytest.param("rayservice a raycluster/b", "names its kind already", id="a kind twice"),
-    ],
+        "a slip": ("rayservcie", "did you mean 'rayservice'?"),
+        "another group": ("rayservices.apps", "is none of"),
+        "no name": ("rayservice/", "is not KIND/NAME"),
+        "a name without a kind": ("rayservice/a b", "'b' is not KIND/NAME"),
+        "a kind twice": ("rayservice a raycluster/b", "names its kind already"),
+    },
 )
 def test_other_forms_are_refused_with_the_remedy(arguments: str, message: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=message.replace("?", r"\?")):

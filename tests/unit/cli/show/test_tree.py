@@ -3,14 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-import pytest
+from msgspec.structs import replace
 
 from common import labels
-from common.upgrade.gate_record import Figures
+from common.upgrade.gate_record import RecordedFigures
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import picture, tree
-from raybus_cli.show.phase import Phase
+from raybus_cli.show.phase import ServicePhase
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -27,16 +26,17 @@ from support.builders.snapshots import (
     in_steps,
 )
 from support.golden import Golden
+from support.tables import cases
 from support.terminal import text_of
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "snapshot"),
-    [
-        pytest.param("at-rest", at_rest(), id="a service that serves"),
-        pytest.param("in-steps", in_steps(), id="an upgrade in steps"),
-        pytest.param("gated", gated(), id="an upgrade with gates"),
-        pytest.param(
+    {
+        "a service that serves": ("at-rest", at_rest()),
+        "an upgrade in steps": ("in-steps", in_steps()),
+        "an upgrade with gates": ("gated", gated()),
+        "an upgrade that does not progress, Serve unseen": (
             "stalled",
             in_steps(
                 UPGRADING,
@@ -48,17 +48,14 @@ from support.terminal import text_of
                 weight=0,
                 serve={},
             ),
-            id="an upgrade that does not progress, Serve unseen",
         ),
-        pytest.param(
-            "new", a_snapshot(a_service(endpoints=0), clusters=[]), id="nothing but the RayService"
-        ),
-    ],
+        "nothing but the RayService": ("new", a_snapshot(a_service(endpoints=0), clusters=[])),
+    },
 )
 def test_it_renders_as(name: str, snapshot: Snapshot, golden: Golden) -> None:
     found = tree.build(snapshot, now=NOW)
     golden.check(f"cli/tree-{name}.txt", text_of(picture.draw(found)))
-    golden.check(f"cli/line-{name}.txt", picture.line(found) + "\n")
+    golden.check(f"cli/line-{name}.txt", picture.format_line(found) + "\n")
 
 
 def test_weights_capacities_and_the_next_step_are_printed() -> None:
@@ -92,12 +89,10 @@ def test_the_steps_of_an_upgrade_are_those_of_its_policy() -> None:
 
 
 def test_the_gates_at_the_present_weight_are_shown_with_their_newest_figures() -> None:
-    later = Figures(
+    later = RecordedFigures(
         requests=900, value=0.001, limit=0.01, text="errorRate: 1 of 900 requests failed"
     )
-    found = tree.build(
-        gated(msgspec.structs.replace(snapshots.PASSED, latest=later)), now=NOW
-    ).upgrade
+    found = tree.build(gated(replace(snapshots.PASSED, latest=later)), now=NOW).upgrade
     assert found is not None
     assert found.gates is not None
     assert (found.gates.weight, found.gates.seen_at) == (10, NOW - timedelta(seconds=4))
@@ -113,17 +108,15 @@ def test_a_rollback_shows_no_gates() -> None:
     )
     snapshot = gated()
     rolled = in_steps(UPGRADING, back, weight=30)
-    found = tree.build(msgspec.structs.replace(snapshot, service=rolled.service), now=NOW).upgrade
+    found = tree.build(replace(snapshot, service=rolled.service), now=NOW).upgrade
     assert found is not None
     assert (found.gates, found.steps) == (None, 10)
 
 
 def test_what_a_tenant_wrote_into_the_record_does_nothing_to_a_terminal() -> None:
-    state = msgspec.structs.replace(
-        snapshots.PASSED, text="\x1b[2Jgone" + "x" * 500, gate="\x1b]0;t\x07g"
-    )
+    state = replace(snapshots.PASSED, text="\x1b[2Jgone" + "x" * 500, gate="\x1b]0;t\x07g")
     found = tree.build(gated(state), now=NOW)
-    assert "\x1b" not in text_of(picture.draw(found)) + picture.line(found)
+    assert "\x1b" not in text_of(picture.draw(found)) + picture.format_line(found)
     assert found.upgrade is not None
     assert found.upgrade.gates is not None
     assert len(found.upgrade.gates.gates[0].text) <= 200
@@ -132,9 +125,9 @@ def test_what_a_tenant_wrote_into_the_record_does_nothing_to_a_terminal() -> Non
 def test_a_record_on_the_route_of_another_owner_is_not_shown() -> None:
     snapshot = gated()
     assert snapshot.route is not None
-    meta = msgspec.structs.replace(snapshot.route.metadata, owner_references=[])
-    route = msgspec.structs.replace(snapshot.route, metadata=meta)
-    found = tree.build(msgspec.structs.replace(snapshot, route=route), now=NOW).upgrade
+    meta = replace(snapshot.route.metadata, owner_references=[])
+    route = replace(snapshot.route, metadata=meta)
+    found = tree.build(replace(snapshot, route=route), now=NOW).upgrade
     assert found is not None
     assert found.gates is None
 
@@ -149,7 +142,7 @@ def test_a_pause_has_no_next_step() -> None:
         "UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause."
     )
     found = tree.build(in_steps(UPGRADING, paused), now=NOW)
-    assert found.phase is Phase.PAUSED
+    assert found.phase is ServicePhase.PAUSED
     assert found.upgrade is not None
     assert found.upgrade.next_step_seconds is None
 
@@ -172,91 +165,83 @@ def test_a_draining_cluster_shows_its_end() -> None:
     assert (branch.role, branch.note) == ("leaving", "is deleted in 41 s")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "state"),
-    [
-        pytest.param({}, "Pending", id="waits"),
-        pytest.param(
+    {
+        "waits": ({}, "Pending"),
+        "cannot be pulled": (
             {
                 "containerStatuses": [
                     {"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
                 ]
             },
             "ImagePullBackOff",
-            id="cannot be pulled",
         ),
-        pytest.param(
+        "starts": (
             {
                 "containerStatuses": [
                     {"name": "ray", "state": {"waiting": {"reason": "ContainerCreating"}}}
                 ]
             },
             "Pending",
-            id="starts",
         ),
-        pytest.param(
+        "has no node": (
             {
                 "conditions": [
                     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
                 ]
             },
             "Unschedulable",
-            id="has no node",
         ),
-    ],
+    },
 )
 def test_a_pods_state_is_the_term_of_kubectl(status: dict[str, Any], state: str) -> None:
     snapshot = at_rest(pods=[a_pod(BLUE, "gpu", 1, ready=False, **status)])
     assert tree.build(snapshot, now=NOW).clusters[0].pods[0].state == state
 
 
-@pytest.mark.parametrize(
+@cases(
     ("conditions", "phase"),
-    [
-        pytest.param((), Phase.STARTING, id="not reconciled yet"),
-        pytest.param((READY,), Phase.READY, id="ready"),
-        pytest.param((READY, UPGRADING), Phase.UPGRADING, id="an upgrade"),
-        pytest.param(
+    {
+        "not reconciled yet": ((), ServicePhase.STARTING),
+        "ready": ((READY,), ServicePhase.READY),
+        "an upgrade": ((READY, UPGRADING), ServicePhase.UPGRADING),
+        "a stall is more specific": (
             (READY, UPGRADING, a_condition("UpgradeStalled")),
-            Phase.STALLED,
-            id="a stall is more specific",
+            ServicePhase.STALLED,
         ),
-        pytest.param((READY, a_condition("UpgradeAborted")), Phase.ABORTED, id="aborted"),
-        pytest.param(
+        "aborted": ((READY, a_condition("UpgradeAborted")), ServicePhase.ABORTED),
+        "a version is taken back before the spec is tried": (
             (READY, a_condition("UpgradeAborted", reason="EarlierGateFailed")),
-            Phase.ROLLING_BACK,
-            id="a version is taken back before the spec is tried",
+            ServicePhase.ROLLING_BACK,
         ),
-        pytest.param(
-            (a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"
+        "invalid": (
+            (a_condition("Ready", "False", reason="ValidationFailed"),),
+            ServicePhase.INVALID,
         ),
-        pytest.param(
+        "starts": (
             (
                 a_condition(
                     "Ready", "False", reason="Initializing", message="RayService is initializing"
                 ),
             ),
-            Phase.STARTING,
-            id="starts",
+            ServicePhase.STARTING,
         ),
-        pytest.param(
+        "too late": (
             (a_condition("Ready", "False", reason="InitializingTimeout"),),
-            Phase.TIMED_OUT,
-            id="too late",
+            ServicePhase.TIMED_OUT,
         ),
-        pytest.param(
+        "no endpoints": (
             (a_condition("Ready", "False", reason="ZeroServeEndpoints"),),
-            Phase.NOT_READY,
-            id="no endpoints",
+            ServicePhase.NOT_READY,
         ),
-        pytest.param(
+        "suspended": (
             (a_condition("Ready", "False"), a_condition("Suspended")),
-            Phase.SUSPENDED,
-            id="suspended",
+            ServicePhase.SUSPENDED,
         ),
-    ],
+    },
 )
 def test_the_phase_is_what_matters_most(
-    conditions: tuple[dict[str, object], ...], phase: Phase
+    conditions: tuple[dict[str, object], ...], phase: ServicePhase
 ) -> None:
     assert tree.build(a_snapshot(a_service(*conditions)), now=NOW).phase is phase

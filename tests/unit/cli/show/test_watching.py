@@ -19,9 +19,9 @@ from generators.docs import outputs
 from raybus_cli import printing, session
 from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import watching
-from raybus_cli.show.sources import Source, Tables, Trees
+from raybus_cli.show.sources import ObjectSource, Tables, Trees
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_pod, an_event
 from support.fakes.kube import Request
@@ -34,7 +34,7 @@ SERVICES = (kinds.SERVICE,)
 @pytest.fixture(autouse=True)
 def now(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     clock = [NOW]
-    monkeypatch.setattr(session, "now", lambda: clock[0])
+    monkeypatch.setattr(session, "read_clock", lambda: clock[0])
     monkeypatch.setattr(watching, "LULL_SECONDS", 0.001)
     monkeypatch.setattr(watching, "RETRY_SECONDS", 0.001)
     return clock
@@ -51,7 +51,7 @@ def server() -> WatchableKube:
 
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
-    """Return what was printed so far, in lines."""
+    """Return a function that returns the lines printed so far."""
     found: list[str] = []
 
     def read() -> list[str]:
@@ -63,7 +63,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
 
 @asynccontextmanager
 async def _following(
-    server: Any, source: Source, output: Output = Output.TEXT
+    server: Any, source: ObjectSource, output: Output = Output.TEXT
 ) -> AsyncGenerator[asyncio.Task[None]]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(watching.follow(server, source, output))
@@ -72,26 +72,29 @@ async def _following(
 
 
 def _tables(
-    shown: tuple[kinds.Kind, ...] = SERVICES, *, scope: str | None = "default", selector: str = ""
+    shown: tuple[kinds.ArgumentKind, ...] = SERVICES,
+    *,
+    scope: str | None = "default",
+    selector: str = "",
 ) -> Tables:
     return Tables(shown, scope, selector, wide=False)
 
 
 def _tree(name: str = "demo") -> Trees:
-    return Trees("default", [Target(kinds.SERVICE, name)], wide=False)
+    return Trees("default", [NamedTarget(kinds.SERVICE, name)], wide=False)
 
 
 def _is_watching(server: WatchableKube, kind: str = "RayService") -> Callable[[], bool]:
     return lambda: kind in server.watches
 
 
-async def _to_the_end(server: Any, source: Source) -> None:
+async def _to_the_end(server: Any, source: ObjectSource) -> None:
     async with asyncio.timeout(5):
         await watching.follow(server, source, Output.NAME)
 
 
 async def _quiet(server: WatchableKube) -> list[Request]:
-    """Return the requests of a moment in which nothing changes."""
+    """Return the requests during a moment in which nothing changes."""
     await asyncio.sleep(0.05)
     before = len(server.requests)
     await asyncio.sleep(0.1)
@@ -131,7 +134,10 @@ async def test_a_table_of_all_namespaces_has_the_first_lines_of_all_kinds_at_onc
     ("source", "schema"), [(lambda: _tables(kinds.KINDS), "row"), (_tree, "tree")]
 )
 async def test_each_line_has_the_schema_of_the_documentation(
-    source: Callable[[], Source], schema: str, server: WatchableKube, lines: Callable[[], list[str]]
+    source: Callable[[], ObjectSource],
+    schema: str,
+    server: WatchableKube,
+    lines: Callable[[], list[str]],
 ) -> None:
     validator: Any = jsonschema.Draft202012Validator(outputs.schema(schema))
     async with _following(server, source(), Output.JSON):
@@ -246,7 +252,7 @@ async def test_a_terminal_gets_a_live_table_with_ages_need_no_request(
     file = StringIO()
     monkeypatch.setattr(watching, "REDRAW_SECONDS", 0.01)
     monkeypatch.setattr(
-        printing, "console", lambda: Console(file=file, force_terminal=True, width=80)
+        printing, "create_console", lambda: Console(file=file, force_terminal=True, width=80)
     )
     async with _following(server, _tables()):
         await eventually(lambda: "Ready" in file.getvalue(), what="the table")
@@ -272,7 +278,7 @@ CANNOT_WATCH = errors.Forbidden(
 
 @pytest.mark.parametrize("source", [_tables, _tree])
 async def test_a_user_that_may_not_watch_gets_the_missing_right(
-    source: Callable[[], Source], server: WatchableKube
+    source: Callable[[], ObjectSource], server: WatchableKube
 ) -> None:
     server.faults.append(_refused("watch", "RayService", CANNOT_WATCH))
     with pytest.raises(errors.Forbidden, match='cannot watch resource "rayservices"'):
@@ -313,7 +319,7 @@ async def test_an_object_that_is_deleted_ends_the_view_of_it(server: WatchableKu
 
 @pytest.mark.parametrize("source", [_tables, _tree])
 async def test_an_api_server_that_is_away_is_reported_once_and_waited_for(
-    source: Callable[[], Source], server: WatchableKube, capsys: pytest.CaptureFixture[str]
+    source: Callable[[], ObjectSource], server: WatchableKube, capsys: pytest.CaptureFixture[str]
 ) -> None:
     is_away = [True]
     server.faults.append(lambda _: errors.Unavailable("does not answer") if is_away[0] else None)
@@ -348,6 +354,6 @@ async def test_a_reader_that_has_enough_ends_the_view(
     def closed(_text: str, **_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(printing, "message", closed)
+    monkeypatch.setattr(printing, "print_message", closed)
     with pytest.raises(BrokenPipeError):
         await _to_the_end(server, _tables())

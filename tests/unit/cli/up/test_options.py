@@ -1,4 +1,4 @@
-"""What `raybus up` refuses before it starts anything, and with which message."""
+"""The input that `raybus up` refuses before it starts anything, and the messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,14 @@ from typer.testing import CliRunner
 
 from common import errors
 from raybus_cli import main
-from raybus_cli.up import programs
+from raybus_cli.up.programs import (
+    check_credentials,
+    check_gates,
+    check_level,
+    check_nats,
+    check_replicas,
+)
+from support.tables import cases
 
 KUBECONFIG = """
 apiVersion: v1
@@ -21,71 +28,35 @@ users: [{name: u, user: {token: t}}]
 
 
 def test_gates_are_read_as_kuberay_reads_them() -> None:
-    assert programs.check_gates("RayClusterMTLS=true, AllBeta=false") == {
+    assert check_gates("RayClusterMTLS=true, AllBeta=false") == {
         "RayClusterMTLS": True,
         "AllBeta": False,
     }
 
 
 def test_any_service_may_have_several_replicas() -> None:
-    assert programs.check_replicas("watcher=2, cluster-reconciler=64") == {
+    assert check_replicas("watcher=2, cluster-reconciler=64") == {
         "watcher": 2,
         "cluster-reconciler": 64,
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "text", "part"),
-    [
-        pytest.param(
-            programs.check_gates,
-            "Nope=true",
-            "unrecognized feature gate 'Nope'; known: ",
-            id="unknown gate",
-        ),
-        pytest.param(
-            programs.check_gates,
-            "AllBeta",
-            "expected Name=true or Name=false",
-            id="gate without a value",
-        ),
-        pytest.param(
-            programs.check_replicas,
-            "watcher=65",
-            "name at most 64 replicas",
-            id="more replicas than partitions",
-        ),
-        pytest.param(
-            programs.check_replicas,
-            "watcher=x",
-            "expected watcher=N with N of 1 or more",
-            id="no number",
-        ),
-        pytest.param(
-            programs.check_replicas,
-            "watcher=0",
-            "expected watcher=N with N of 1 or more",
-            id="none",
-        ),
-        pytest.param(
-            programs.check_replicas,
+    {
+        "unknown gate": (check_gates, "Nope=true", "unrecognized feature gate 'Nope'; known: "),
+        "gate without a value": (check_gates, "AllBeta", "expected Name=true or Name=false"),
+        "more replicas than partitions": (check_replicas, "watcher=65", "name at most 64 replicas"),
+        "no number": (check_replicas, "watcher=x", "expected watcher=N with N of 1 or more"),
+        "none": (check_replicas, "watcher=0", "expected watcher=N with N of 1 or more"),
+        "no such service": (
+            check_replicas,
             "nobody=1",
             "there is no service 'nobody'; name one of",
-            id="no such service",
         ),
-        pytest.param(
-            programs.check_nats,
-            "http://x",
-            "expected nats://HOST:PORT",
-            id="NATS by another protocol",
-        ),
-        pytest.param(
-            programs.check_level,
-            "loud",
-            "expected one of DEBUG, INFO, WARNING, ERROR",
-            id="unknown level",
-        ),
-    ],
+        "NATS by another protocol": (check_nats, "http://x", "expected nats://HOST:PORT"),
+        "unknown level": (check_level, "loud", "expected one of DEBUG, INFO, WARNING, ERROR"),
+    },
 )
 def test_what_makes_no_sense_is_refused_by_name(
     check: Callable[[str], object], text: str, part: str
@@ -129,4 +100,4 @@ def test_a_file_in_the_place_of_the_log_folder_is_refused(tmp_path: Path) -> Non
 
 def test_a_folder_without_credentials_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidSpec, match=r"there is no ca\.crt; make the folder with"):
-        programs.check_credentials(tmp_path)
+        check_credentials(tmp_path)

@@ -1,17 +1,20 @@
-"""What each batch scheduler finds on pods (spec raycluster §17; acceptance cases 116, 117)."""
+"""The marks that each batch scheduler finds on pods (spec raycluster §17; acceptance cases 116,
+117).
+"""
 
 from typing import Any
 
 import msgspec
-import pytest
 
 from cluster_reconciler import batch
 from cluster_reconciler.config import Config
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
+from common.ray import batch_schedulers
 from support.builders.pods import an_observation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
 GANG = "ray.io/gang-scheduling-enabled"
 RAY_JOB = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-name": "job"}
@@ -19,7 +22,7 @@ RAY_JOB = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-na
 
 def marked(name: str, cluster: RayCluster, group: str = "g") -> Body:
     pod: Body = {"metadata": {}, "spec": {"schedulerName": "users"}}
-    batch.scheduler(Config(batch_scheduler=name)).mark(cluster, Config(), group, pod)
+    batch.get_scheduler(Config(batch_scheduler=name)).mark(cluster, Config(), group, pod)
     return pod
 
 
@@ -27,27 +30,23 @@ def a_pod(scheduler: str, **metadata: Any) -> Body:
     return {"metadata": metadata, "spec": {"schedulerName": scheduler}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "own", "pod"),
-    [
-        pytest.param("", {GANG: "true"}, a_pod("users"), id="none: nothing"),
-        pytest.param(
+    {
+        "none: nothing": ("", {GANG: "true"}, a_pod("users")),
+        "case 117: no gang, only labels and scheduler": (
             "yunikorn",
             {"yunikorn.apache.org/app-id": "a", "yunikorn.apache.org/queue": "q"},
             a_pod("yunikorn", labels={"applicationId": "a", "queue": "q"}),
-            id="case 117: no gang, only labels and scheduler",
         ),
-        pytest.param(
+        "KAI": (
             "kai-scheduler",
             {"kai.scheduler/queue": "q"},
             a_pod("kai-scheduler", labels={"kai.scheduler/queue": "q"}),
-            id="KAI",
         ),
-        pytest.param("kai-scheduler", {}, a_pod("kai-scheduler"), id="KAI without a queue"),
-        pytest.param(
-            "scheduler-plugins", {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"
-        ),
-        pytest.param(
+        "KAI without a queue": ("kai-scheduler", {}, a_pod("kai-scheduler")),
+        "scheduler-plugins": ("scheduler-plugins", {}, a_pod("scheduler-plugins-scheduler")),
+        "case 116: Volcano": (
             "volcano",
             {"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
             a_pod(
@@ -58,9 +57,8 @@ def a_pod(scheduler: str, **metadata: Any) -> Body:
                     "volcano.sh/task-spec": "g",
                 },
             ),
-            id="case 116: Volcano",
         ),
-    ],
+    },
 )
 def test_marks(name: str, own: dict[str, str], pod: Body) -> None:
     assert marked(name, a_ray_cluster(labels=own)) == pod
@@ -91,7 +89,7 @@ def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
 
 
 def test_what_go_leaves_out_is_in_no_description_of_a_gang() -> None:
-    """KubeRay's annotation is the JSON of Go's types, and so is what a user compares it with."""
+    """KubeRay's annotation is the JSON of Go's types, and users compare it with that."""
     template = a_template(
         a_container(),
         node_selector={"a": "<b>"},
@@ -115,7 +113,7 @@ def test_the_users_own_task_groups_win() -> None:
 
 
 def test_workload_aware_scheduling_marks_only_a_gang() -> None:
-    scheduler = batch.scheduler(Config(gates=BETA | {Gate.KUBERNETES_WAS}))
+    scheduler = batch.get_scheduler(Config(gates=BETA | {FeatureGate.KUBERNETES_WAS}))
     pod: Body = {"metadata": {}, "spec": {}}
     scheduler.mark(
         a_ray_cluster(labels={GANG: "true"}, enable_in_tree_autoscaling=True), Config(), "g", pod
@@ -129,7 +127,11 @@ def test_workload_aware_scheduling_marks_only_a_gang() -> None:
 
 
 def test_a_topology_is_taken_over() -> None:
-    own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "2", batch.VOLCANO_QUEUE: "q"}
+    own = {
+        batch_schedulers.TOPOLOGY_MODE: "hard",
+        batch_schedulers.TOPOLOGY_TIER: "2",
+        batch_schedulers.VOLCANO_QUEUE: "q",
+    }
     (child,) = batch.SCHEDULERS["volcano"].looked_up(
         a_ray_cluster(labels=own, annotations={"a": "b"}), Config()
     )
@@ -141,7 +143,7 @@ def test_a_topology_is_taken_over() -> None:
 
 
 def room_of(config: Config, **fields: Any) -> dict[str, str]:
-    """Return what Volcano reserves for a cluster."""
+    """Return the resources that Volcano reserves for a cluster."""
     (child,) = batch.SCHEDULERS["volcano"].looked_up(a_ray_cluster(**fields), config)
     return child.body["spec"]["minResources"]
 
@@ -160,57 +162,50 @@ ALWAYS: Body = {**SIDECAR, "restartPolicy": "Always"}
 COLLECTED = {"historyServerOptions": {"collectorOptions": {"image": "i"}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "fields", "cpu"),
-    [
-        pytest.param(Config(), ONE_EACH, "2", id="what the templates ask for"),
-        pytest.param(Config(), AUTOSCALED, "2500m", id="the autoscaler's container"),
-        pytest.param(
+    {
+        "what the templates ask for": (Config(), ONE_EACH, "2"),
+        "the autoscaler's container": (Config(), AUTOSCALED, "2500m"),
+        "the autoscaler's own resources": (
             Config(),
             {**AUTOSCALED, "autoscaler_options": {"resources": {"requests": {"cpu": "2"}}}},
             "4",
-            id="the autoscaler's own resources",
         ),
-        pytest.param(
+        "the operator's sidecars": (
             Config(head_sidecars=(SIDECAR,), worker_sidecars=(SIDECAR, SIDECAR)),
             ONE_EACH,
             "2300m",
-            id="the operator's sidecars",
         ),
-        pytest.param(
-            Config(gates=BETA | {Gate.HISTORY_SERVER}),
+        "the collector of each pod": (
+            Config(gates=BETA | {FeatureGate.HISTORY_SERVER}),
             {**ONE_EACH, **COLLECTED},
             "2100m",
-            id="the collector of each pod",
         ),
-        pytest.param(
+        "an init container that needs more than what follows": (
             Config(),
             {**ONE_EACH, "groups": [a_group(template=asking("100m"), replicas=1)]},
             "1200m",
-            id="an init container that needs more than what follows",
         ),
-        pytest.param(
+        "a sidecar among the init containers": (
             Config(),
             {**ONE_EACH, "head": a_head(template=asking("1", init_containers=[ALWAYS]))},
             "2100m",
-            id="a sidecar among the init containers",
         ),
-        pytest.param(
+        "the overhead of a sandbox": (
             Config(),
             {**ONE_EACH, "head": a_head(template=asking("1", overhead={"cpu": "250m"}))},
             "2250m",
-            id="the overhead of a sandbox",
         ),
-        pytest.param(
+        "amounts of the whole pod": (
             Config(),
             {
                 **ONE_EACH,
                 "head": a_head(template=asking("1", resources={"requests": {"cpu": "3"}})),
             },
             "4",
-            id="amounts of the whole pod",
         ),
-    ],
+    },
 )
 def test_a_gang_has_room_for_its_pods_as_they_are_built(
     config: Config, fields: Any, cpu: str

@@ -1,10 +1,8 @@
-import pytest
-
 from cluster_reconciler import children, plan
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from common import labels
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.runtime.actions import Create, EmitEvent
 from support.builders.pods import (
     NOW,
@@ -15,6 +13,7 @@ from support.builders.pods import (
     some_workers,
 )
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
+from support.tables import cases
 
 CONFIG = Config()
 
@@ -26,43 +25,34 @@ def kinds(observed: Observed) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "actions"),
-    [
-        pytest.param(
+    {
+        "nothing is there yet": (
             an_observation(head_services=()),
             ["create Service"] + 4 * ["create Pod"],
-            id="nothing is there yet",
         ),
-        pytest.param(an_observation(a_head_pod(), *some_workers(3)), [], id="all is there"),
-        pytest.param(
+        "all is there": (an_observation(a_head_pod(), *some_workers(3)), []),
+        "a failed head holds workers back": (
             an_observation(a_head_pod(phase="Failed")),
             ["delete Pod"],
-            id="a failed head holds workers back",
         ),
-        pytest.param(
-            an_observation(a_head_pod(), *some_workers(5)),
-            2 * ["delete Pod"],
-            id="too many workers",
-        ),
-        pytest.param(
+        "too many workers": (an_observation(a_head_pod(), *some_workers(5)), 2 * ["delete Pod"]),
+        "another's cluster": (
             an_observation(cluster=a_ray_cluster(managed_by="kueue.x-k8s.io/multikueue")),
             [],
-            id="another's cluster",
         ),
-        pytest.param(
+        "a cluster that goes": (
             an_observation(
                 cluster=a_ray_cluster(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
             ),
             [],
-            id="a cluster that goes",
         ),
-        pytest.param(
+        "an invalid spec": (
             an_observation(cluster=a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)])),
             ["event InvalidRayClusterSpec"],
-            id="an invalid spec",
         ),
-    ],
+    },
 )
 def test_actions(observed: Observed, actions: list[str]) -> None:
     assert kinds(observed) == actions
@@ -73,12 +63,8 @@ def test_identity_comes_first_then_services_then_the_head() -> None:
     absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
     observed = an_observation(cluster=cluster, absent=absent, head_services=())
     assert kinds(observed) == [
-        "create ServiceAccount",
-        "create Role",
-        "create RoleBinding",
-        "create Secret",
-        "create Service",
-        "create Pod",
+        *("create ServiceAccount", "create Role", "create RoleBinding", "create Secret"),
+        *("create Service", "create Pod"),
     ]
 
 
@@ -124,7 +110,7 @@ def test_a_volume_is_claimed_after_the_services() -> None:
         gcs_fault_tolerance_options={"backend": "rocksdb"},
     )
     absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
-    config = Config(gates=frozenset({*CONFIG.gates, Gate.EMBEDDED_STORAGE}))
+    config = Config(gates=frozenset({*CONFIG.gates, FeatureGate.EMBEDDED_STORAGE}))
     observed = an_observation(cluster=cluster, absent=absent, head_services=(), config=config)
     steps = plan.make_plan(observed, now=NOW).actions
     made = [[" ".join(str(action).split()[:2]) for action in each.actions] for each in steps]

@@ -8,6 +8,7 @@ from cluster_reconciler.observed import Observed
 from common import labels
 from support.builders.pods import a_head_pod, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_ray_cluster
+from support.tables import cases
 
 PROVISIONED: dict[str, Any] = {
     "conditions": [
@@ -28,7 +29,9 @@ def planned(observed: Observed) -> ClusterPlan:
 
 
 def move_of(observed: Observed) -> str:
-    """Return what is done about the head: `keep` and `create` go on to the workers, the others end the plan."""
+    """Return the decision about the head: after `keep` and `create` the plan continues with the
+    workers, other decisions end it.
+    """
     found = planned(observed)
     actions = [str(each) for each in actions_of(found) if not isinstance(each, CreateWorker)]
     if "group g: " not in found.note:
@@ -37,38 +40,29 @@ def move_of(observed: Observed) -> str:
     return "create" if any(each.startswith("create Pod c-head-") for each in actions) else "keep"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "move"),
-    [
-        pytest.param(an_observation(), "create", id="none"),
-        pytest.param(an_observation(*some_workers(2)), "create", id="only workers"),
-        pytest.param(an_observation(a_head_pod()), "keep", id="one that runs"),
-        pytest.param(
-            an_observation(a_head_pod(phase="Failed")), "delete Pod c-head-x", id="one that failed"
-        ),
-        pytest.param(an_observation(a_head_pod(terminating=True)), "keep", id="one that is going"),
-        pytest.param(an_observation(a_head_pod("a"), a_head_pod("b")), "fail", id="two"),
-        pytest.param(
-            an_observation(a_head_pod("a"), awaited=frozenset({"uid-a"})),
+    {
+        "none": (an_observation(), "create"),
+        "only workers": (an_observation(*some_workers(2)), "create"),
+        "one that runs": (an_observation(a_head_pod()), "keep"),
+        "one that failed": (an_observation(a_head_pod(phase="Failed")), "delete Pod c-head-x"),
+        "one that is going": (an_observation(a_head_pod(terminating=True)), "keep"),
+        "two": (an_observation(a_head_pod("a"), a_head_pod("b")), "fail"),
+        "one that we deleted": (
+            an_observation(a_head_pod("a"), pending_deletions=frozenset({"uid-a"})),
             "keep",
-            id="one that we deleted",
         ),
-        pytest.param(
+        "lost after provisioning, and configured not to restart": (
             an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD, status=PROVISIONED)),
             "stop",
-            id="lost after provisioning, and configured not to restart",
         ),
-        pytest.param(
+        "not yet provisioned": (
             an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD)),
             "create",
-            id="not yet provisioned",
         ),
-        pytest.param(
-            an_observation(cluster=a_ray_cluster(status=PROVISIONED)),
-            "create",
-            id="not configured so",
-        ),
-    ],
+        "not configured so": (an_observation(cluster=a_ray_cluster(status=PROVISIONED)), "create"),
+    },
 )
 @pytest.mark.acceptance("raycluster", 43, 46, 47, 48)
 def test_what_is_done_about_the_head(observed: Observed, move: str) -> None:

@@ -7,7 +7,7 @@ from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from support.builders.pods import actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_ray_cluster
 
@@ -34,8 +34,8 @@ DELETE = "delete Pods ray.io/cluster=c"
 
 
 def move_of(observed: Observed, *, has_conditions: bool = True) -> str:
-    """Return what is done about all pods at once."""
-    gates = BETA if has_conditions else BETA - {Gate.STATUS_CONDITIONS}
+    """Return the decision about all pods together."""
+    gates = BETA if has_conditions else BETA - {FeatureGate.STATUS_CONDITIONS}
     found = all_pods.suspend(msgspec.structs.replace(observed, config=Config(gates=gates)))
     if not isinstance(found, ClusterPlan):
         return "go on"

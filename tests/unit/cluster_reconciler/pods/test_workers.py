@@ -8,11 +8,12 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import workers
 from cluster_reconciler.pods.workers import GroupDecision
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Delete
 from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
+from support.tables import cases
 
 
 def decide(
@@ -24,9 +25,11 @@ def decide(
     **group: Any,
 ) -> GroupDecision:
     cluster = a_ray_cluster(groups=[a_group(**group)], enable_in_tree_autoscaling=not may_shrink)
-    config = Config(gates=BETA if has_indexes else BETA - {Gate.MULTI_HOST_INDEXING})
+    config = Config(gates=BETA if has_indexes else BETA - {FeatureGate.MULTI_HOST_INDEXING})
     going = frozenset(f"uid-{name}" for name in awaited)
-    observed: Observed = an_observation(*pods, cluster=cluster, config=config, awaited=going)
+    observed: Observed = an_observation(
+        *pods, cluster=cluster, config=config, pending_deletions=going
+    )
     return workers.decide(observed, first_group(cluster), room=room)
 
 
@@ -38,22 +41,20 @@ def created(decision: GroupDecision) -> list[int]:
     return list(decision.creations)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "target"),
-    [
-        pytest.param({"replicas": 3}, 3, id="replicas as written"),
-        pytest.param({"replicas": 20, "max_replicas": 10}, 10, id="at most maxReplicas"),
-        pytest.param({"replicas": 0, "min_replicas": 2}, 2, id="at least minReplicas"),
-        pytest.param(
-            {"replicas": None, "min_replicas": 2}, 2, id="minReplicas when none are written"
-        ),
-        pytest.param({"replicas": 3, "max_replicas": None}, 3, id="no limit"),
-        pytest.param({"replicas": 2, "num_of_hosts": 4}, 8, id="times hosts"),
-        pytest.param({"replicas": 2, "num_of_hosts": 0}, 2, id="0 hosts count as 1"),
-        pytest.param({"replicas": 2, "num_of_hosts": None}, 2, id="hosts pruned by an older CRD"),
-        pytest.param({"replicas": 2, "num_of_hosts": -1}, 2, id="a negative number counts as 1"),
-        pytest.param({"replicas": 3, "suspend": True}, 0, id="suspended"),
-    ],
+    {
+        "replicas as written": ({"replicas": 3}, 3),
+        "at most maxReplicas": ({"replicas": 20, "max_replicas": 10}, 10),
+        "at least minReplicas": ({"replicas": 0, "min_replicas": 2}, 2),
+        "minReplicas when none are written": ({"replicas": None, "min_replicas": 2}, 2),
+        "no limit": ({"replicas": 3, "max_replicas": None}, 3),
+        "times hosts": ({"replicas": 2, "num_of_hosts": 4}, 8),
+        "0 hosts count as 1": ({"replicas": 2, "num_of_hosts": 0}, 2),
+        "hosts pruned by an older CRD": ({"replicas": 2, "num_of_hosts": None}, 2),
+        "a negative number counts as 1": ({"replicas": 2, "num_of_hosts": -1}, 2),
+        "suspended": ({"replicas": 3, "suspend": True}, 0),
+    },
 )
 @pytest.mark.acceptance("raycluster", 52, 53, 62)
 def test_target(group: dict[str, Any], target: int) -> None:
@@ -148,7 +149,7 @@ def test_a_suspended_group_is_deleted_in_one_request_and_only_once() -> None:
 
 
 def test_a_pod_that_another_group_names_is_replaced_by_its_own_in_the_same_plan() -> None:
-    """Else the cluster would count as provisioned while only the pods that are left run."""
+    """Otherwise the cluster would count as provisioned while only the remaining pods run."""
     names = [
         a_group("a", replicas=0, scale_strategy={"workersToDelete": ["b-0"]}),
         a_group("b", replicas=1),
@@ -164,7 +165,7 @@ def test_a_pod_that_another_group_names_is_replaced_by_its_own_in_the_same_plan(
 
 
 class CountedPods(tuple[Any, ...]):
-    """Pods that note how often somebody goes through all of them."""
+    """Pods that count how often code iterates over all of them."""
 
     __slots__ = ()
     passes = 0
@@ -175,7 +176,9 @@ class CountedPods(tuple[Any, ...]):
 
 
 def test_the_pods_are_gone_through_once_however_many_groups_name_some() -> None:
-    """A thousand groups and ten thousand pods, both within the limits, held the event loop for 340 ms at each reconcile."""
+    """A thousand groups and ten thousand pods, both within the limits, once blocked the event loop
+    for 340 ms at each reconcile.
+    """
     names = [f"g{number}" for number in range(50)]
     spec = [a_group(each, scale_strategy={"workersToDelete": [f"{each}-0"]}) for each in names]
     cluster = a_ray_cluster(groups=spec)

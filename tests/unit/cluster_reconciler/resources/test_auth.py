@@ -109,19 +109,21 @@ def test_what_the_template_names_is_kept() -> None:
     ],
 )
 def test_is_needed(options: Json | None, *, is_needed: bool) -> None:
-    assert (auth.secret(a_ray_cluster(auth_options=options), token="t") is not None) == is_needed
+    assert (
+        auth.build_secret(a_ray_cluster(auth_options=options), token="t") is not None
+    ) == is_needed
 
 
 def test_case_99_the_secret() -> None:
     cluster = a_ray_cluster(auth_options=TOKEN)
-    assert auth.secret(cluster, token="t" * 44) == {
+    assert auth.build_secret(cluster, token="t" * 44) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
             "name": "c",
             "namespace": "ns",
             "labels": {"ray.io/cluster": "c"},
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "stringData": {"auth_token": "t" * 44},
     }

@@ -15,6 +15,7 @@ from support.builders.ray_pod import (
     ray_start_of,
     worker_of,
 )
+from support.tables import cases
 
 COMMAND = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 SIZE = {"cpu": "500m", "memory": "512Mi"}
@@ -49,44 +50,29 @@ def a_head_pod(options: Json | None = None) -> Body:
     return head_of(a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options=options))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "differences"),
-    [
-        pytest.param(None, {}, id="the default"),
-        pytest.param({"image": "mine:1"}, {"image": "mine:1"}, id="an image"),
-        pytest.param(
-            {"imagePullPolicy": "Always"}, {"imagePullPolicy": "Always"}, id="a pull policy"
-        ),
-        pytest.param(
+    {
+        "the default": (None, {}),
+        "an image": ({"image": "mine:1"}, {"image": "mine:1"}),
+        "a pull policy": ({"imagePullPolicy": "Always"}, {"imagePullPolicy": "Always"}),
+        "resources": (
             {"resources": {"limits": {"cpu": "1"}}},
             {"resources": {"limits": {"cpu": "1"}}},
-            id="resources",
         ),
-        pytest.param(
-            {"securityContext": {"runAsUser": 1}},
-            {"securityContext": {"runAsUser": 1}},
-            id="security",
-        ),
-        pytest.param(
-            {"args": ["$X"]}, {"args": ["$X"]}, id="case 98: args, the variable with ours stays"
-        ),
-        pytest.param(
-            {"command": ["sh"], "args": []},
-            {"command": ["sh"]},
-            id="a command; no args are no wish",
-        ),
-        pytest.param({"env": [EXTRA]}, {"env": [*ENV, EXTRA]}, id="env is appended"),
-        pytest.param(
+        "security": ({"securityContext": {"runAsUser": 1}}, {"securityContext": {"runAsUser": 1}}),
+        "case 98: args, the variable with ours stays": ({"args": ["$X"]}, {"args": ["$X"]}),
+        "a command; no args are no wish": ({"command": ["sh"], "args": []}, {"command": ["sh"]}),
+        "env is appended": ({"env": [EXTRA]}, {"env": [*ENV, EXTRA]}),
+        "envFrom": (
             {"envFrom": [{"secretRef": {"name": "s"}}]},
             {"envFrom": [{"secretRef": {"name": "s"}}]},
-            id="envFrom",
         ),
-        pytest.param(
+        "mounts come before logs": (
             {"volumeMounts": [MOUNT]},
             {"volumeMounts": [MOUNT, *DEFAULT["volumeMounts"]]},
-            id="mounts come before logs",
         ),
-    ],
+    },
 )
 def test_case_98_container(options: Json | None, differences: Json) -> None:
     assert containers_of(a_head_pod(options))["autoscaler"] == {**DEFAULT, **differences}
@@ -148,15 +134,15 @@ def test_rights() -> None:
             "app.kubernetes.io/name": "kuberay",
             "app.kubernetes.io/created-by": "kuberay-operator",
         },
-        "ownerReferences": owner.references(cluster),
+        "ownerReferences": owner.build_references(cluster),
     }
     rbac = "rbac.authorization.k8s.io"
-    assert autoscaler.identity(cluster)[SERVICE_ACCOUNT] == {
+    assert autoscaler.build_identity(cluster)[SERVICE_ACCOUNT] == {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata,
     }
-    assert autoscaler.identity(cluster)[ROLE] == {
+    assert autoscaler.build_identity(cluster)[ROLE] == {
         "apiVersion": f"{rbac}/v1",
         "kind": "Role",
         "metadata": metadata,
@@ -166,7 +152,7 @@ def test_rights() -> None:
             {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
         ],
     }
-    assert autoscaler.identity(cluster)[ROLE_BINDING] == {
+    assert autoscaler.build_identity(cluster)[ROLE_BINDING] == {
         "apiVersion": f"{rbac}/v1",
         "kind": "RoleBinding",
         "metadata": metadata,
@@ -179,6 +165,6 @@ def test_names_of_rights_are_cut_and_the_users_account_is_used() -> None:
     cluster = a_ray_cluster(
         "a" + "b" * 52, head=a_head(template=a_template(service_account_name="custom"))
     )
-    assert autoscaler.users_service_account(cluster) == "custom"
-    assert autoscaler.service_account_name(cluster) == "custom"
-    assert autoscaler.identity(cluster)[ROLE]["metadata"]["name"] == "b" * 50
+    assert autoscaler.get_template_service_account(cluster) == "custom"
+    assert autoscaler.get_service_account_name(cluster) == "custom"
+    assert autoscaler.build_identity(cluster)[ROLE]["metadata"]["name"] == "b" * 50

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster_reconciler.resources import tls
-from cluster_reconciler.resources.tls import Part
+from cluster_reconciler.resources.tls import ChainPart
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.kube.resources import CERTIFICATE, ISSUER
@@ -15,9 +15,9 @@ MTLS = of_name("mtls")
 KINDS = (ISSUER.kind, CERTIFICATE.kind)
 
 
-def parts(*, heads: list[str] | None = None) -> dict[str, Part]:
+def parts(*, heads: list[str] | None = None) -> dict[str, ChainPart]:
     cluster = a_ray_cluster(metadata={"uid": "0123456789abcdef"})
-    found = tls.chain(cluster, MTLS.config(), heads=heads or [])
+    found = tls.build_chain(cluster, MTLS.config(), heads=heads or [])
     return {each.step: each for each in found}
 
 
@@ -33,7 +33,7 @@ def test_they_are_kuberays(name: str) -> None:
             addresses[each["metadata"]["labels"]["ray.io/node-type"]].append(
                 each["status"]["podIP"]
             )
-    chain = tls.chain(
+    chain = tls.build_chain(
         ray_cluster.decode(cluster),
         MTLS.config(),
         heads=addresses["head"],
@@ -85,5 +85,5 @@ def test_addresses_are_sorted_and_unique_and_always_include_the_local_one() -> N
 def test_the_head_is_named_as_workers_address_it() -> None:
     service: Body = {"metadata": {"name": "other"}}
     cluster = a_ray_cluster(head=a_head(head_service=service))
-    head = tls.chain(cluster, MTLS.config())[3]
+    head = tls.build_chain(cluster, MTLS.config())[3]
     assert head.body["spec"]["dnsNames"] == ["localhost", "other.ns.svc.cluster.local"]

@@ -5,11 +5,11 @@ import pytest
 from cluster_reconciler.config import Config
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, worker_of
 
-ON = Config(gates=BETA | {Gate.HISTORY_SERVER})
+ON = Config(gates=BETA | {FeatureGate.HISTORY_SERVER})
 NAME = "ray-history-collector"
 STORE: Json = {"name": "STORAGE_BACKEND", "value": "X"}
 LOGS: Json = {"name": "ray-logs", "mountPath": "/tmp/ray"}

@@ -1,4 +1,4 @@
-"""Which workers count for a budget: those that are ready, or may be in a moment."""
+"""The workers that count for a budget: those that are ready, or may become ready soon."""
 
 from datetime import UTC, datetime, timedelta
 

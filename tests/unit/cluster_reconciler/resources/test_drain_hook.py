@@ -29,10 +29,11 @@ from support.builders.ray_cluster import (
     a_template,
     first_group,
 )
+from support.tables import cases
 
 ASKED = {labels.DRAIN_WORKERS: "true"}
 RAYLET = """\
-class Node:
+class RayNode:
     def __init__(self, address, state, node_id):
         self.node_manager_address, self.state, self.node_id = address, state, node_id
 
@@ -46,9 +47,9 @@ class GcsClient:
 
     def get_all_node_info(self, timeout):
         return {
-            1: Node(self.own, 1, b"\\x01"),
-            2: Node("192.0.2.9", 0, b"\\x02"),
-            3: Node(self.own, 0, b"\\x03"),
+            1: RayNode(self.own, 1, b"\\x01"),
+            2: RayNode("192.0.2.9", 0, b"\\x02"),
+            3: RayNode(self.own, 0, b"\\x03"),
         }
 """
 
@@ -93,15 +94,13 @@ def a_head_pod(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "pod",
-    [
-        pytest.param(a_head_pod(annotations={}), id="not asked for"),
-        pytest.param(a_head_pod(kind="RayJob"), id="nothing is served"),
-        pytest.param(
-            a_head_pod(ports=[{"name": "gcs-server", "containerPort": 6379}]), id="no port of Serve"
-        ),
-    ],
+    {
+        "not asked for": a_head_pod(annotations={}),
+        "nothing is served": a_head_pod(kind="RayJob"),
+        "no port of Serve": a_head_pod(ports=[{"name": "gcs-server", "containerPort": 6379}]),
+    },
 )
 def test_which_head_has_none(pod: Body) -> None:
     assert "lifecycle" not in pod["spec"]["containers"][0]
@@ -124,10 +123,7 @@ def test_a_users_own_hook_stays_and_their_other_handler_too() -> None:
     started: Body = {"postStart": {"exec": {"command": ["true"]}}}
     assert a_worker(container={"lifecycle": started})["spec"]["containers"][0][
         "lifecycle"
-    ].keys() == {
-        "postStart",
-        "preStop",
-    }
+    ].keys() == {"postStart", "preStop"}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +143,7 @@ def test_it_starts_no_upgrade() -> None:
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    """Listen at a free port of this machine."""
+    """Listen on a free port of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
@@ -180,7 +176,9 @@ def metrics() -> Iterator[Callable[[str], int]]:
 
 
 def wait_of_a_head(port: int, *, metrics: int = 9) -> float:
-    """Run the hook of a head that serves at a port, ten times as fast; return how many seconds it took, infinity for more than 3."""
+    """Run the hook of a head that serves at a port at ten times the speed; return the seconds that
+    it took, infinity for more than 3.
+    """
     ports = [
         {"name": "serve", "containerPort": port},
         {"name": "metrics", "containerPort": metrics},
@@ -208,21 +206,18 @@ BUSY: Final = 'ray_serve_num_ongoing_http_requests{node="a"} 0.0\nray_serve_num_
 IDLE: Final = BUSY.replace("2.0", "0.0") + "ray_serve_num_ongoing_requests_at_replicas 3.0\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("exposition", "least", "most"),
-    [
-        pytest.param(IDLE, 1, 3, id="a gateway keeps idle connections open"),
-        pytest.param(BUSY, math.inf, math.inf, id="a request is in flight"),
-        pytest.param(
+    {
+        "a gateway keeps idle connections open": (IDLE, 1, 3),
+        "a request is in flight": (BUSY, math.inf, math.inf),
+        "Ray dropped the number of a long one": (
             "ray_node_cpu_utilization 1.0\n",
             math.inf,
             math.inf,
-            id="Ray dropped the number of a long one",
         ),
-        pytest.param(
-            "ray_serve_num_ongoing_http_requests{} none\n", math.inf, math.inf, id="no number"
-        ),
-    ],
+        "no number": ("ray_serve_num_ongoing_http_requests{} none\n", math.inf, math.inf),
+    },
 )
 def test_a_head_with_connections_ends_when_its_metrics_are_without_requests(
     server: socket.socket, metrics: Callable[[str], int], exposition: str, least: float, most: float

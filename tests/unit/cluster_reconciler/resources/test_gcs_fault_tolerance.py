@@ -17,6 +17,7 @@ from support.builders.ray_pod import (
     ray_start_of,
     worker_of,
 )
+from support.tables import cases
 
 FROM_SECRET: Json = {"secretKeyRef": {"name": "s", "key": "k"}}
 ROCKSDB: Json = {"backend": "rocksdb"}
@@ -29,46 +30,40 @@ def redis_env(cluster: Any) -> list[Json]:
     return [entry for entry in env if "REDIS" in entry["name"] or "storage" in entry["name"]]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "annotations"),
-    [
-        pytest.param(a_ray_cluster(), {labels.FT_ENABLED: "false"}, id="off"),
-        pytest.param(
+    {
+        "off": (a_ray_cluster(), {labels.FT_ENABLED: "false"}),
+        "case 42: no namespace given, so the uid": (
             a_ray_cluster(gcs_fault_tolerance_options={}),
             {labels.FT_ENABLED: "true", labels.EXTERNAL_STORAGE_NAMESPACE: "uid-of-c"},
-            id="case 42: no namespace given, so the uid",
         ),
-        pytest.param(
+        "a namespace in the options": (
             a_ray_cluster(gcs_fault_tolerance_options={"externalStorageNamespace": "n"}),
             {labels.FT_ENABLED: "true", labels.EXTERNAL_STORAGE_NAMESPACE: "n"},
-            id="a namespace in the options",
         ),
-        pytest.param(
+        "an annotation, even an empty one": (
             a_ray_cluster(
                 annotations={labels.FT_ENABLED: "True", labels.EXTERNAL_STORAGE_NAMESPACE: ""}
             ),
             {labels.FT_ENABLED: "true", labels.EXTERNAL_STORAGE_NAMESPACE: ""},
-            id="an annotation, even an empty one",
         ),
-        pytest.param(
+        "case 35: no namespace": (
             a_ray_cluster(gcs_fault_tolerance_options=ROCKSDB),
             {labels.FT_ENABLED: "true"},
-            id="case 35: no namespace",
         ),
-    ],
+    },
 )
 def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
     assert head_of(cluster)["metadata"]["annotations"] == annotations
     assert worker_of(cluster)["metadata"]["annotations"] == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "env", "flags"),
-    [
-        pytest.param(
-            {}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], [], id="even an empty address is set"
-        ),
-        pytest.param(
+    {
+        "even an empty address is set": ({}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], []),
+        "case 42: credentials stay in the environment": (
             {
                 "redisAddress": "r:1",
                 "redisUsername": {"value": "u"},
@@ -80,9 +75,8 @@ def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
                 {"name": "REDIS_PASSWORD", "valueFrom": FROM_SECRET},
             ],
             ["--redis-password=$REDIS_PASSWORD", "--redis-username=$REDIS_USERNAME"],
-            id="case 42: credentials stay in the environment",
         ),
-    ],
+    },
 )
 def test_case_42_options(options: Json, env: list[Json], flags: list[str]) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options=options)
@@ -112,14 +106,12 @@ def test_case_105_a_timeout_of_the_template_is_kept() -> None:
     assert env_of(ray_container_of(worker_of(cluster)))[TIMEOUT] == "9"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("storage", "mount", "claim"),
-    [
-        pytest.param(None, {}, "c-gcs-pvc", id="case 35: our claim"),
-        pytest.param(
-            {"claimName": "mine", "subPath": "p"}, {"subPath": "p"}, "mine", id="the user's claim"
-        ),
-    ],
+    {
+        "case 35: our claim": (None, {}, "c-gcs-pvc"),
+        "the user's claim": ({"claimName": "mine", "subPath": "p"}, {"subPath": "p"}, "mine"),
+    },
 )
 def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
     options = ROCKSDB | ({"storage": storage} if storage else {})
@@ -139,16 +131,15 @@ def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("storage", "spec", "is_owned"),
-    [
-        pytest.param(
+    {
+        "case 35: the default": (
             {},
             {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
             True,
-            id="case 35: the default",
         ),
-        pytest.param(
+        "case 39: retained, so without an owner": (
             {
                 "size": "2Gi",
                 "storageClassName": "",
@@ -161,13 +152,12 @@ def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
                 "storageClassName": "",
             },
             False,
-            id="case 39: retained, so without an owner",
         ),
-    ],
+    },
 )
 def test_case_35_claim(storage: Json, spec: Json, *, is_owned: bool) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options={**ROCKSDB, "storage": storage})
-    owners: Json = {"ownerReferences": owner.references(cluster)} if is_owned else {}
+    owners: Json = {"ownerReferences": owner.build_references(cluster)} if is_owned else {}
     assert gcs_fault_tolerance.build_claim(cluster) == {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -205,7 +195,7 @@ def test_case_37_job() -> None:
         "Job",
         "c-redis-cleanup",
     )
-    assert job["metadata"]["ownerReferences"] == owner.references(a_ray_cluster())
+    assert job["metadata"]["ownerReferences"] == owner.build_references(a_ray_cluster())
     assert job["metadata"]["labels"]["ray.io/node-type"] == "redis-cleanup"
     assert job["spec"]["template"]["metadata"]["labels"] == job["metadata"]["labels"]
     assert job["spec"] | {"template": {}} == {

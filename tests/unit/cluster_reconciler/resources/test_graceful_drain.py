@@ -1,4 +1,4 @@
-"""What a graceful drain adds to pods, where, and when it is left out."""
+"""What a graceful drain adds to pods, where it is added, and when it is left out."""
 
 import shlex
 import subprocess
@@ -120,7 +120,7 @@ def test_the_blocking_reason_is_named() -> None:
         ),
     ]
     for cluster, problem in rows:
-        assert (graceful_drain.obstacle(cluster) or "").startswith(problem)
+        assert (graceful_drain.find_obstacle(cluster) or "").startswith(problem)
         assert not any(
             labels.GRACEFUL_DRAIN in pod["metadata"]["annotations"]
             for pod in pods(cluster, Config())

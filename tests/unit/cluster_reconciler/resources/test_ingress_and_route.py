@@ -7,6 +7,7 @@ import pytest
 from cluster_reconciler.resources import ingress, owner
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
 LABELS = {
     "ray.io/cluster": "c",
@@ -30,7 +31,7 @@ def test_case_110_ingress() -> None:
             "namespace": "ns",
             "labels": LABELS,
             "annotations": {"note": "x"},
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {
             "ingressClassName": "nginx",
@@ -78,7 +79,7 @@ def test_route() -> None:
             "namespace": "ns",
             "labels": LABELS,
             "annotations": {"kubernetes.io/ingress.class": "nginx"},
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {
             "to": {"kind": "Service", "name": "c-head-svc", "weight": 100},
@@ -88,17 +89,16 @@ def test_route() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "ingress_name", "route_name"),
-    [
-        pytest.param("c", "c-head-ingress", "c-head-route", id="short names stay"),
-        pytest.param(
+    {
+        "short names stay": ("c", "c-head-ingress", "c-head-route"),
+        "an Ingress keeps the end of a long name, a Route its beginning": (
             "a" + "b" * 42,
             "b" * 37 + "-head-ingress",
             "a" + "b" * 42 + "-head-",
-            id="an Ingress keeps the end of a long name, a Route its beginning",
         ),
-    ],
+    },
 )
 def test_names(name: str, ingress_name: str, route_name: str) -> None:
     cluster = a_ray_cluster(name)

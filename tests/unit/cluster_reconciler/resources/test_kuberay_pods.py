@@ -46,7 +46,7 @@ def test_each_pod_is_kuberays(setting: Setting, name: str) -> None:
 
 
 def _made(setting: Setting, cluster: Body, pod: Body) -> Body:
-    """Build the pod that stands where KubeRay's does."""
+    """Build the pod that corresponds to a pod of KubeRay."""
     decoded, meta, config = ray_cluster.decode(cluster), pod["metadata"], setting.config()
     if meta["labels"][labels.NODE_TYPE] == labels.HEAD:
         made = head_pod.build(decoded, config, name=meta["name"])
@@ -62,7 +62,9 @@ def _made(setting: Setting, cluster: Body, pod: Body) -> Body:
 
 
 def _comparable(pod: Body) -> Body:
-    """Leave out what the API server mounts, the version in a text, and the script that differs on purpose."""
+    """Return a pod without the API server's mounts, the version in a text, and the script that
+    differs on purpose.
+    """
     spec = pod["spec"]
     spec["volumes"] = [
         each for each in spec.get("volumes", []) if not each["name"].startswith(TOKEN)
@@ -83,7 +85,7 @@ def _comparable(pod: Body) -> Body:
 
 
 def _missing(ours: object, theirs: object, place: str) -> Iterator[str]:
-    """Yield each value of ours that KubeRay's has not, and each list that is not as long."""
+    """Yield each value of ours that KubeRay's object lacks, and each list with another length."""
     match ours, theirs:
         case dict(), dict():
             for key, value in cast("dict[str, Any]", ours).items():

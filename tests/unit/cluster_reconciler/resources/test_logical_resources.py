@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cluster_reconciler.resources import ray_start
 from common.ray import desired_resources
+from support.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -25,36 +26,26 @@ def test_is_gpu(key: str, *, is_gpu: bool) -> None:
     assert desired_resources.is_gpu(key) == is_gpu
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "params"),
-    [
-        pytest.param({}, {}, id="nothing"),
-        pytest.param(
+    {
+        "nothing": ({}, {}),
+        "any case, rounded up": (
             {"CPU": "1500m", "Memory": "1Ki"},
             {"num-cpus": "2", "memory": "1024"},
-            id="any case, rounded up",
         ),
-        pytest.param(
-            {"a.com/gpu": "1", "b.com/gpu": "2"},
-            {"num-gpus": "2"},
-            id="the last kind of GPU by name",
-        ),
-        pytest.param({"x": "lots"}, {}, id="no quantity, no param"),
-        pytest.param({"x": "1200m"}, {"resources": """'{"x":1.2}'"""}, id="milli"),
-        pytest.param(
-            {"x": "1.2"},
-            {"resources": """'{"x":1.2000000000000002}'"""},
-            id="double arithmetic shows",
-        ),
-        pytest.param(
+        "the last kind of GPU by name": ({"a.com/gpu": "1", "b.com/gpu": "2"}, {"num-gpus": "2"}),
+        "no quantity, no param": ({"x": "lots"}, {}),
+        "milli": ({"x": "1200m"}, {"resources": """'{"x":1.2}'"""}),
+        "double arithmetic shows": ({"x": "1.2"}, {"resources": """'{"x":1.2000000000000002}'"""}),
+        "names sorted, case kept": (
             {"B": "2", "a": "500m"},
             {"resources": """'{"B":2,"a":0.5}'"""},
-            id="names sorted, case kept",
         ),
-    ],
+    },
 )
 def test_from_top_level(resources: dict[str, str], params: dict[str, str]) -> None:
-    assert ray_start.from_top_level(resources) == params
+    assert ray_start.convert_resources(resources) == params
 
 
 @pytest.mark.parametrize(
@@ -76,7 +67,7 @@ def test_numbers_in_their_shortest_form(amount: float, text: str) -> None:
 
 
 def test_names_are_escaped_as_go_escapes_them() -> None:
-    """`json.Marshal` leaves nothing that HTML or JavaScript would read."""
+    """`json.Marshal` escapes all characters that HTML or JavaScript would interpret."""
     assert ray_start.render({"a<b>&\u2028": 1.0}) == r"""'{"a\u003cb\u003e\u0026\u2028":1}'"""
 
 
@@ -91,8 +82,8 @@ def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> N
 
 @pytest.mark.parametrize("resources", ["null", "'{}'", "'{\"n\":null}'", "'{\"n\":1}'"])
 def test_resources_without_an_amount_do_not_cost_the_flags_of_accelerators(resources: str) -> None:
-    """Go reads null as no amount."""
+    """Go reads null as a missing amount."""
     limits = {"nvidia.com/gpu": "2", "google.com/tpu": "4"}
-    found = ray_start.derived({"resources": resources}, {"resources": {"limits": limits}})
+    found = ray_start.derive_params({"resources": resources}, {"resources": {"limits": limits}})
     assert found["num-gpus"] == "2"
     assert json.loads(found["resources"][1:-1])["TPU"] == 4

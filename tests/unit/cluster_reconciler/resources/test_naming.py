@@ -56,7 +56,7 @@ def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over
     named = a_ray_cluster(groups=[a_group(scale_strategy={"workersToDelete": [first]})])
     for observed in (
         an_observation(a_pod(first)),
-        an_observation(taken=frozenset({first})),
+        an_observation(unavailable_names=frozenset({first})),
         an_observation(cluster=named),
     ):
         assert draw(observed) != first
@@ -65,7 +65,7 @@ def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over
 def test_the_hosts_of_a_replica_share_its_name_and_move_on_together() -> None:
     hosts, replica = Namer(an_observation()).draw(PREFIX, "g", "0", hosts=3)
     assert len(set(hosts)) == 3
-    others, other = Namer(an_observation(taken=frozenset({hosts[1]}))).draw(
+    others, other = Namer(an_observation(unavailable_names=frozenset({hosts[1]}))).draw(
         PREFIX, "g", "0", hosts=3
     )
     assert {*hosts, replica}.isdisjoint({*others, other})

@@ -145,15 +145,15 @@ STORED: list[tuple[Json, Json]] = [
 
 @pytest.mark.parametrize(("written", "stored"), STORED)
 def test_rules_are_compared_as_the_api_server_stores_them(written: Json, stored: Json) -> None:
-    """Otherwise each reconcile would replace a policy that is as it should be."""
+    """Otherwise each reconcile would replace a policy that is already correct."""
     want = built({"head": {"ingressRules": [written]}})["c-head"]
     have: Body = {**want, "metadata": {**want["metadata"], "resourceVersion": "7"}}
     assert have["spec"]["ingress"][1] == stored
-    assert owner.updated(want, have, "labels") is None
+    assert owner.update_child(want, have, "labels") is None
 
 
 def test_what_differs_is_replaced_and_the_rest_of_the_object_stays() -> None:
     want = built({})["c-head"]
     metadata: Body = {**want["metadata"], "resourceVersion": "7", "annotations": {"a": "b"}}
     have: Body = {**want, "metadata": metadata, "spec": {**want["spec"], "ingress": []}}
-    assert owner.updated(want, have, "labels") == {**have, "spec": want["spec"]}
+    assert owner.update_child(want, have, "labels") == {**have, "spec": want["spec"]}

@@ -1,6 +1,5 @@
 """Labels of pods and their precedence (spec raycluster §2.1, §11.3; acceptance cases 51, 67, 72, 96, 101-103)."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,9 +7,10 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources.node import FIXED, ReplicaIndex
 from common import labels
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import head_of, worker_of
+from support.tables import cases
 
 HEAD = {
     "ray.io/is-ray-node": "yes",
@@ -28,24 +28,21 @@ WORKER = {
     "ray.io/identifier": "c-worker",
     "ray.io/worker-group-replica-index": "0",
 }
-OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
+OLD = Config(gates=BETA - {FeatureGate.MULTI_HOST_INDEXING})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "spec", "config", "differences"),
-    [
-        pytest.param(a_head(), {}, Config(), {}, id="the built-in ones"),
-        pytest.param(
-            a_head(labels={"a": "b"}), {}, Config(), {"a": "b"}, id="case 101: the group's labels"
-        ),
-        pytest.param(
+    {
+        "the built-in ones": (a_head(), {}, Config(), {}),
+        "case 101: the group's labels": (a_head(labels={"a": "b"}), {}, Config(), {"a": "b"}),
+        "the group wins over the template": (
             a_head(template=a_template(labels={"a": "template"}), labels={"a": "group"}),
             {},
             Config(),
             {"a": "group"},
-            id="the group wins over the template",
         ),
-        pytest.param(
+        "case 102: what we select by stays": (
             a_head(
                 template=a_template(
                     labels={"ray.io/cluster": "evil", "ray.io/group": "x", "ray.io/node-type": "y"}
@@ -54,9 +51,8 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
             {},
             Config(),
             {},
-            id="case 102: what we select by stays",
         ),
-        pytest.param(
+        "case 102: the others may be changed": (
             a_head(
                 template=a_template(
                     labels={"app.kubernetes.io/name": "x", "ray.io/identifier": "y"}
@@ -65,30 +61,21 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
             {},
             Config(),
             {"app.kubernetes.io/name": "x", "ray.io/identifier": "y"},
-            id="case 102: the others may be changed",
         ),
-        pytest.param(
+        "case 103: the operator only adds": (
             a_head(template=a_template(labels={"team": "y"})),
             {},
             Config(default_pod_labels={"team": "x", "site": "z"}),
             {"team": "y", "site": "z"},
-            id="case 103: the operator only adds",
         ),
-        pytest.param(
+        "case 96: the head of a service is let in by hand": (
             a_head(template=a_template(labels={"ray.io/serve": "true"})),
             {"labels": {labels.ORIGIN_KIND: "RayService"}},
             Config(),
             {"ray.io/serve": "false"},
-            id="case 96: the head of a service is let in by hand",
         ),
-        pytest.param(
-            a_head(),
-            {"labels": {"team": "x"}},
-            Config(),
-            {},
-            id="the cluster's labels are not copied",
-        ),
-    ],
+        "the cluster's labels are not copied": (a_head(), {"labels": {"team": "x"}}, Config(), {}),
+    },
 )
 def test_head(head: Json, spec: Json, config: Config, differences: dict[str, str]) -> None:
     assert head_of(a_ray_cluster(head=head, **spec), config)["metadata"]["labels"] == {
@@ -97,17 +84,16 @@ def test_head(head: Json, spec: Json, config: Config, differences: dict[str, str
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "replica", "differences"),
-    [
-        pytest.param(a_group(), ReplicaIndex(0), {}, id="the first replica"),
-        pytest.param(
+    {
+        "the first replica": (a_group(), ReplicaIndex(0), {}),
+        "case 51: the fifth replica": (
             a_group(),
             ReplicaIndex(4),
             {"ray.io/worker-group-replica-index": "4"},
-            id="case 51: the fifth replica",
         ),
-        pytest.param(
+        "case 67: a host of a replica of several": (
             a_group(num_of_hosts=4),
             ReplicaIndex(1, host=3, replica_name="g-bcdfg"),
             {
@@ -115,9 +101,8 @@ def test_head(head: Json, spec: Json, config: Config, differences: dict[str, str
                 "ray.io/worker-group-replica-name": "g-bcdfg",
                 "ray.io/replica-host-index": "3",
             },
-            id="case 67: a host of a replica of several",
         ),
-    ],
+    },
 )
 def test_worker(group: Json, replica: ReplicaIndex, differences: dict[str, str]) -> None:
     pod = worker_of(a_ray_cluster(groups=[group]), replica=replica)

@@ -1,4 +1,6 @@
-"""Whole pods: names, what is kept of the template, and that inputs are left alone (acceptance cases 19, 49, 104)."""
+"""Whole pods: names, the parts of the template that are kept, and inputs that must not be modified
+(acceptance cases 19, 49, 104).
+"""
 
 import copy
 
@@ -19,6 +21,7 @@ from support.builders.ray_cluster import (
     first_group,
 )
 from support.builders.ray_pod import head_of, ray_container_of, worker_of
+from support.tables import cases
 
 FIXED = Config(head_pod_name_is_fixed=True)
 
@@ -54,7 +57,10 @@ def test_case_104_long_prefixes_are_cut() -> None:
 )
 def test_drawn_names_leave_room_for_a_suffix(cluster: str, group: str) -> None:
     found = a_ray_cluster(cluster, groups=[a_group(group)])
-    for prefix in (head_pod.name_prefix(found), worker_pod.name_prefix(found, first_group(found))):
+    for prefix in (
+        head_pod.format_name_prefix(found),
+        worker_pod.format_name_prefix(found, first_group(found)),
+    ):
         assert prefix == prefix.lower()
         assert prefix.endswith("-")
         assert len(prefix) + 5 <= 63
@@ -67,12 +73,12 @@ def test_case_19_owner_and_namespace() -> None:
     for pod in (head_of(cluster), worker_of(cluster)):
         assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
         assert pod["metadata"]["namespace"] == "ns"
-        assert pod["metadata"]["ownerReferences"] == owner.references(cluster)
+        assert pod["metadata"]["ownerReferences"] == owner.build_references(cluster)
 
 
 def test_the_owner_reference() -> None:
     owned_by = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "uid-of-c"}
-    assert owner.references(a_ray_cluster()) == [
+    assert owner.build_references(a_ray_cluster()) == [
         {**owned_by, "controller": True, "blockOwnerDeletion": True}
     ]
 
@@ -103,15 +109,13 @@ def test_default_annotations_only_fill_gaps() -> None:
     assert pod["metadata"]["annotations"] == {"note": "mine", "site": "z"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ports", "expected"),
-    [
-        pytest.param([], [("metrics", 8080)], id="added when absent"),
-        pytest.param([("metrics", 9)], [("metrics", 9)], id="another number of that name is kept"),
-        pytest.param(
-            [("m", 8080)], [("m", 8080), ("metrics", 8080)], id="another name does not count"
-        ),
-    ],
+    {
+        "added when absent": ([], [("metrics", 8080)]),
+        "another number of that name is kept": ([("metrics", 9)], [("metrics", 9)]),
+        "another name does not count": ([("m", 8080)], [("m", 8080), ("metrics", 8080)]),
+    },
 )
 def test_metrics_port(ports: list[tuple[str, int]], expected: list[tuple[str, int]]) -> None:
     declared = [{"name": name, "containerPort": number} for name, number in ports]

@@ -7,6 +7,7 @@ from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import head_of, ray_container_of, worker_of
+from support.tables import cases
 
 RAYLET = "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success"
 GCS = "wget --tries 1 -T 10 -q -O- http://localhost:8265/api/gcs_healthz | grep success"
@@ -91,20 +92,14 @@ def test_the_proxy_is_asked_at_the_port_named_serve() -> None:
     assert container["readinessProbe"] == readiness(expected, timeout=2, failures=1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("params", "agent", "dashboard"),
-    [
-        pytest.param(
-            {"dashboard-agent-listen-port": "1", "dashboard-port": "2"}, 1, 2, id="the user's ports"
-        ),
-        pytest.param(
-            {"dashboard-agent-listen-port": "x", "dashboard-port": ""}, 52365, 8265, id="no numbers"
-        ),
-        pytest.param({"dashboard-port": "4294967296"}, 52365, 8265, id="not a 32-bit number"),
-        pytest.param(
-            {"dashboard-port": "9" * 5000}, 52365, 8265, id="more digits than anybody reads"
-        ),
-    ],
+    {
+        "the user's ports": ({"dashboard-agent-listen-port": "1", "dashboard-port": "2"}, 1, 2),
+        "no numbers": ({"dashboard-agent-listen-port": "x", "dashboard-port": ""}, 52365, 8265),
+        "not a 32-bit number": ({"dashboard-port": "4294967296"}, 52365, 8265),
+        "more digits than anybody reads": ({"dashboard-port": "9" * 5000}, 52365, 8265),
+    },
 )
 def test_ports(params: dict[str, str], agent: int, dashboard: int) -> None:
     container = ray_container_of(head_of(a_ray_cluster(head=a_head(ray_start_params=params))))

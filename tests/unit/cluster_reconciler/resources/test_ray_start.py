@@ -1,12 +1,11 @@
 """The start command, byte for byte (acceptance cases 85-93, 101)."""
 
-import pytest
-
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import head_of, ray_container_of, ray_start_of, worker_of
+from support.tables import cases
 
 ULIMIT = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; "
 SIZE: Json = {
@@ -26,7 +25,7 @@ def a_sized_head(resources: Json, params: dict[str, str] | None = None) -> Json:
 
 
 def flags_of(head: Json) -> list[str]:
-    """Return the head's flags, those apart that every head has."""
+    """Return the head's flags, without those that every head has."""
     every = PLAIN_HEAD.split()
     return [
         part
@@ -70,99 +69,78 @@ def test_workers_follow_the_heads_port_name_and_domain() -> None:
     assert "--address=mine.ns.svc.k8s.local:7000" in ray_start_of(pod)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "params", "flags"),
-    [
-        pytest.param({}, {}, [], id="no resources, no flags"),
-        pytest.param(
+    {
+        "no resources, no flags": ({}, {}, []),
+        "case 86: a CPU request is rounded up": (
             {"requests": {"cpu": "200m"}},
             {},
             ["--num-cpus=1"],
-            id="case 86: a CPU request is rounded up",
         ),
-        pytest.param(
-            {"requests": {"memory": "1Gi"}}, {}, [], id="case 86: a memory request does not count"
-        ),
-        pytest.param(
+        "case 86: a memory request does not count": ({"requests": {"memory": "1Gi"}}, {}, []),
+        "a zero limit does not count": (
             {"limits": {"cpu": "0"}, "requests": {"cpu": "3"}},
             {},
             ["--num-cpus=3"],
-            id="a zero limit does not count",
         ),
-        pytest.param(
-            {"limits": {"cpu": 2}}, {}, ["--num-cpus=2"], id="a bare number is a quantity"
-        ),
-        pytest.param(
-            {"limits": {"cpu": "4"}},
-            {"num-cpus": "0"},
-            ["--num-cpus=0"],
-            id="what the user sets stays",
-        ),
-        pytest.param({"limits": {"nvidia.com/gpu": "2"}}, {}, ["--num-gpus=2"], id="case 87: GPUs"),
-        pytest.param(
+        "a bare number is a quantity": ({"limits": {"cpu": 2}}, {}, ["--num-cpus=2"]),
+        "what the user sets stays": ({"limits": {"cpu": "4"}}, {"num-cpus": "0"}, ["--num-cpus=0"]),
+        "case 87: GPUs": ({"limits": {"nvidia.com/gpu": "2"}}, {}, ["--num-gpus=2"]),
+        "case 87: the first kind by name": (
             {"limits": {"nvidia.com/gpu": "2", "amd.com/gpu": "1"}},
             {},
             ["--num-gpus=1"],
-            id="case 87: the first kind by name",
         ),
-        pytest.param(
+        "a slice of a GPU counts, none of them does not": (
             {"limits": {"amd.com/gpu": "0", "nvidia.com/mig-1g.5gb": "3"}},
             {},
             ["--num-gpus=3"],
-            id="a slice of a GPU counts, none of them does not",
         ),
-        pytest.param(
+        "case 88: an accelerator": (
             {"limits": {"google.com/tpu": "4"}},
             {},
             ["""--resources='{"TPU":4}'"""],
-            id="case 88: an accelerator",
         ),
-        pytest.param(
+        "case 88: beside the user's resources": (
             {"limits": {"google.com/tpu": "4"}},
             {"resources": """'{"a":1}'"""},
             ["""--resources='{"TPU":4,"a":1}'"""],
-            id="case 88: beside the user's resources",
         ),
-        pytest.param(
+        "one accelerator, the first by name": (
             {"limits": {"google.com/tpu": "4", "aws.amazon.com/neuroncore": "2"}},
             {},
             ["""--resources='{"neuron_cores":2}'"""],
-            id="one accelerator, the first by name",
         ),
-        pytest.param(
+        "the user's own accelerator stays": (
             {"limits": {"google.com/tpu": "4"}},
             {"resources": '"{"TPU": 1}"'},
             ["""--resources="{"TPU":""", '1}"'],
-            id="the user's own accelerator stays",
         ),
-        pytest.param(
+        "beside unreadable resources nothing is derived": (
             {"limits": {"google.com/tpu": "4", "nvidia.com/gpu": "1"}},
             {"resources": "nonsense"},
             ["--resources=nonsense"],
-            id="beside unreadable resources nothing is derived",
         ),
-    ],
+    },
 )
 def test_flags_from_resources(resources: Json, params: dict[str, str], flags: list[str]) -> None:
     assert flags_of(a_sized_head(resources, params)) == flags
 
 
-@pytest.mark.parametrize(
+@cases(
     ("params", "flags"),
-    [
-        pytest.param(
+    {
+        "case 89: a boolean option": (
             {"include-dashboard": "false"},
             ["--include-dashboard=false"],
-            id="case 89: a boolean option",
         ),
-        pytest.param({"log-color": "True"}, ["--log-color=True"], id="another boolean option"),
-        pytest.param(
-            {"include-log-monitor": "false"}, ["--include-log-monitor=false"], id="and the third"
-        ),
-        pytest.param({"foo": "false"}, [], id="case 89: a flag that is off"),
-        pytest.param({"foo": "True"}, ["--foo"], id="case 89: a flag that is on"),
-        pytest.param({"foo": "$BAR"}, ["--foo=$BAR"], id="shell text is left alone"),
-    ],
+        "another boolean option": ({"log-color": "True"}, ["--log-color=True"]),
+        "and the third": ({"include-log-monitor": "false"}, ["--include-log-monitor=false"]),
+        "case 89: a flag that is off": ({"foo": "false"}, []),
+        "case 89: a flag that is on": ({"foo": "True"}, ["--foo"]),
+        "shell text is left alone": ({"foo": "$BAR"}, ["--foo=$BAR"]),
+    },
 )
 def test_flags_from_params(params: dict[str, str], flags: list[str]) -> None:
     assert flags_of(a_sized_head({}, params)) == flags
@@ -192,24 +170,18 @@ def test_case_101_top_level_resources_and_labels() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "args", "expected"),
-    [
-        pytest.param(None, None, ULIMIT + PLAIN_HEAD, id="no command of their own"),
-        pytest.param(
-            ["echo"],
-            ["hi"],
-            f" echo  hi  && {ULIMIT}{PLAIN_HEAD}",
-            id="case 90: theirs comes first",
-        ),
-        pytest.param([], ["echo hi"], f" echo hi  && {ULIMIT}{PLAIN_HEAD}", id="arguments alone"),
-        pytest.param(
+    {
+        "no command of their own": (None, None, ULIMIT + PLAIN_HEAD),
+        "case 90: theirs comes first": (["echo"], ["hi"], f" echo  hi  && {ULIMIT}{PLAIN_HEAD}"),
+        "arguments alone": ([], ["echo hi"], f" echo hi  && {ULIMIT}{PLAIN_HEAD}"),
+        "two arguments are not the text that is searched": (
             ["ray", "start"],
             [],
             f" ray  start  && {ULIMIT}{PLAIN_HEAD}",
-            id="two arguments are not the text that is searched",
         ),
-    ],
+    },
 )
 def test_container_command(
     command: list[str] | None, args: list[str] | None, expected: str
@@ -221,20 +193,17 @@ def test_container_command(
     assert ray_container_of(pod)["args"] == [expected]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster_annotations", "template_annotations", "args"),
-    [
-        pytest.param(
+    {
+        "case 91: annotation on the cluster": (
             {labels.OVERWRITE_CONTAINER_CMD: "TRUE"},
             {},
             ["mine"],
-            id="case 91: annotation on the cluster",
         ),
-        pytest.param(
-            {}, {labels.OVERWRITE_CONTAINER_CMD: "True"}, ["mine"], id="annotation on the template"
-        ),
-        pytest.param({}, {}, ["sleep 1; ray start --head"], id="case 92: the user starts Ray"),
-    ],
+        "annotation on the template": ({}, {labels.OVERWRITE_CONTAINER_CMD: "True"}, ["mine"]),
+        "case 92: the user starts Ray": ({}, {}, ["sleep 1; ray start --head"]),
+    },
 )
 def test_command_left_alone(
     cluster_annotations: dict[str, str], template_annotations: dict[str, str], args: list[str]

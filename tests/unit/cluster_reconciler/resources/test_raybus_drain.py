@@ -1,4 +1,6 @@
-"""The module that runs in Serve's proxies: it closes connections once the pod is marked, and never costs a request."""
+"""The module that runs in Serve's proxies: it closes connections when the pod is marked, and never
+fails a request.
+"""
 
 import sys
 import threading
@@ -32,7 +34,7 @@ CLOSED = [(b"content-type", b"text/plain"), (b"connection", b"close")]
 
 
 async def answered(app: CloseWhenDraining, scope: Message = HTTP) -> list[Message]:
-    """Return what the server is sent for one request."""
+    """Return the messages that the server is sent for one request."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -46,7 +48,7 @@ async def answered(app: CloseWhenDraining, scope: Message = HTTP) -> list[Messag
 
 
 async def hello(_scope: Message, _receive: Receive, send: Send) -> None:
-    """Answer every request alike."""
+    """Answer every request with the same text."""
     await send(START)
     await send(BODY)
 
@@ -205,7 +207,9 @@ def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
 
 
 class Serve:
-    """Ray and Serve's constants, as the module imports them: the node it runs on, all nodes, and the actors of some."""
+    """Ray and Serve's constants, as the module imports them: the node on which it runs, all nodes,
+    and the actors of some of them.
+    """
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, nodes: list[dict[str, Any]], proxies: set[str]

@@ -12,6 +12,7 @@ from common.api.opaque import Json
 from common.ray import ports
 from support.builders.pods import actions_of, an_observation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
 LABELS = {
     "ray.io/cluster": "c",
@@ -47,28 +48,23 @@ def test_case_106_default() -> None:
             "name": "c-head-svc",
             "namespace": "ns",
             "labels": LABELS,
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {"selector": LABELS, "ports": entries(DEFAULTS), **HEADLESS},
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("service_type", "config", "differences"),
-    [
-        pytest.param(
+    {
+        "case 106: an address by the operator's wish": (
             "",
             Config(head_service_has_cluster_ip=True),
             {},
-            id="case 106: an address by the operator's wish",
         ),
-        pytest.param(
-            "ClusterIP", Config(), {"type": "ClusterIP", **HEADLESS}, id="ClusterIP is headless too"
-        ),
-        pytest.param(
-            "NodePort", Config(), {"type": "NodePort"}, id="case 106: node ports need an address"
-        ),
-    ],
+        "ClusterIP is headless too": ("ClusterIP", Config(), {"type": "ClusterIP", **HEADLESS}),
+        "case 106: node ports need an address": ("NodePort", Config(), {"type": "NodePort"}),
+    },
 )
 def test_case_106_types(service_type: str, config: Config, differences: Json) -> None:
     spec = services.build_head(a_ray_cluster(head=a_head(service_type=service_type)), config)[
@@ -77,26 +73,20 @@ def test_case_106_types(service_type: str, config: Config, differences: Json) ->
     assert spec == {"selector": LABELS, "ports": entries(DEFAULTS), **differences}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("declared", "expected"),
-    [
-        pytest.param(
+    {
+        "case 107: only metrics": (
             [{"name": "gcs", "containerPort": 6379}],
             [("gcs", 6379), ("metrics", 8080)],
-            id="case 107: only metrics",
         ),
-        pytest.param(
-            [{"containerPort": 1}], [("1-port", 1), ("metrics", 8080)], id="a port without a name"
-        ),
-        pytest.param(
-            [{"name": "metrics", "containerPort": 9}], [("metrics", 9)], id="the user's own metrics"
-        ),
-        pytest.param(
+        "a port without a name": ([{"containerPort": 1}], [("1-port", 1), ("metrics", 8080)]),
+        "the user's own metrics": ([{"name": "metrics", "containerPort": 9}], [("metrics", 9)]),
+        "one port of a name": (
             [{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}],
             [("a", 2), ("metrics", 8080)],
-            id="one port of a name",
         ),
-    ],
+    },
 )
 def test_case_107_declared_ports(declared: list[Json], expected: list[tuple[str, int]]) -> None:
     service = services.build_head(a_ray_cluster(head=a_head_declaring(*declared)), Config())
@@ -144,7 +134,7 @@ def test_case_108_the_users_own_service() -> None:
             "namespace": "ns",
             "annotations": {"a": "ours", "b": "theirs"},
             "labels": {"team": "x", **LABELS},
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {
             "selector": LABELS,
@@ -155,17 +145,12 @@ def test_case_108_the_users_own_service() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "name", "spec_type"),
-    [
-        pytest.param({}, "c-head-svc", None, id="an empty Service takes our name"),
-        pytest.param(
-            {"spec": {"type": "LoadBalancer"}},
-            "c-head-svc",
-            "LoadBalancer",
-            id="its own type stays",
-        ),
-    ],
+    {
+        "an empty Service takes our name": ({}, "c-head-svc", None),
+        "its own type stays": ({"spec": {"type": "LoadBalancer"}}, "c-head-svc", "LoadBalancer"),
+    },
 )
 def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
     cluster = a_ray_cluster(head=a_head(head_service=own))
@@ -175,18 +160,17 @@ def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
     assert cluster.spec.head_group_spec.head_service == own
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "expected"),
-    [
-        pytest.param(a_head(), [{"name": "serve", "port": 8000}], id="the default port"),
-        pytest.param(
+    {
+        "the default port": (a_head(), [{"name": "serve", "port": 8000}]),
+        "case 109: a port named serve-": (
             a_head_declaring(
                 {"name": "serve-grpc", "containerPort": 9}, {"name": "server", "containerPort": 8}
             ),
             [{"name": "serve-grpc", "port": 9}],
-            id="case 109: a port named serve-",
         ),
-    ],
+    },
 )
 def test_serve_service(head: Json, expected: list[Json]) -> None:
     cluster = a_ray_cluster(head={**head, "serviceType": "NodePort"})
@@ -201,7 +185,7 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
                 "ray.io/originated-from-crd": "RayCluster",
                 "ray.io/serve": "c-serve",
             },
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {"selector": {"ray.io/cluster": "c"}, "ports": expected, "type": "NodePort"},
     }
@@ -234,7 +218,7 @@ def test_case_67_headless_service() -> None:
             "name": "c-headless",
             "namespace": "ns",
             "labels": {"ray.io/headless-worker-svc": "c"},
-            "ownerReferences": owner.references(cluster),
+            "ownerReferences": owner.build_references(cluster),
         },
         "spec": {
             "type": "ClusterIP",

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod
 from common.api.opaque import Body, Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, env_of, head_of, worker_of
 
-ON = Config(gates=BETA | {Gate.MTLS})
+ON = Config(gates=BETA | {FeatureGate.MTLS})
 WAIT = "wait-for-tls-ip-san"
 MOUNT: Json = {"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": True}
 ENV = {
@@ -31,7 +31,9 @@ ENV = {
 
 
 def secured(**fields: Any) -> tuple[Body, Body]:
-    """Build head and worker of a cluster with a user's container and init container beside ours."""
+    """Build head and worker of a cluster, each with a container and an init container of the user
+    beside ours.
+    """
     template = a_template(
         a_container("ray", image_pull_policy="Always", security_context={"runAsUser": 1000}),
         a_container("user"),
@@ -48,7 +50,7 @@ def secured(**fields: Any) -> tuple[Body, Body]:
 
 
 def tls_of(container: Json) -> tuple[bool, bool]:
-    """Return whether a container has the environment, and the mount."""
+    """Return whether a container has the environment variables and the mount of TLS."""
     return ENV.items() <= env_of(container).items(), MOUNT in container.get("volumeMounts", [])
 
 
@@ -138,7 +140,7 @@ def certificate(*addresses: str) -> bytes:
 def run(
     folder: Path, text: bytes, address: str, path: Sequence[str] = ("/usr/bin", "/bin")
 ) -> tuple[int | None, str]:
-    """Run the script on a certificate; return its code, None while it waits, and what it wrote."""
+    """Run the script on a certificate; return its exit code (None while it waits) and its output."""
     (folder / "tls.crt").write_bytes(text)
     script = containers_of(secured()[0], "initContainers")[WAIT]["args"][0].replace(
         "/etc/ray/tls", str(folder)

@@ -1,31 +1,28 @@
 """Shared memory and logs (spec raycluster §11.11; acceptance cases 97, 98)."""
 
-import pytest
-
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, head_of, ray_container_of, worker_of
+from support.tables import cases
 
 SHM = {"name": "shared-mem", "mountPath": "/dev/shm"}
 LOGS = {"name": "ray-logs", "mountPath": "/tmp/ray"}
 LOGS_VOLUME: Json = {"name": "ray-logs", "emptyDir": {}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "empty_dir"),
-    [
-        pytest.param({}, {"medium": "Memory"}, id="no limit known"),
-        pytest.param(
+    {
+        "no limit known": ({}, {"medium": "Memory"}),
+        "case 97: as much as the container may use": (
             {"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}},
             {"medium": "Memory", "sizeLimit": "2Gi"},
-            id="case 97: as much as the container may use",
         ),
-        pytest.param(
+        "else as much as it asks for": (
             {"requests": {"memory": "1Gi"}},
             {"medium": "Memory", "sizeLimit": "1Gi"},
-            id="else as much as it asks for",
         ),
-    ],
+    },
 )
 def test_case_97_shared_memory(resources: Json, empty_dir: Json) -> None:
     pod = worker_of(

@@ -3,12 +3,11 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from cluster_reconciler.config import Config
 from common.api.opaque import Json
 from support.builders.ray_cluster import IMAGE, a_container, a_group, a_ray_cluster, a_template
 from support.builders.ray_pod import head_of, worker_of
+from support.tables import cases
 
 ADDRESS = "c-head-svc.ns.svc.cluster.local:6379"
 SIZE = {"cpu": "200m", "memory": "256Mi"}
@@ -55,17 +54,16 @@ def test_case_94_absent_when_switched_off_and_on_heads() -> None:
     assert "initContainers" not in head_of(a_ray_cluster())["spec"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "outcomes", "printed"),
-    [
-        pytest.param(0, [0], ["GCS is ready."], id="ready at once"),
-        pytest.param(
+    {
+        "ready at once": (0, [0], ["GCS is ready."]),
+        "errors are hidden at first": (
             0,
             [1, 0],
             ["0 seconds elapsed: Waiting for GCS to be ready.", "GCS is ready."],
-            id="errors are hidden at first",
         ),
-        pytest.param(
+        "errors are shown after two minutes": (
             121,
             [1, 0],
             [
@@ -75,9 +73,8 @@ def test_case_94_absent_when_switched_off_and_on_heads() -> None:
                 "oh no",
                 "GCS is ready. Any error messages above can be safely ignored.",
             ],
-            id="errors are shown after two minutes",
         ),
-    ],
+    },
 )
 def test_case_94_script(
     tmp_path: Path, seconds: int, outcomes: list[int], printed: list[str]

@@ -7,7 +7,7 @@ import pytest
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from cluster_reconciler.status import compute
-from cluster_reconciler.status.compute import Outcome, head_ready
+from cluster_reconciler.status.compute import ExecutionOutcome, compute_head_ready
 from common import conditions
 from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus
@@ -22,14 +22,17 @@ from support.builders.pods import (
     some_workers,
 )
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
-CLEAN = Outcome()
-FAILED = Outcome(failure=Failure(ReplicaFailure.CREATE_HEAD_POD, "exceeded quota"), is_clean=False)
-UNFINISHED = Outcome(is_clean=False)
+CLEAN = ExecutionOutcome()
+FAILED = ExecutionOutcome(
+    failure=Failure(ReplicaFailure.CREATE_HEAD_POD, "exceeded quota"), is_clean=False
+)
+UNFINISHED = ExecutionOutcome(is_clean=False)
 RUNNING = (a_head_pod(), *some_workers(3))
 
 
-def status_of(observed: Observed, outcome: Outcome = CLEAN) -> RayClusterStatus:
+def status_of(observed: Observed, outcome: ExecutionOutcome = CLEAN) -> RayClusterStatus:
     return compute.compute(observed, outcome)
 
 
@@ -50,34 +53,24 @@ def test_a_new_cluster_has_four_conditions_in_kuberays_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pods", "outcome", "state"),
-    [
-        pytest.param(RUNNING, CLEAN, "ready", id="all run"),
-        pytest.param(RUNNING[:3], CLEAN, "", id="one is missing"),
-        pytest.param(
-            (*RUNNING, a_pod("x", group="gone")),
-            CLEAN,
-            "",
-            id="one too many, of a group that is gone",
-        ),
-        pytest.param(RUNNING, UNFINISHED, "", id="something is left to do"),
-        pytest.param(
-            (a_head_pod(), *some_workers(3, phase="Pending")), CLEAN, "", id="workers do not run"
-        ),
-        pytest.param(
-            (a_head_pod(), *some_workers(3, ready="False")), CLEAN, "", id="workers are not ready"
-        ),
-        pytest.param(
+    {
+        "all run": (RUNNING, CLEAN, "ready"),
+        "one is missing": (RUNNING[:3], CLEAN, ""),
+        "one too many, of a group that is gone": ((*RUNNING, a_pod("x", group="gone")), CLEAN, ""),
+        "something is left to do": (RUNNING, UNFINISHED, ""),
+        "workers do not run": ((a_head_pod(), *some_workers(3, phase="Pending")), CLEAN, ""),
+        "workers are not ready": ((a_head_pod(), *some_workers(3, ready="False")), CLEAN, ""),
+        "no Ready condition counts as fine": (
             (a_head_pod(), *some_workers(3, ready=None)),
             CLEAN,
             "ready",
-            id="no Ready condition counts as fine",
         ),
-    ],
+    },
 )
 @pytest.mark.acceptance("raycluster", 66, 111)
-def test_state(pods: Any, outcome: Outcome, state: str) -> None:
+def test_state(pods: Any, outcome: ExecutionOutcome, state: str) -> None:
     status = status_of(an_observation(*pods), outcome)
     assert (status.state, "state" in msgspec.to_builtins(status)) == (state, bool(state))
 
@@ -129,14 +122,14 @@ def test_suspension_goes_through_all_its_states() -> None:
     assert facts(resumed)["RayClusterSuspended"][0] == "False"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pods", "fact"),
-    [
-        pytest.param((), ("False", "HeadPodNotFound", "Head Pod not found"), id="none"),
-        pytest.param((a_head_pod(),), ("True", "HeadPodRunningAndReady"), id="ready"),
-        pytest.param((a_head_pod(ready=None),), ("False", "Unknown"), id="no Ready condition yet"),
-        pytest.param((a_head_pod(ready="Unknown"),), ("Unknown", "Unknown"), id="the node is lost"),
-        pytest.param(
+    {
+        "none": ((), ("False", "HeadPodNotFound", "Head Pod not found")),
+        "ready": ((a_head_pod(),), ("True", "HeadPodRunningAndReady")),
+        "no Ready condition yet": ((a_head_pod(ready=None),), ("False", "Unknown")),
+        "the node is lost": ((a_head_pod(ready="Unknown"),), ("Unknown", "Unknown")),
+        "the image cannot be pulled": (
             (
                 a_head_pod(
                     ready="False",
@@ -146,18 +139,16 @@ def test_suspension_goes_through_all_its_states() -> None:
                 ),
             ),
             ("False", "ImagePullBackOff", "not ready: [ray]; ray: no such image"),
-            id="the image cannot be pulled",
         ),
-        pytest.param(
+        "a container without a reason": (
             (a_head_pod(ready="False", ready_reason="ContainersNotReady", waiting=("", "")),),
             ("False", "ContainersNotReady", "ray: "),
-            id="a container without a reason",
         ),
-    ],
+    },
 )
 @pytest.mark.acceptance("raycluster", 113)
 def test_head_ready(pods: Any, fact: tuple[str, ...]) -> None:
-    assert head_ready(an_observation(*pods)) == ConditionUpdate("HeadPodReady", *fact)
+    assert compute_head_ready(an_observation(*pods)) == ConditionUpdate("HeadPodReady", *fact)
 
 
 @pytest.mark.acceptance("raycluster", 52)
@@ -211,14 +202,16 @@ def test_sums_are_written_as_kubernetes_writes_them(
 
 
 def test_the_head_is_described_by_pod_and_service() -> None:
-    info = compute.head_info(an_observation(a_head_pod()))
+    info = compute.get_head_info(an_observation(a_head_pod()))
     assert (info.pod_ip, info.service_ip, info.pod_name, info.service_name) == (
         "10.0.0.1",
         "10.0.0.1",
         "c-head-x",
         "c-head-svc",
     )
-    own = compute.head_info(an_observation(head_services=(a_head_service(cluster_ip="10.96.0.9"),)))
+    own = compute.get_head_info(
+        an_observation(head_services=(a_head_service(cluster_ip="10.96.0.9"),))
+    )
     assert (own.pod_ip, own.service_ip) == ("", "10.96.0.9")
 
 
@@ -235,42 +228,39 @@ def test_endpoints_prefer_node_ports_and_are_never_removed() -> None:
     assert status.endpoints == {"old": "1", "client": "30001", "dashboard": "dash"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "starts"),
-    [
-        pytest.param(
-            an_observation(head_services=()), "unable to find head service", id="no service"
-        ),
-        pytest.param(
+    {
+        "no service": (an_observation(head_services=()), "unable to find head service"),
+        "two": (
             an_observation(head_services=2 * (a_head_service(),)),
             "found multiple head services",
-            id="two",
         ),
-        pytest.param(
+        "no address": (
             an_observation(head_services=(a_head_service(cluster_ip=""),)),
             "head service IP is empty",
-            id="no address",
         ),
-        pytest.param(
-            an_observation(a_head_pod("a"), a_head_pod("b")), "found multiple heads", id="two heads"
-        ),
-    ],
+        "two heads": (an_observation(a_head_pod("a"), a_head_pod("b")), "found multiple heads"),
+    },
 )
 def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None:
-    assert (compute.head_violation(observed, Outcome()) or "").startswith(starts)
+    assert (compute.find_head_violation(observed, ExecutionOutcome()) or "").startswith(starts)
 
 
 def test_the_status_of_a_wrong_name_depends_on_no_head() -> None:
-    misnamed = Outcome(failure=Failure(ReplicaFailure.INVALID_METADATA, "too long"), is_clean=False)
+    misnamed = ExecutionOutcome(
+        failure=Failure(ReplicaFailure.INVALID_METADATA, "too long"), is_clean=False
+    )
     assert (
-        compute.head_violation(an_observation(a_head_pod("a"), a_head_pod("b")), misnamed) is None
+        compute.find_head_violation(an_observation(a_head_pod("a"), a_head_pod("b")), misnamed)
+        is None
     )
 
 
 def test_a_status_without_a_service_has_the_reason() -> None:
     observed = an_observation(head_services=())
-    assert compute.head_violation(observed, FAILED) is None
-    assert compute.head_info(observed) == HeadInfo()
+    assert compute.find_head_violation(observed, FAILED) is None
+    assert compute.get_head_info(observed) == HeadInfo()
 
 
 @pytest.mark.acceptance("raycluster", 114)
@@ -303,7 +293,7 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
 
 @pytest.mark.parametrize("state", ["", "failed"])
 def test_a_state_stays_until_another_one_holds(state: str) -> None:
-    """KubeRay no longer writes `failed`, but leaves it as it is."""
+    """KubeRay no longer writes `failed`, but leaves an existing one unchanged."""
     held = RayClusterStatus(state=state)
     found = status_of(after(held))
     assert (found.state, found.state_transition_times) == (state, None)

@@ -1,4 +1,4 @@
-"""Which statuses may wait a moment, so that others are gathered into the same write."""
+"""The statuses that may wait for a moment, so that several changes are combined in one write."""
 
 from datetime import UTC, datetime
 

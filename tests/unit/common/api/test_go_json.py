@@ -1,4 +1,6 @@
-"""What does not have the shape of its type is named by its field; what KubeRay's CRDs admit fits."""
+"""A value that does not have the shape of its type is reported with its field; values that
+KubeRay's CRDs accept are decoded.
+"""
 
 from typing import Any
 

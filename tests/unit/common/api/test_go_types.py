@@ -103,14 +103,7 @@ def test_every_kubernetes_type_that_a_field_mentions_is_known() -> None:
         for field in kind.fields
     }
     built_in = {
-        "string",
-        "bool",
-        "int32",
-        "int64",
-        "float32",
-        "quantity",
-        "intOrString",
-        "time",
+        *("string", "bool", "int32", "int64", "float32", "quantity", "intOrString", "time"),
         "json",
     }
     assert mentioned - built_in <= set(known)

@@ -2,11 +2,11 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.api import kubernetes_syntax
+from support.tables import cases
 
 KEY = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
@@ -20,28 +20,23 @@ SUBDOMAIN = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "problems"),
-    [
-        pytest.param("app", [], id="a plain key"),
-        pytest.param("example.com/app", [], id="a key with a prefix"),
-        pytest.param("", ["name part must be non-empty", f"name part {KEY}"], id="no name at all"),
-        pytest.param("/app", ["prefix part must be non-empty"], id="an empty prefix"),
-        pytest.param("Example/app", [f"prefix part {SUBDOMAIN}"], id="a prefix is a domain"),
-        pytest.param("a" * 64, ["name part must be no more than 63 bytes"], id="a long name"),
-        pytest.param(
-            "ü" * 32,
-            ["name part must be no more than 63 bytes", f"name part {KEY}"],
-            id="bytes count",
-        ),
-        pytest.param(
+    {
+        "a plain key": ("app", []),
+        "a key with a prefix": ("example.com/app", []),
+        "no name at all": ("", ["name part must be non-empty", f"name part {KEY}"]),
+        "an empty prefix": ("/app", ["prefix part must be non-empty"]),
+        "a prefix is a domain": ("Example/app", [f"prefix part {SUBDOMAIN}"]),
+        "a long name": ("a" * 64, ["name part must be no more than 63 bytes"]),
+        "bytes count": ("ü" * 32, ["name part must be no more than 63 bytes", f"name part {KEY}"]),
+        "one slash at most": (
             "a/b/c",
             [
                 f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ],
-            id="one slash at most",
         ),
-    ],
+    },
 )
 def test_label_keys(key: str, problems: list[str]) -> None:
     assert kubernetes_syntax.label_key_problems(key) == problems

@@ -4,8 +4,8 @@ import asyncio
 from typing import cast
 
 import pytest
-from nats.aio.client import Client
 
+from common.bus.client import NatsClient
 from common.bus.session import LOST, Session
 
 pytestmark = pytest.mark.looptime
@@ -20,7 +20,7 @@ class SilentClient:
 
 async def test_a_client_that_closes_without_calling_back_ends_the_connection() -> None:
     client = SilentClient()
-    session = Session(cast("Client", client), inbox="")
+    session = Session(cast("NatsClient", client), inbox="")
     loop = asyncio.get_running_loop()
     loop.call_later(10, setattr, client, "is_closed", True)
     async with asyncio.timeout(12):
@@ -29,7 +29,7 @@ async def test_a_client_that_closes_without_calling_back_ends_the_connection() -
 
 
 async def test_a_call_back_ends_the_connection_at_once() -> None:
-    session = Session(cast("Client", SilentClient()), inbox="")
+    session = Session(cast("NatsClient", SilentClient()), inbox="")
     loop = asyncio.get_running_loop()
     loop.call_later(0.1, session.end, LOST)
     await session.until_lost()

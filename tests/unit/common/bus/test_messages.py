@@ -1,4 +1,6 @@
-"""The wire form of each message, pinned by a golden file, and what a reader refuses."""
+"""The wire form of each message, compared with a golden file, and the messages that a reader
+refuses.
+"""
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from common.bus.messages import (
 )
 from common.bus.subjects import TreeKind, TreeLocation
 from support.golden import Golden
+from support.tables import cases
 
 POD = subjects.build_state_subject(TreeLocation(17, TreeKind.SERVICE), "Pod", "team-a", "demo.head")
 STATE = ObjectState(
@@ -46,19 +49,17 @@ HELD = Quarantined(
 PLACE = TreeLocation(63, TreeKind.CLUSTER)
 MARKER = Synced(epoch="8f1e", version=4713)
 
-CASES = [
-    pytest.param("state", POD, STATE, id="state"),
-    pytest.param("state-compressed", POD, LARGE, id="state above 64 KiB"),
-    pytest.param("quarantined", POD, HELD, id="in quarantine"),
-    pytest.param("deleted", POD, DELETED, id="tombstone"),
-    pytest.param("moved", POD, MOVED, id="moved to another partition"),
-    pytest.param(
-        "synced", subjects.build_marker_subject(17), MARKER, id="the sync marker of the watcher"
-    ),
-]
+CASES = {
+    "state": ("state", POD, STATE),
+    "state above 64 KiB": ("state-compressed", POD, LARGE),
+    "in quarantine": ("quarantined", POD, HELD),
+    "tombstone": ("deleted", POD, DELETED),
+    "moved to another partition": ("moved", POD, MOVED),
+    "the sync marker of the watcher": ("synced", subjects.build_marker_subject(17), MARKER),
+}
 
 
-@pytest.mark.parametrize(("name", "subject", "message"), CASES)
+@cases(("name", "subject", "message"), CASES)
 def test_the_wire_form_is_pinned(golden: Golden, name: str, subject: str, message: Message) -> None:
     wire = messages.encode(message)
 
@@ -76,7 +77,7 @@ def test_the_wire_form_is_pinned(golden: Golden, name: str, subject: str, messag
     golden.check(f"messages/{name}.txt", "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(("name", "subject", "message"), CASES)
+@cases(("name", "subject", "message"), CASES)
 def test_what_is_written_can_be_read(name: str, subject: str, message: Message) -> None:
     wire = messages.encode(message)
 
@@ -90,23 +91,17 @@ def test_only_large_objects_are_compressed() -> None:
     assert messages.encode(STATE).payload == STATE.body
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "payload", "problem"),
-    [
-        pytest.param({messages.KIND: ""}, b"{}", "Raybus-Kind is missing", id="no kind"),
-        pytest.param({messages.VERSION: ""}, b"{}", "Raybus-Version is missing", id="no version"),
-        pytest.param(
-            {messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"
-        ),
-        pytest.param(
-            {messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"
-        ),
-        pytest.param({messages.GONE: "perhaps"}, b"", "neither", id="unknown way to be gone"),
-        pytest.param(
-            {messages.GONE: "moved 5 pods"}, b"", "neither", id="moved to an unknown kind of tree"
-        ),
-        pytest.param({messages.KIND: "Synced"}, b"{", "does not decode", id="broken marker"),
-    ],
+    {
+        "no kind": ({messages.KIND: ""}, b"{}", "Raybus-Kind is missing"),
+        "no version": ({messages.VERSION: ""}, b"{}", "Raybus-Version is missing"),
+        "unknown encoding": ({messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown"),
+        "broken payload": ({messages.ENCODING: "zlib"}, b"not zlib", "does not decompress"),
+        "unknown way to be gone": ({messages.GONE: "perhaps"}, b"", "neither"),
+        "moved to an unknown kind of tree": ({messages.GONE: "moved 5 pods"}, b"", "neither"),
+        "broken marker": ({messages.KIND: "Synced"}, b"{", "does not decode"),
+    },
 )
 def test_what_is_none_of_ours_is_refused(
     change: dict[str, str], payload: bytes, problem: str

@@ -1,4 +1,4 @@
-"""What a reader of a stream may take for complete, and when its consumer counts as gone."""
+"""When a reader of a stream may consider it complete, and when its consumer counts as lost."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,9 @@ async def test_the_last_message_completes_what_was_read() -> None:
 async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_nothing_is_there() -> (
     None
 ):
-    """What is stored after the consumer was made, and before its answer, is delivered and not counted in that."""
+    """A message that is stored after the creation of the consumer and before its answer is
+    delivered, but not counted in the answer.
+    """
     complete: list[bool] = []
 
     def take(stored: StoredMessage) -> None:
@@ -67,7 +69,7 @@ async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_n
 
 
 async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> None:
-    """A load repeats in the log what it waits for; a consumer that is gone must not count as new each time."""
+    """A load repeatedly logs what it waits for; a lost consumer must not count as new each time."""
     reading, loop = (
         RunningConsumer(cast("Session", None), lambda _: None, lambda: None),
         asyncio.get_running_loop(),
@@ -84,7 +86,7 @@ async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> N
 async def test_a_reader_that_did_not_run_has_not_heard_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The heartbeats of that time wait in its socket."""
+    """The heartbeats of that time are still in its socket."""
     loop = asyncio.get_running_loop()
     stopped, time = 0.0, loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + stopped)

@@ -1,4 +1,6 @@
-"""A process registers its key and learns the trusted keys, also while the API server is away."""
+"""A process registers its key and learns the trusted keys, even if the API server is temporarily
+unreachable.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from common import errors
 from common.bus.access import Registration
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import Resource
 from common.settings import Settings
 from nats_admin import certificates
@@ -35,7 +37,9 @@ class Maps:
             raise errors.NotFound(name)
         return msgspec.json.encode({"data": self.data[name]})
 
-    async def patch(self, _resource: Resource, _namespace: str, name: str, patch: Patch) -> None:
+    async def patch(
+        self, _resource: Resource, _namespace: str, name: str, patch: PatchRequest
+    ) -> None:
         self.patches += 1
         body = msgspec.convert(patch.body, type=dict[str, dict[str, str | None]])
         self.data[name] |= body["data"]

@@ -1,4 +1,6 @@
-"""Versions that begin again are noticed whatever meets the load before: its messages may come before the server's answer about their consumer."""
+"""Versions that restart are noticed even during the previous load, whose messages may arrive before
+the server's answer about their consumer.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +26,9 @@ REPLY = "$JS.ACK.RAY_STATE.reader.1.{0}.{0}.1767225600000000000.0"
 
 
 class EarlyServer:
-    """Stands for `Bus` and `Session`: it delivers the marker of a partition, and answers that it made the consumer later."""
+    """Replaces `Bus` and `Session`: it delivers the marker of a partition before it answers that it
+    created the consumer.
+    """
 
     inbox = "_INBOX"
 
@@ -32,7 +36,8 @@ class EarlyServer:
         self.marker = Synced(epoch="one", version=9)
         self.subject = subjects.build_marker_subject(PARTITION)
         self.restored: Synced | None = None
-        """The marker after a cancellation that nobody asked for, which meets the wait for the first answer."""
+        """The marker after a cancellation that nobody requested, which arrives during the wait for
+        the first answer."""
         self.lost: Callable[[str], None] = lambda _: None
         self._deliver: Handler | None = None
 
@@ -52,7 +57,7 @@ class EarlyServer:
         return end
 
     async def deliver(self, headers: dict[str, str], payload: bytes, number: int = 1) -> None:
-        """Deliver the message of a number to the reader."""
+        """Deliver a message with a sequence number to the reader."""
         assert self._deliver is not None
         client, reply = cast("Client", None), REPLY.format(number)
         await self._deliver(

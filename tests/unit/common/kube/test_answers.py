@@ -1,31 +1,28 @@
-"""What each refusal of the API server means for us."""
+"""The meaning of each refusal of the API server for raybus."""
 
 import msgspec
 import pytest
 
 from common import errors
-from common.kube.answers import is_gone, make_error
+from common.kube.answers import RefusalKind, classify, make_error
+from support.tables import cases
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "text", "kind"),
-    [
-        pytest.param(403, "exceeded quota", errors.Forbidden, id="a quota"),
-        pytest.param(404, "not found", errors.NotFound, id="gone"),
-        pytest.param(409, "modified", errors.Conflict, id="an old version"),
-        pytest.param(422, "Invalid value", errors.Rejected, id="an invalid object"),
-        pytest.param(429, "storage is (re)initializing", errors.Throttled, id="too many requests"),
-        pytest.param(
-            500, "etcdserver: leader changed", errors.Unavailable, id="a store without leader"
-        ),
-        pytest.param(
-            500, "etcdserver: request is too large", errors.Rejected, id="too large for the store"
-        ),
-        pytest.param(500, WEBHOOK, errors.Retryable, id="a webhook that does not answer"),
-        pytest.param(503, "unavailable", errors.Unavailable, id="an API server in trouble"),
-    ],
+    {
+        "a quota": (403, "exceeded quota", errors.Forbidden),
+        "gone": (404, "not found", errors.NotFound),
+        "an old version": (409, "modified", errors.Conflict),
+        "an invalid object": (422, "Invalid value", errors.Rejected),
+        "too many requests": (429, "storage is (re)initializing", errors.Throttled),
+        "a store without leader": (500, "etcdserver: leader changed", errors.Unavailable),
+        "too large for the store": (500, "etcdserver: request is too large", errors.Rejected),
+        "a webhook that does not answer": (500, WEBHOOK, errors.Retryable),
+        "an API server in trouble": (503, "unavailable", errors.Unavailable),
+    },
 )
 def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusError]) -> None:
     found = make_error(code, msgspec.json.encode({"message": text, "reason": ""}))
@@ -54,37 +51,50 @@ def test_an_answer_of_bytes_that_are_no_text_keeps_the_meaning_of_its_code() -> 
 
 
 def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
-    gone = make_error(
-        404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}'
-    )
+    details = {"name": "c", "group": "ray.io", "kind": "rayclusters"}
+    status = {"message": 'rayclusters.ray.io "c" not found', "details": details}
+    gone = make_error(404, msgspec.json.encode(status))
     starting = make_error(404, b"404 page not found\n")
     assert isinstance(gone, errors.NotFound)
     assert isinstance(starting, errors.NotFound)
-    assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (
-        True,
-        False,
-        False,
-    )
+    assert (gone.name, starting.name) == ("c", "")
+
+
+def test_a_version_that_the_server_has_not_reached_is_told_by_its_cause() -> None:
+    text = "Timeout: Too large resource version: 11, current: 3"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    status = {"message": text, "reason": "Timeout", "details": {"causes": [cause]}}
+    assert type(make_error(504, msgspec.json.encode(status))) is errors.VersionAhead
+    assert type(make_error(504, msgspec.json.encode({"message": text}))) is errors.Unavailable
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("etcdserver: request is too large", RefusalKind.TOO_LARGE),
+        ('failed calling webhook "a.b": no endpoints', RefusalKind.WEBHOOK_SILENT),
+        ('pods "a" is forbidden: exceeded quota: q, requested: pods=1', RefusalKind.QUOTA_EXCEEDED),
+        ('pods "a" is forbidden: User "b" cannot create resource', RefusalKind.OTHER),
+    ],
+)
+def test_a_refusal_without_a_code_of_its_own_is_told_by_its_text(
+    text: str, refusal: RefusalKind
+) -> None:
+    assert classify(text) is refusal
 
 
 @pytest.mark.parametrize("code", [401, 403])
-@pytest.mark.parametrize(
+@cases(
     ("body", "is_foreign", "kind"),
-    [
-        pytest.param(
-            b"Forbidden: Invalid authentication token",
-            True,
-            errors.Unauthenticated,
-            id="a dashboard",
-        ),
-        pytest.param(
+    {
+        "a dashboard": (b"Forbidden: Invalid authentication token", True, errors.Unauthenticated),
+        "the proxy's right": (
             b'{"kind":"Status","message":"no services/proxy"}',
             True,
             errors.Forbidden,
-            id="the proxy's right",
         ),
-        pytest.param(b"Unauthorized", False, errors.Forbidden, id="the API server itself"),
-    ],
+        "the API server itself": (b"Unauthorized", False, errors.Forbidden),
+    },
 )
 def test_the_server_behind_the_proxy_and_the_proxy_refuse_different_things(
     code: int, body: bytes, is_foreign: bool, kind: type[errors.RaybusError]

@@ -20,12 +20,13 @@ from common.kube.client import LARGE_BODY, KubeClient
 from common.kube.resources import POD
 from localcluster import kubeconfig
 from support.servers.loopback import served
+from support.tables import cases
 
 API = "client.authentication.k8s.io/v1"
 
 
 class Watch:
-    """The time that the credentials' clocks show."""
+    """A clock for the credentials, set by the test."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -48,7 +49,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 class Plugin:
-    """A program that prints the credentials of a file, and counts how often it ran."""
+    """A program that prints the credentials in a file, and counts its runs."""
 
     def __init__(self, folder: Path) -> None:
         self._runs = folder / "runs"
@@ -94,7 +95,7 @@ def written(file: Path, *, user: dict[str, Any], server: str = "http://h:1", **m
 
 
 class Server:
-    """An API server that admits one token, and keeps the headers of all requests."""
+    """An API server that accepts one token, and records the headers of all requests."""
 
     def __init__(self) -> None:
         self.admitted = ""
@@ -250,21 +251,15 @@ async def test_credentials_that_have_expired_already_are_not_made_for_each_reque
     assert plugin.runs == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "text"),
-    [
-        pytest.param({}, "gave neither token nor certificate", id="nothing"),
-        pytest.param(
-            {"clientCertificateData": "c"}, "gave one of clientCertificateData", id="no key"
-        ),
-        pytest.param({"token": 3}, "printed no ExecCredential", id="no text"),
-        pytest.param(
-            {"token": "t", "expirationTimestamp": "soon"},
-            "printed no ExecCredential",
-            id="no time",
-        ),
-        pytest.param({"token": "t", "api_version": "x/v9"}, "of x/v9", id="another version"),
-    ],
+    {
+        "nothing": ({}, "gave neither token nor certificate"),
+        "no key": ({"clientCertificateData": "c"}, "gave one of clientCertificateData"),
+        "no text": ({"token": 3}, "printed no ExecCredential"),
+        "no time": ({"token": "t", "expirationTimestamp": "soon"}, "printed no ExecCredential"),
+        "another version": ({"token": "t", "api_version": "x/v9"}, "of x/v9"),
+    },
 )
 async def test_what_a_plugin_must_not_print(
     tmp_path: Path, plugin: Plugin, status: dict[str, Any], text: str
@@ -275,14 +270,12 @@ async def test_what_a_plugin_must_not_print(
         await rest_config.load(kubeconfig=file)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "text"),
-    [
-        pytest.param(
-            {"command": "no-such", "installHint": "get it"}, "No such file.*; get it", id="absent"
-        ),
-        pytest.param({"interactiveMode": "Always"}, "standard input is no terminal", id="asks"),
-    ],
+    {
+        "absent": ({"command": "no-such", "installHint": "get it"}, "No such file.*; get it"),
+        "asks": ({"interactiveMode": "Always"}, "standard input is no terminal"),
+    },
 )
 async def test_a_plugin_that_cannot_run(
     tmp_path: Path, plugin: Plugin, more: dict[str, Any], text: str
@@ -343,7 +336,7 @@ async def test_a_certificate_that_was_replaced_is_shown(tmp_path: Path, watch: W
     ]
     own = tmp_path / "own.crt", tmp_path / "own.key"
 
-    def put(pki: kubeconfig.Pki) -> None:
+    def put(pki: kubeconfig.ClusterPki) -> None:
         own[0].write_bytes(pki.certificate("kubelet").read_bytes())
         own[1].write_bytes(pki.key("kubelet").read_bytes())
 

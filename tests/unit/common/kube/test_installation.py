@@ -1,15 +1,14 @@
 """The identity of a cluster, by the namespaces that may be read."""
 
-import pytest
-
 from common import errors
 from common.kube import resources
 from common.kube.installation import Installation
 from support.fakes.kube import FakeKube, Request
+from support.tables import cases
 
 
 def refusing(*names: str) -> FakeKube:
-    """Return a server with two namespaces, of which some may not be read."""
+    """Return a server with two namespaces, some of which may not be read."""
     kube = FakeKube()
     for name in ("kube-system", "raybus"):
         kube.put(
@@ -24,19 +23,13 @@ def refusing(*names: str) -> FakeKube:
     return kube
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forbidden", "identity"),
-    [
-        pytest.param(
-            (), "uid-of-kube-system/raybus", id="kube-system lasts as long as the cluster"
-        ),
-        pytest.param(
-            ("kube-system",),
-            "uid-of-raybus/raybus",
-            id="else our own namespace identifies the cluster",
-        ),
-        pytest.param(("kube-system", "raybus"), "", id="else the cluster is unknown"),
-    ],
+    {
+        "kube-system lasts as long as the cluster": ((), "uid-of-kube-system/raybus"),
+        "else our own namespace identifies the cluster": (("kube-system",), "uid-of-raybus/raybus"),
+        "else the cluster is unknown": (("kube-system", "raybus"), ""),
+    },
 )
 async def test_an_installation_is_known_by_what_it_may_read(
     forbidden: tuple[str, ...], identity: str

@@ -1,4 +1,6 @@
-"""The one place that builds paths at the API server: what a tenant writes never leaves its segment."""
+"""The one module that builds paths at the API server: a text of a tenant never leaves its path
+segment.
+"""
 
 import pytest
 from hypothesis import given

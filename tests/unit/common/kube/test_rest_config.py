@@ -16,6 +16,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import POD
 from localcluster import kubeconfig
 from support.servers.loopback import served
+from support.tables import cases
 
 
 async def authorization_of(config: rest_config.RestConfig) -> str | None:
@@ -27,7 +28,7 @@ POD_ENVIRONMENT = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PO
 
 
 class Watch:
-    """The seconds that the credentials' clock shows."""
+    """A clock for the credentials, in seconds set by the test."""
 
     seconds = 0.0
 
@@ -41,12 +42,12 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> kubeconfig.Pki:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> kubeconfig.ClusterPki:
     return kubeconfig.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="n")
 
 
 @pytest.fixture
-def account(tmp_path: Path, certificates: kubeconfig.Pki) -> Path:
+def account(tmp_path: Path, certificates: kubeconfig.ClusterPki) -> Path:
     (tmp_path / "ca.crt").write_bytes(certificates.ca.read_bytes())
     (tmp_path / "token").write_text("one\n")
     return tmp_path
@@ -54,7 +55,7 @@ def account(tmp_path: Path, certificates: kubeconfig.Pki) -> Path:
 
 def written(
     path: Path,
-    certificates: kubeconfig.Pki,
+    certificates: kubeconfig.ClusterPki,
     *,
     user: dict[str, Any],
     server: str = "https://h:1",
@@ -98,7 +99,7 @@ async def test_outside_of_a_pod_a_kubeconfig_must_be_named(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("is_in_files", [False, True], ids=["as data", "in files"])
 async def test_a_client_certificate_is_shown_to_the_server(
-    tmp_path: Path, certificates: kubeconfig.Pki, is_in_files: bool
+    tmp_path: Path, certificates: kubeconfig.ClusterPki, is_in_files: bool
 ) -> None:
     pair = (certificates.certificate("kubelet"), certificates.key("kubelet"))
     user: dict[str, Any]
@@ -131,26 +132,23 @@ async def test_a_client_certificate_is_shown_to_the_server(
     assert shown == [((("commonName", "system:node:n"),), (("organizationName", "system:nodes"),))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("user", "cluster", "authorization"),
-    [
-        pytest.param({"token": "t"}, {}, "Bearer t", id="a token"),
-        pytest.param({}, {}, None, id="nobody"),
-        pytest.param({"username": "u", "password": "p"}, {}, "Basic dTpw", id="a password"),
-        pytest.param(
-            {"token": "t"}, {"insecure-skip-tls-verify": True}, "Bearer t", id="no verification"
-        ),
-        pytest.param(
+    {
+        "a token": ({"token": "t"}, {}, "Bearer t"),
+        "nobody": ({}, {}, None),
+        "a password": ({"username": "u", "password": "p"}, {}, "Basic dTpw"),
+        "no verification": ({"token": "t"}, {"insecure-skip-tls-verify": True}, "Bearer t"),
+        "exec": (
             {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "PLUGIN"}},
             {},
             "Bearer e",
-            id="exec",
         ),
-    ],
+    },
 )
 async def test_a_kubeconfig_defines_the_authorization(
     tmp_path: Path,
-    certificates: kubeconfig.Pki,
+    certificates: kubeconfig.ClusterPki,
     user: dict[str, Any],
     cluster: dict[str, Any],
     authorization: str | None,
@@ -170,7 +168,7 @@ async def test_a_kubeconfig_defines_the_authorization(
 
 
 async def test_the_library_reads_the_other_fields_of_a_kubeconfig(
-    tmp_path: Path, certificates: kubeconfig.Pki
+    tmp_path: Path, certificates: kubeconfig.ClusterPki
 ) -> None:
     file = written(
         tmp_path / "config",
@@ -186,7 +184,9 @@ async def test_the_library_reads_the_other_fields_of_a_kubeconfig(
     )
 
 
-async def test_an_unknown_context_is_named(tmp_path: Path, certificates: kubeconfig.Pki) -> None:
+async def test_an_unknown_context_is_named(
+    tmp_path: Path, certificates: kubeconfig.ClusterPki
+) -> None:
     file = written(tmp_path / "config", certificates, user={"token": "t"})
     with pytest.raises(
         errors.InvalidSpec, match=r"cannot read kubeconfig .*object with name other in"
@@ -195,10 +195,11 @@ async def test_an_unknown_context_is_named(tmp_path: Path, certificates: kubecon
 
 
 @pytest.mark.parametrize(
-    "service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"]
+    "service",
+    ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager", "job_reconciler"],
 )
 def test_a_service_with_a_token_does_not_import_the_library(
-    tmp_path: Path, certificates: kubeconfig.Pki, service: str
+    tmp_path: Path, certificates: kubeconfig.ClusterPki, service: str
 ) -> None:
     file = written(tmp_path / "config", certificates, user={"token": "t"})
     code = (

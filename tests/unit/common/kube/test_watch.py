@@ -1,4 +1,4 @@
-"""What a watch passes on of lists and events, and where it resumes."""
+"""The lists and events that a watch passes on, and where it resumes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -13,6 +13,7 @@ from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
+from support.tables import cases
 
 
 def nested(levels: int) -> bytes:
@@ -22,10 +23,7 @@ def nested(levels: int) -> bytes:
 def an_object(version: int, *, levels: int = 0) -> bytes:
     return (
         b'{"metadata":{"name":"x","namespace":"ns","resourceVersion":"%d","managedFields":%s}}'
-        % (
-            version,
-            nested(levels),
-        )
+        % (version, nested(levels))
     )
 
 
@@ -41,7 +39,9 @@ class Answer(asyncio.StreamReader):
 
 
 class Api:
-    """Answers one list, then each watch with the next lines, or a refusal; implements what `Watch` needs of a `KubeClient`."""
+    """Answers one list, and then each watch with the next lines or with a refusal; implements what
+    `Watch` needs of a `KubeClient`.
+    """
 
     def __init__(self, listed: bytes, *watches: list[bytes] | errors.RaybusError) -> None:
         self.listed = listed
@@ -71,7 +71,7 @@ class Api:
 
 
 class Followed:
-    """Implements `WatchSink`."""
+    """Records what a watch reports; implements `WatchSink`."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, str]] = []
@@ -97,7 +97,7 @@ class Followed:
 async def follow(
     api: Api, resource: Resource = resources.POD, sink: Followed | None = None
 ) -> list[tuple[str, str]]:
-    """Follow until no watch is left to answer; return what the sink took."""
+    """Follow until there is no further answer for a watch; return what the sink received."""
     sink = sink or Followed()
     timing = WatchTiming(first_retry=0.0, longest_retry=0.0)
     watch = Watch(
@@ -140,29 +140,29 @@ async def test_what_a_sink_did_not_take_comes_again() -> None:
 
 @pytest.mark.parametrize("code", [410, 500])
 async def test_an_expired_version_is_listed_again_and_another_error_is_not(code: int) -> None:
-    api = Api(
-        b"",
-        [an_event("ADDED", an_object(11)), an_event("ERROR", b'{"code":%d,"message":"m"}' % code)],
-    )
+    status = b'{"code":%d,"message":"m"}' % code
+    api = Api(b"", [an_event("ADDED", an_object(11)), an_event("ERROR", status)])
     await follow(api)
 
     assert (api.lists, api.resumed_at[1:]) == ((2, ["10"]) if code == 410 else (1, ["11"]))
 
 
-@pytest.mark.parametrize(
+async def test_a_version_that_the_server_has_not_reached_is_listed_again() -> None:
+    status = b'{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}'
+    api = Api(b"", [an_event("ADDED", an_object(11)), an_event("ERROR", status)])
+    await follow(api)
+
+    assert (api.lists, api.resumed_at[1:]) == (2, ["10"])
+
+
+@cases(
     ("refusal", "lists"),
-    [
-        pytest.param(errors.Conflict("too old resource version"), 2, id="expired"),
-        pytest.param(
-            errors.Unavailable("Timeout: Too large resource version: 11, current: 3"),
-            2,
-            id="restored",
-        ),
-        pytest.param(
-            errors.NotFound("the server could not find the requested resource"), 2, id="not served"
-        ),
-        pytest.param(errors.Unavailable("the server is busy"), 1, id="busy"),
-    ],
+    {
+        "expired": (errors.Conflict("too old resource version"), 2),
+        "restored": (errors.VersionAhead("Timeout: Too large resource version: 11, current: 3"), 2),
+        "not served": (errors.NotFound("the server could not find the requested resource"), 2),
+        "busy": (errors.Unavailable("the server is busy"), 1),
+    },
 )
 async def test_a_refused_watch_is_listed_again_where_its_version_is_of_no_use(
     refusal: errors.RaybusError, lists: int

@@ -1,16 +1,18 @@
-"""What kubelets and Prometheus get of a service, over a real socket."""
+"""The answers of a service to kubelets and Prometheus, over a real socket."""
 
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client import REGISTRY
 
 from common.observability import health
-from support.waiting import eventually_true
+from support.tables import cases
+from support.waiting import eventually, eventually_true
 
 
 @asynccontextmanager
@@ -39,34 +41,22 @@ async def served(
         serving.cancel()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "live", "ready", "note", "expected"),
-    [
-        pytest.param(
-            "/healthz", None, "no NATS", None, (200, "ok\n"), id="it lives though it is not ready"
-        ),
-        pytest.param(
-            "/healthz",
-            "it stands still",
-            None,
-            None,
-            (503, "it stands still\n"),
-            id="it does not live",
-        ),
-        pytest.param("/readyz", None, None, None, (200, "ok\n"), id="it is ready"),
-        pytest.param(
+    {
+        "it lives though it is not ready": ("/healthz", None, "no NATS", None, (200, "ok\n")),
+        "it does not live": ("/healthz", "it stands still", None, None, (503, "it stands still\n")),
+        "it is ready": ("/readyz", None, None, None, (200, "ok\n")),
+        "there is something to note": (
             "/readyz",
             None,
             None,
             "standing by",
             (200, "standing by\n"),
-            id="there is something to note",
         ),
-        pytest.param(
-            "/readyz", None, "no NATS", "standing by", (503, "no NATS\n"), id="it is not ready"
-        ),
-        pytest.param("/", None, None, None, (404, ""), id="an unknown path"),
-    ],
+        "it is not ready": ("/readyz", None, "no NATS", "standing by", (503, "no NATS\n")),
+        "an unknown path": ("/", None, None, None, (404, "")),
+    },
 )
 async def test_probes_get_the_reason(
     path: str, live: str | None, ready: str | None, note: str | None, expected: tuple[int, str]
@@ -83,6 +73,25 @@ async def test_a_scrape_has_all_metrics_and_a_head_their_size() -> None:
         assert all(each.name in scraped.text for each in REGISTRY.collect())
         head = await http.head("/readyz")
         assert (head.status_code, head.text, head.headers["Content-Length"]) == (200, "", "3")
+
+
+async def test_a_replica_with_a_port_file_takes_the_next_free_port(tmp_path: Path) -> None:
+    port_file = tmp_path / "port"
+    with health.open_port(0) as used:
+        port = used.getsockname()[1]
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(health.serve(port, ready=lambda: None, port_file=port_file))
+            await eventually(port_file.exists, within=5.0, what="the file")
+            taken = int(port_file.read_text())
+            assert port < taken < port + health.MAX_PORTS
+            async with httpx.AsyncClient(trust_env=False) as http:
+                assert (await http.get(f"http://127.0.0.1:{taken}/readyz")).status_code == 200
+            serving.cancel()
+
+
+async def test_a_port_in_use_is_an_error_without_a_port_file() -> None:
+    with health.open_port(0) as used, pytest.raises(OSError, match="in use"):
+        await health.serve(used.getsockname()[1], ready=lambda: None)
 
 
 async def test_nothing_can_be_sent() -> None:

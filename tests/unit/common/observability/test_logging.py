@@ -14,7 +14,7 @@ from common.observability import logging as logs
 
 @pytest.fixture
 def output() -> Iterator[io.StringIO]:
-    """Configure the log as a service does, and leave it as it was."""
+    """Configure the log as a service does, and restore it afterwards."""
     root, stream = logging.getLogger(), io.StringIO()
     before = (list(root.handlers), root.level)
     with redirect_stderr(stream):

@@ -7,7 +7,7 @@ from common.observability import metrics
 
 
 def beyond(seconds: str) -> float:
-    """Count the ticks that were later than an edge of the buckets."""
+    """Return the number of ticks that were later than a bucket's limit."""
     name = "raybus_event_loop_lag_seconds"
     within = REGISTRY.get_sample_value(f"{name}_bucket", {"le": seconds}) or 0
     return (REGISTRY.get_sample_value(f"{name}_count") or 0) - within

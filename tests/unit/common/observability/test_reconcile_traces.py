@@ -1,4 +1,6 @@
-"""A reconcile stands in the trace of the newest change that enqueued its key, and each change reports how long it waited."""
+"""A reconcile belongs to the trace of the newest change that enqueued its key, and each change
+reports how long it waited.
+"""
 
 from pathlib import Path
 

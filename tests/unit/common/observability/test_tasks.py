@@ -1,4 +1,6 @@
-"""A loop that must never end survives a cancellation that nobody asked for, unless it is cancelled or fails."""
+"""A loop that must never end survives a cancellation that nobody requested, but ends when it is
+cancelled or fails.
+"""
 
 import asyncio
 
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Loop:
-    """Meets some errors, one in each turn, and then waits."""
+    """A loop that raises some errors, one in each turn, and then waits."""
 
     def __init__(self, *problems: BaseException) -> None:
         self.turns = 0

@@ -1,4 +1,6 @@
-"""Spans land in the file with the ids that a message's header promises; off means off; wrong settings are one clear line."""
+"""Spans are written to the file with the ids that a message's header promises; tracing can be off;
+wrong settings give one clear line.
+"""
 
 import asyncio
 import socket
@@ -13,6 +15,7 @@ from common.bus import messages
 from common.observability import tracing
 from common.observability.open_telemetry import SpanLine
 from common.settings import Settings
+from support.tables import cases
 
 TRACE = messages.derive_trace("uid", "7")
 _, TRACE_ID, SPAN_ID, _ = TRACE.split("-")
@@ -22,28 +25,22 @@ def spans(file: Path) -> list[SpanLine]:
     return [msgspec.json.decode(line, type=SpanLine) for line in file.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environment", "is_on"),
-    [
-        pytest.param({}, False, id="nobody asks"),
-        pytest.param(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True, id="a collector"
-        ),
-        pytest.param(
+    {
+        "nobody asks": ({}, False),
+        "a collector": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        "a collector of traces": (
             {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318"},
             True,
-            id="a collector of traces",
         ),
-        pytest.param({"OTEL_TRACES_EXPORTER": "otlp"}, True, id="the collector at its usual place"),
-        pytest.param(
+        "the collector at its usual place": ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        "metrics alone": (
             {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"},
             False,
-            id="metrics alone",
         ),
-        pytest.param(
-            {"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, False, id="switched off"
-        ),
-    ],
+        "switched off": ({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, False),
+    },
 )
 def test_the_environment_switches_it_on(environment: dict[str, str], is_on: bool) -> None:
     assert (tracing.get_exporter_name(environment) != "none") == is_on

@@ -1,15 +1,15 @@
-"""What a cluster has, from its records and from what Serve reports (ADR 5)."""
+"""The config that a cluster has, from its records and from Serve's reports (ADR 5)."""
 
 import msgspec
-import pytest
 
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import revision
-from common.ray.revision import OUTCOME, Outcome, RecordedConfig, Revision
+from common.ray.revision import OUTCOME, RecordedConfig, Revision, SendOutcome
 from common.ray.serve_status import Application, ServeDetails
+from support.tables import cases
 
-SENT, ACCEPTED, REFUSED = Outcome
+SENT, ACCEPTED, REFUSED = SendOutcome
 
 
 def app(version: str) -> Json:
@@ -20,8 +20,8 @@ def config(version: str) -> str:
     return msgspec.json.encode({"applications": [app(version)]}).decode()
 
 
-def records(*outcomes: tuple[str, Outcome | None]) -> list[Revision]:
-    """Return records, oldest given first, as they are listed: newest first."""
+def records(*outcomes: tuple[str, SendOutcome | None]) -> list[Revision]:
+    """Return records newest first, as they are listed; the arguments are oldest first."""
     found = [
         Revision(
             metadata=ObjectMeta(
@@ -45,54 +45,30 @@ def runs(version: str | None) -> ServeDetails:
 V1, V2 = ("v1", ACCEPTED), ("v2", SENT)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("held", "details", "has"),
-    [
-        pytest.param(records(V1), runs("v9"), "v1", id="accepted: the record, whatever runs"),
-        pytest.param(records(("v1", None)), runs("v1"), "v1", id="a record of the last release"),
-        pytest.param(records(V1, V2), runs("v1"), "v1", id="not carried out, or not yet"),
-        pytest.param(
-            records(V1, V2), runs("v2"), "v2", id="carried out, and the outcome not recorded"
-        ),
-        pytest.param(records(V1, V2), None, None, id="the dashboard does not answer: nobody knows"),
-        pytest.param(
-            records(V1, V2), runs(None), None, id="an old Ray does not report configs: nobody knows"
-        ),
-        pytest.param(
-            records(V1, V2), ServeDetails(), "v2", id="nothing runs: what was asked for last"
-        ),
-        pytest.param(
+    {
+        "accepted: the record, whatever runs": (records(V1), runs("v9"), "v1"),
+        "a record of the last release": (records(("v1", None)), runs("v1"), "v1"),
+        "not carried out, or not yet": (records(V1, V2), runs("v1"), "v1"),
+        "carried out, and the outcome not recorded": (records(V1, V2), runs("v2"), "v2"),
+        "the dashboard does not answer: nobody knows": (records(V1, V2), None, None),
+        "an old Ray does not report configs: nobody knows": (records(V1, V2), runs(None), None),
+        "nothing runs: what was asked for last": (records(V1, V2), ServeDetails(), "v2"),
+        "nothing runs and the last was refused": (
             records(V1, ("v2", REFUSED)),
             ServeDetails(),
             "v1",
-            id="nothing runs and the last was refused",
         ),
-        pytest.param(records(V1, ("v2", REFUSED)), runs("v1"), "v1", id="refused"),
-        pytest.param(
-            records(V1, ("v2", REFUSED)),
-            runs("v2"),
-            "v2",
-            id="refused, and taken before or after that",
-        ),
-        pytest.param(
-            records(V1, ("v2", REFUSED)),
-            None,
-            "v1",
-            id="refused, and the dashboard does not answer",
-        ),
-        pytest.param(
-            records(V1, V2, ("v3", SENT)), runs("v2"), "v2", id="two intents, the first carried out"
-        ),
-        pytest.param(records(V2), runs("v2"), "v2", id="the first config of a cluster"),
-        pytest.param(records(V2), None, None, id="the first one, and nobody answers"),
-        pytest.param(
-            records(("v1", ACCEPTED), ("v2", ACCEPTED)),
-            runs("v1"),
-            "v2",
-            id="the newest accepted one",
-        ),
-        pytest.param([], None, None, id="no record and no answer"),
-    ],
+        "refused": (records(V1, ("v2", REFUSED)), runs("v1"), "v1"),
+        "refused, and taken before or after that": (records(V1, ("v2", REFUSED)), runs("v2"), "v2"),
+        "refused, and the dashboard does not answer": (records(V1, ("v2", REFUSED)), None, "v1"),
+        "two intents, the first carried out": (records(V1, V2, ("v3", SENT)), runs("v2"), "v2"),
+        "the first config of a cluster": (records(V2), runs("v2"), "v2"),
+        "the first one, and nobody answers": (records(V2), None, None),
+        "the newest accepted one": (records(("v1", ACCEPTED), ("v2", ACCEPTED)), runs("v1"), "v2"),
+        "no record and no answer": ([], None, None),
+    },
 )
 def test_what_a_cluster_has(
     held: list[Revision], details: ServeDetails | None, has: str | None

@@ -1,4 +1,4 @@
-"""How much of the traffic autoscaled replicas can carry, measured by those that carry it now."""
+"""The share of traffic that autoscaled replicas can carry, measured by those that carry it now."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from common.api.opaque import Json
 from common.ray import autoscaled_capacity
 from common.ray.autoscaled_capacity import Replicas
 from common.ray.serve_status import ServeDetails
+from support.tables import cases
 
 WHOLE_50: Replicas = {"app/Model": 50}
 
@@ -35,64 +36,44 @@ def running(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "weight", "growing", "whole", "expected"),
-    [
-        pytest.param(
+    {
+        "one replica of fifty, and one that may follow": (
             running(50),
             100,
             running(1),
             WHOLE_50,
             4,
-            id="one replica of fifty, and one that may follow",
         ),
-        pytest.param(
-            running(50), 100, running(20), WHOLE_50, 50, id="twenty, and a quarter of them"
-        ),
-        pytest.param(running(50), 100, running(50), WHOLE_50, 100, id="as many"),
-        pytest.param(running(50), 50, running(25), WHOLE_50, 62, id="the source scales down late"),
-        pytest.param(running(10), 50, running(10), WHOLE_50, 62, id="the load has shrunk"),
-        pytest.param(running(25), 50, running(5), None, 13, id="nobody saw what carried all"),
-        pytest.param(
-            running(2),
-            7,
-            running(19),
-            None,
-            100,
-            id="two replicas for what one and a half would carry",
-        ),
-        pytest.param(running(5), 25, running(15), None, 93, id="what both have is enough"),
-        pytest.param(running(1), 100, running(1), None, 100, id="one is enough"),
-        pytest.param(
-            running(50, least=50), 100, running(1), WHOLE_50, 100, id="no load asked for the fifty"
-        ),
-        pytest.param(
-            running(50, least=None), 100, running(1), WHOLE_50, 100, id="the fifty are fixed"
-        ),
-        pytest.param(
-            running(50), 100, running(5, least=None), WHOLE_50, 100, id="those of the new one are"
-        ),
-        pytest.param(
-            running(50), 100, running(10, most=10), WHOLE_50, 100, id="it has all that it may have"
-        ),
-        pytest.param(
+        "twenty, and a quarter of them": (running(50), 100, running(20), WHOLE_50, 50),
+        "as many": (running(50), 100, running(50), WHOLE_50, 100),
+        "the source scales down late": (running(50), 50, running(25), WHOLE_50, 62),
+        "the load has shrunk": (running(10), 50, running(10), WHOLE_50, 62),
+        "nobody saw what carried all": (running(25), 50, running(5), None, 13),
+        "two replicas for what one and a half would carry": (running(2), 7, running(19), None, 100),
+        "what both have is enough": (running(5), 25, running(15), None, 93),
+        "one is enough": (running(1), 100, running(1), None, 100),
+        "no load asked for the fifty": (running(50, least=50), 100, running(1), WHOLE_50, 100),
+        "the fifty are fixed": (running(50, least=None), 100, running(1), WHOLE_50, 100),
+        "those of the new one are": (running(50), 100, running(5, least=None), WHOLE_50, 100),
+        "it has all that it may have": (running(50), 100, running(10, most=10), WHOLE_50, 100),
+        "all that it may have at its capacity": (
             running(50),
             100,
             running(2, most=10, capacity=20),
             WHOLE_50,
             100,
-            id="all that it may have at its capacity",
         ),
-        pytest.param(
+        "the source has no such deployment": (
             running(50),
             100,
             running(1, name="Other"),
             WHOLE_50,
             100,
-            id="the source has no such deployment",
         ),
-        pytest.param(running(50), 0, running(1), WHOLE_50, 100, id="the source gets nothing"),
-    ],
+        "the source gets nothing": (running(50), 0, running(1), WHOLE_50, 100),
+    },
 )
 def test_a_cluster_gets_no_more_than_its_replicas_carry(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None, expected: int

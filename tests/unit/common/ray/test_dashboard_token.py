@@ -87,7 +87,9 @@ async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(
 async def test_a_refused_token_that_is_young_is_not_replaced(
     tokens: Tokens, clock: FakeClock
 ) -> None:
-    """The right is missing then: a hostile dashboard that refuses everything costs no request each time."""
+    """In that case the right is missing: a hostile dashboard that refuses everything must not cause
+    a token request each time.
+    """
     first = await tokens.read_token(of_kubernetes())
     assert await tokens.another(of_kubernetes(), first) is None
     clock.advance(RENEWED_AFTER)

@@ -1,19 +1,22 @@
-"""Pods of a cluster that drains are asked a few at a time, and those that let a caller wait hold few of the calls of a process."""
+"""Pods of a draining cluster are queried a few at a time, and slow ones occupy only a few of the
+calls of a process.
+"""
 
 import asyncio
 import contextlib
 import threading
+from typing import Any
 
 import pytest
 
 from common import errors
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
-from common.api.opaque import Json
 from common.ray import ongoing, serve_api
+from common.ray.cluster_dashboards import MAX_CONCURRENT_SLOW_CALLS
 from common.ray.dashboard import Target
 from common.ray.ongoing import Ongoing
-from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS, SHORT_PAGE, ServeApi
+from common.ray.serve_api import SHORT_PAGE, ServeApi
 from common.runtime.cache import Cache
 from support.fakes import virtual_time
 from support.fakes.kube import FakeKube
@@ -38,7 +41,7 @@ def pods(count: int, cluster: str = "a", namespace: str = "ns") -> list[Pod]:
 
 
 class Slow(FakeServe):
-    """Pods that answer after two seconds, or not at all."""
+    """Pods that answer after two seconds, or never."""
 
     def __init__(self, clock: VirtualClock, answer: Ongoing | None = None) -> None:
         super().__init__(clock)
@@ -47,16 +50,8 @@ class Slow(FakeServe):
         self.most = 0
         self.asked = 0
 
-    async def request(
-        self,
-        target: Target,
-        path: str,
-        *,
-        most: int,
-        config: Json | None = None,
-        seconds: float | None = None,
-    ) -> bytes:
-        del target, path, most, config
+    async def request(self, target: Target, path: str, **options: Any) -> bytes:
+        del target, path, options
         self.asked += 1
         self.waiting += 1
         self.most = max(self.most, self.waiting)
@@ -105,25 +100,17 @@ def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
 
 
 class HangingFor(Slow):
-    """Hosts of the namespace `hostile` hang, whatever is asked of them; others answer at once."""
+    """Hosts in the namespace `hostile` never answer; others answer at once."""
 
-    async def request(
-        self,
-        target: Target,
-        path: str,
-        *,
-        most: int,
-        config: Json | None = None,
-        seconds: float | None = None,
-    ) -> bytes:
+    async def request(self, target: Target, path: str, **options: Any) -> bytes:
         if target.namespace == "hostile":
-            return await super().request(target, path, most=most, config=config, seconds=seconds)
+            return await super().request(target, path, **options)
         return exposition(Ongoing())
 
 
 @pytest.mark.parametrize("asked", ["pages", "calls"])
 def test_hosts_of_one_namespace_that_hang_keep_no_other_waiting(asked: str) -> None:
-    """Nobody has asked them before, so nobody knows that they are slow."""
+    """These hosts have not been queried before, so they are not known to be slow."""
 
     async def ask(api: ServeApi, pod: Pod) -> None:
         if asked == "pages":
@@ -170,16 +157,8 @@ class OnePage(FakeServe):
         super().__init__(clock)
         self._page = page
 
-    async def request(
-        self,
-        target: Target,
-        path: str,
-        *,
-        most: int,
-        config: Json | None = None,
-        seconds: float | None = None,
-    ) -> bytes:
-        del target, path, most, config, seconds
+    async def request(self, target: Target, path: str, **options: Any) -> bytes:
+        del target, path, options
         return self._page
 
 

@@ -1,4 +1,4 @@
-"""Lines of a page of metrics: what is read, and what a hostile page costs."""
+"""Lines of a page of metrics: which are read, and the time that a hostile page takes."""
 
 import time
 import tracemalloc

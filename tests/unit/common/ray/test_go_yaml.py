@@ -36,7 +36,7 @@ def test_a_text_means_what_kuberay_reads(case: dict[str, str]) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """Make 1, 1.0 and true differ."""
+    """Return a value in which 1, 1.0 and true differ."""
     match value:
         case dict():
             return {key: _typed(each) for key, each in cast("dict[str, Any]", value).items()}

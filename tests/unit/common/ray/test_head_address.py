@@ -1,4 +1,6 @@
-"""A dashboard is asked at the address of its cluster's head pod, whatever a name leads to meanwhile."""
+"""A dashboard is contacted at the address of its cluster's head pod, whatever address a name
+resolves to.
+"""
 
 import httpx
 import msgspec
@@ -47,7 +49,7 @@ def a_slice(*addresses: str, owner: str = "uid-of-svc", kind: str = "Pod") -> En
 
 
 class Network:
-    """Records where requests are sent; answers with these nodes."""
+    """Records the addresses to which requests are sent; answers with these nodes."""
 
     def __init__(self, *nodes: str) -> None:
         self.requests: list[tuple[str, str, str]] = []

@@ -1,6 +1,7 @@
-"""Dashboards, proxies and metrics that a tenant wrote: no redirect is followed, nothing is unpacked, what is kept is bounded.
+"""Dashboards, proxies and metrics of a hostile tenant: no redirect is followed, nothing is
+decompressed, and the amount that is kept is bounded.
 
-Over real HTTP on loopback: straight to the address, and through the API server's proxy.
+The requests use real HTTP on loopback: directly to the address, and through the API server's proxy.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from common.kube.rest_config import RestConfig
 from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
 from support import dashboard_calls as calls
 from support.servers.loopback import ToLoopback, served
+from support.tables import cases
 
 HEAD = calls.a_head("tenant-a", token="s3cret")
 POD = calls.a_pod("tenant-a")
@@ -30,7 +32,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, list[web.Request]]]:
-    """Give a dashboard that answers every call with `answer`, and the requests that arrived."""
+    """Provide a dashboard that answers every call with `answer`, and the list of its requests."""
     seen: list[web.Request] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -132,7 +134,7 @@ async def test_the_api_servers_client_follows_no_redirect(status: int) -> None:
 
 
 def bomb(size: int) -> bytes:
-    """Return gzip that unpacks to `size` bytes of JSON."""
+    """Return gzip data that expands to `size` bytes of JSON."""
     packer = zlib.compressobj(9, wbits=31)
     blanks = b" " * 2**20
     packed = [packer.compress(b'{"applications": {}')]
@@ -178,31 +180,26 @@ async def test_an_answer_that_does_not_end_is_cut(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["direct", "proxied"])
-@pytest.mark.parametrize(
+@cases(
     ("body", "problem"),
-    [
-        pytest.param(
-            b"[" * 90_000, "nested too deeply|malformed|Expected", id="a tower of brackets"
-        ),
-        pytest.param(
+    {
+        "a tower of brackets": (b"[" * 90_000, "nested too deeply|malformed|Expected"),
+        "a config with a tower": (
             b'{"applications":{"a":{"deployed_app_config":{"a":'
             + b"[" * 500
             + b"]" * 500
             + b"}}}}",
             "nested deeper than 64 levels",
-            id="a config with a tower",
         ),
-        pytest.param(
+        "unknown": (
             b'{"other":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
             "nested too deeply|more than",
-            id="unknown",
         ),
-        pytest.param(
+        "very many applications": (
             b'{"applications":{' + b",".join(b'"%d":{}' % each for each in range(200_000)) + b"}}",
             "more than 100000 values",
-            id="very many applications",
         ),
-    ],
+    },
 )
 async def test_an_answer_of_an_absurd_shape_is_a_problem_in_one_line(
     way: str, body: bytes, problem: str

@@ -1,4 +1,4 @@
-"""Ongoing requests from what Ray 2.60 exports; any other text has no number."""
+"""Ongoing requests from the metrics that Ray 2.60 exports; any other text gives no number."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How often what sends no message is asked."""
+"""The interval in which objects that send no message are polled."""
 
 from datetime import UTC, datetime, timedelta
 

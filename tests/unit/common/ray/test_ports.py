@@ -1,10 +1,12 @@
-"""How many pods are behind a Service, from EndpointSlices as the API server writes them (acceptance 76)."""
+"""The number of pods behind a Service, from EndpointSlices as the API server writes them
+(acceptance 76).
+"""
 
 import msgspec
-import pytest
 
 from common.api.core import EndpointSlice
 from common.ray import ports
+from support.tables import cases
 
 
 def a_slice(written: str) -> EndpointSlice:
@@ -15,21 +17,18 @@ def an_endpoint(uid: str, *, is_ready: bool = True) -> str:
     return f'{{"conditions": {{"ready": {str(is_ready).lower()}}}, "targetRef": {{"kind": "Pod", "uid": "{uid}"}}}}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "expected"),
-    [
-        pytest.param('"endpoints": null', 0, id="null"),
-        pytest.param('"endpoints": []', 0, id="none"),
-        pytest.param('"addressType": "IPv4"', 0, id="absent"),
-        pytest.param(
+    {
+        "null": ('"endpoints": null', 0),
+        "none": ('"endpoints": []', 0),
+        "absent": ('"addressType": "IPv4"', 0),
+        "one is not ready": (
             f'"endpoints": [{an_endpoint("a")}, {an_endpoint("b", is_ready=False)}]',
             1,
-            id="one is not ready",
         ),
-        pytest.param(
-            f'"endpoints": [{an_endpoint("a")}, {an_endpoint("a")}]', 1, id="one pod twice"
-        ),
-    ],
+        "one pod twice": (f'"endpoints": [{an_endpoint("a")}, {an_endpoint("a")}]', 1),
+    },
 )
 def test_only_ready_pods_count_and_each_once(written: str, expected: int) -> None:
     assert ports.pod_count([a_slice(written)]) == expected

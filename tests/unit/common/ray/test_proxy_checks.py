@@ -1,4 +1,4 @@
-"""Health checks of a proxy: what counts as one that failed."""
+"""Health checks of a proxy, and which of them count as failed."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from support.fakes.kube import FakeKube
 
 
 class Proxy:
-    """A proxy with the given answers."""
+    """A proxy with predetermined answers."""
 
     def __init__(self, *answers: errors.RaybusError | None) -> None:
         self._answers = list(answers)

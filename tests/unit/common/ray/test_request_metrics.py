@@ -1,4 +1,4 @@
-"""Requests of a Ray node, from its metrics: what counts, and what cannot be meant."""
+"""Requests of a Ray node, from its metrics: which series count, and which cannot be meant."""
 
 import pytest
 from hypothesis import given
@@ -232,7 +232,7 @@ def test_whatever_a_node_answers_stops_no_reader(exposition: bytes) -> None:
 
 
 def requests(text: str) -> Requests:
-    """Return those of a node with one series."""
+    """Return the requests of a node with one series."""
     found = series(text)
     assert found is not None
     assert len(found) == 1
@@ -296,10 +296,6 @@ def test_the_metrics_of_ray_2_60_as_recorded() -> None:
     found = parsed(page)
     assert {
         route: (each.total, each.errors, each.latency.total) for route, each in found.items()
-    } == {
-        "": (28, 3, 28),
-        "/one": (23, 3, 23),
-        "/two": (5, 0, 5),
-    }
+    } == {"": (28, 3, 28), "/one": (23, 3, 23), "/two": (5, 0, 5)}
     assert found[""].first_token == Histogram((0.001, 0.005, 0.01, 0.1, 1.0), (0, 23, 0, 0, 0, 0))
     assert found[""].latency.bounds[:4] == (0.001, 0.002, 0.005, 0.01)

@@ -1,4 +1,6 @@
-"""Records of Serve configs: a total order, an intent before and an outcome after, and few of them (ADR 5)."""
+"""Records of Serve configs: a total order, an intent before and an outcome after each send, and a
+bounded number of them (ADR 5).
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from common import errors
 from common.api import ray_cluster
 from common.api.meta import ObjectMeta
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray.revision import MAX_UNKNOWN_RECORDS, OUTCOME, Outcome, RecordedConfig, Revision
+from common.ray.revision import MAX_UNKNOWN_RECORDS, OUTCOME, RecordedConfig, Revision, SendOutcome
 from common.ray.revisions import Revisions
 from common.runtime.cache import Cache
 from support.fakes.clock import FakeClock
@@ -25,7 +27,7 @@ def a_kube() -> FakeKube:
 
 
 async def held(kube: FakeKube) -> list[tuple[int, str, str]]:
-    """Return number, config and outcome of each record that the API server has, newest first."""
+    """Return number, config and outcome of each record on the API server, newest first."""
     known = await Revisions(kube, Cache()).list_records(CLUSTER)
     return [(each.revision, each.data.serve_config, each.outcome) for each in known]
 
@@ -35,7 +37,7 @@ async def test_an_intent_is_written_before_and_its_outcome_after() -> None:
     records = Revisions(kube, Cache())
     intent = await records.intend(CLUSTER, given("v1"), after=0)
     assert await held(kube) == [(1, "v1", "sent")]
-    await records.conclude(CLUSTER, intent, Outcome.ACCEPTED)
+    await records.conclude(CLUSTER, intent, SendOutcome.ACCEPTED)
     assert await held(kube) == [(1, "v1", "accepted")]
 
 
@@ -43,11 +45,11 @@ async def test_the_same_config_is_recorded_once() -> None:
     kube = a_kube()
     records = Revisions(kube, Cache())
     intent = await records.intend(CLUSTER, given("v1"), after=0)
-    await records.conclude(CLUSTER, intent, Outcome.ACCEPTED)
+    await records.conclude(CLUSTER, intent, SendOutcome.ACCEPTED)
     written = len(kube.writes())
     again = await records.intend(CLUSTER, given("v1"), after=1)
-    await records.conclude(CLUSTER, again, Outcome.ACCEPTED)
-    await records.conclude(CLUSTER, again, Outcome.REFUSED)
+    await records.conclude(CLUSTER, again, SendOutcome.ACCEPTED)
+    await records.conclude(CLUSTER, again, SendOutcome.REFUSED)
     assert (len(kube.writes()), await held(kube)) == (written, [(1, "v1", "accepted")])
 
 
@@ -89,7 +91,7 @@ async def test_a_writer_that_the_bus_left_far_behind_makes_no_record_in_a_gap_of
     await late.list_records(CLUSTER)
     for number, version in enumerate("abcdefgh"):
         await busy.conclude(
-            CLUSTER, await busy.intend(CLUSTER, given(version), after=number), Outcome.ACCEPTED
+            CLUSTER, await busy.intend(CLUSTER, given(version), after=number), SendOutcome.ACCEPTED
         )
     with pytest.raises(errors.Conflict):
         await late.intend(CLUSTER, given("old"), after=0)
@@ -107,17 +109,17 @@ async def test_the_last_accepted_record_outlives_all_that_are_refused_or_lost() 
     kube = a_kube()
     records = Revisions(kube, Cache())
     await records.conclude(
-        CLUSTER, await records.intend(CLUSTER, given("v0"), after=0), Outcome.ACCEPTED
+        CLUSTER, await records.intend(CLUSTER, given("v0"), after=0), SendOutcome.ACCEPTED
     )
     for number in range(1, 30):
         intent = await records.intend(CLUSTER, given(f"v{number}"), after=number)
         if number % 2:
-            await records.conclude(CLUSTER, intent, Outcome.REFUSED)
+            await records.conclude(CLUSTER, intent, SendOutcome.REFUSED)
     found = await held(kube)
     assert found[-1] == (1, "v0", "accepted")
     assert len(found) <= MAX_UNKNOWN_RECORDS + 3
     last = await records.intend(CLUSTER, given("last"), after=found[0][0])
-    await records.conclude(CLUSTER, last, Outcome.ACCEPTED)
+    await records.conclude(CLUSTER, last, SendOutcome.ACCEPTED)
     assert [each[0] for each in await held(kube)] == [31, 30]
 
 
@@ -134,19 +136,19 @@ async def test_a_record_of_the_last_release_counts_as_accepted_and_is_followed()
         {**body, "metadata": {**meta, "name": "demo-1-serve-0123456789"}, "revision": 3},
     )
     later = Revisions(kube, Cache())
-    assert (await later.list_records(CLUSTER))[0].outcome is Outcome.ACCEPTED
+    assert (await later.list_records(CLUSTER))[0].outcome is SendOutcome.ACCEPTED
     assert (await later.intend(CLUSTER, given("new"), after=3)).revision == 4
 
 
 @pytest.mark.parametrize(
     ("annotations", "outcome"),
     [
-        ({}, Outcome.ACCEPTED),
-        ({OUTCOME: "refused"}, Outcome.REFUSED),
-        ({OUTCOME: "superseded"}, Outcome.SENT),
+        ({}, SendOutcome.ACCEPTED),
+        ({OUTCOME: "refused"}, SendOutcome.REFUSED),
+        ({OUTCOME: "superseded"}, SendOutcome.SENT),
     ],
 )
 def test_an_outcome_of_another_build_does_not_count_as_accepted(
-    annotations: dict[str, str], outcome: Outcome
+    annotations: dict[str, str], outcome: SendOutcome
 ) -> None:
     assert Revision(metadata=ObjectMeta(annotations=annotations)).outcome is outcome

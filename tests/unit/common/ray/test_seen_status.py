@@ -26,6 +26,7 @@ async def test_an_application_outside_of_the_config_is_not_shown() -> None:
     api = ServeApi(serve, FakeKube(), cache, clock)
     view = await api.poll(ServeView(cluster=cluster), max_age=1.0, now=clock.now())
     assert view.declared is not None
+    await api.configs.read(view.given)
     seen = api.last_reading(cluster)
     assert seen is not None
     assert seen[0] is not None

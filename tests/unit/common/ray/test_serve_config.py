@@ -1,33 +1,31 @@
-"""YAML 1.1 as KubeRay reads it becomes the JSON that Ray takes; an error is one line (spec rayservice §12.4)."""
-
-import asyncio
+"""YAML 1.1 as KubeRay reads it becomes the JSON that Ray accepts; an error is one line (spec
+rayservice §12.4).
+"""
 
 import pytest
 
 from common.api.opaque import Json
 from common.errors import InvalidSpec
-from common.ray import go_yaml, serve_api, serve_config
+from common.ray import serve_config
+from support.tables import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "parsed"),
-    [
-        pytest.param(
+    {
+        "plain": (
             "applications:\n- {name: a, num: 2}",
             {"applications": [{"name": "a", "num": 2}]},
-            id="plain",
         ),
-        pytest.param(
-            "{2: a, true: b, 1.5: c}", {"2": "a", "true": "b", "1.5": "c"}, id="keys become text"
-        ),
-        pytest.param("a: 2024-01-01", {"a": "2024-01-01"}, id="a date stays text"),
-        pytest.param("a: yes", {"a": True}, id="the spellings of true in YAML 1.1"),
-        pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="aliases"),
-        pytest.param('{"a": 1.5}', {"a": 1.5}, id="JSON"),
-    ],
+        "keys become text": ("{2: a, true: b, 1.5: c}", {"2": "a", "true": "b", "1.5": "c"}),
+        "a date stays text": ("a: 2024-01-01", {"a": "2024-01-01"}),
+        "the spellings of true in YAML 1.1": ("a: yes", {"a": True}),
+        "aliases": ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
+        "JSON": ('{"a": 1.5}', {"a": 1.5}),
+    },
 )
 def test_what_yaml_means(text: str, parsed: Json) -> None:
-    assert serve_config.to_json(text) == parsed
+    assert serve_config.parse(text).to_json() == parsed
 
 
 BOMB = "\n".join(
@@ -41,40 +39,32 @@ BOMB = "\n".join(
 TOWER = "\n".join(["a0: &a0 []", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 80))])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "problem"),
-    [
-        pytest.param("a: [", "cannot be read as YAML: line 2", id="unfinished"),
-        pytest.param("- a", "must be a mapping", id="a list"),
-        pytest.param("", "must be a mapping", id="nothing"),
-        pytest.param(
-            "a: !!int b",
-            "cannot be read as YAML: line 1: cannot decode",
-            id="a tag that is not true",
-        ),
-        pytest.param(BOMB, "holds more than", id="aliases that explode"),
-        pytest.param("a: " + "[" * 1000, "nested deeper than 64 levels", id="a tower of brackets"),
-        pytest.param(
-            "a: " + "[" * 500_000, "nested deeper than 64 levels", id="a tower up to the clouds"
-        ),
-        pytest.param(TOWER, "nested deeper than 64 levels", id="a tower of aliases"),
-        pytest.param(
+    {
+        "unfinished": ("a: [", "cannot be read as YAML: line 2"),
+        "a list": ("- a", "must be a mapping"),
+        "nothing": ("", "must be a mapping"),
+        "a tag that is not true": ("a: !!int b", "cannot be read as YAML: line 1: cannot decode"),
+        "aliases that explode": (BOMB, "holds more than"),
+        "a tower of brackets": ("a: " + "[" * 1000, "nested deeper than 64 levels"),
+        "a tower up to the clouds": ("a: " + "[" * 500_000, "nested deeper than 64 levels"),
+        "a tower of aliases": (TOWER, "nested deeper than 64 levels"),
+        "echo": (
             f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 50)}]",
             "more than 4194304 characters",
-            id="echo",
         ),
-        pytest.param(
+        "a long text": (
             f"a: {'x' * 2**20}",
             "has 1048579 characters, more than 1048576; make it shorter",
-            id="a long text",
         ),
-        pytest.param("a: .inf", "inf cannot be written in JSON", id="no number of JSON"),
-        pytest.param("a: \ud800", "cannot be read as YAML", id="half a character"),
-    ],
+        "no number of JSON": ("a: .inf", "inf cannot be written in JSON"),
+        "half a character": ("a: \ud800", "cannot be read as YAML"),
+    },
 )
 def test_an_invalid_value_is_reported_in_one_line(text: str, problem: str) -> None:
     with pytest.raises(InvalidSpec, match=problem) as caught:
-        serve_config.to_json(text)
+        serve_config.parse(text).to_json()
     assert "\n" not in str(caught.value)
 
 
@@ -90,50 +80,4 @@ def test_an_invalid_value_is_reported_in_one_line(text: str, problem: str) -> No
     ],
 )
 def test_which_applications_a_config_asks_for(text: str, names: set[str]) -> None:
-    assert serve_config.read(text).applications == names
-
-
-def test_a_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "applications: [{name: once}]"
-    first = serve_config.read(text)
-    monkeypatch.setattr(go_yaml, "load", None)
-    assert serve_config.read(text) is first
-    assert serve_config.to_json(text) == {"applications": [{"name": "once"}]}
-
-
-def test_what_is_kept_of_texts_is_bounded() -> None:
-    texts = [f"applications: [{{name: '{number}{'x' * 2**19}'}}]" for number in range(80)]
-    for text in texts:
-        serve_config.read(text)
-    assert not serve_config.is_read(texts[0])
-    assert serve_config.is_read(texts[-1])
-
-
-async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
-    apps = "".join(
-        f"- name: app{number}\n  import_path: a:b\n  args: {{lr: 1e-4, at: 10:30}}\n"
-        for number in range(2_500)
-    )
-    text, beats = f"applications:\n{apps}", 0
-    assert len(text) > 150_000
-
-    async def read() -> None:
-        await serve_api.read_ahead(text)
-
-    async with asyncio.TaskGroup() as group:
-        reading = group.create_task(read())
-        while not reading.done():
-            await asyncio.sleep(0.005)
-            beats += 1
-    assert len(serve_config.read(text).applications) == 2_500
-    assert beats >= 5
-
-
-async def test_what_was_read_by_the_thread_is_not_read_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = "applications: []\n" + "# note\n" * 1_000
-    await serve_api.read_ahead(text)
-    monkeypatch.setattr(go_yaml, "load", None)
-    await serve_api.read_ahead(text, None)
-    assert serve_config.to_json(text) == {"applications": []}
+    assert serve_config.parse(text).applications == names

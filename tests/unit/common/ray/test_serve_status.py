@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import errors
 from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
+from support.tables import cases
 
 
 def details(
@@ -32,22 +34,21 @@ def details(
     return msgspec.convert(body, ServeDetails)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seen", "why"),
-    [
-        pytest.param(details(), None, id="all serve"),
-        pytest.param(ServeDetails(), "no application is deployed", id="nothing there"),
-        pytest.param(details(app="DEPLOYING"), "application a is DEPLOYING", id="still deploying"),
-        pytest.param(
+    {
+        "all serve": (details(), None),
+        "nothing there": (ServeDetails(), "no application is deployed"),
+        "still deploying": (details(app="DEPLOYING"), "application a is DEPLOYING"),
+        "RUNNING with none": (
             details(running=0),
             "deployment d of application a has 0 of 1 replicas running",
-            id="RUNNING with none",
         ),
-        pytest.param(details(running=0, target=0), None, id="none wanted"),
-        pytest.param(details(running=0, target=None), None, id="a Ray that does not count"),
-        pytest.param(details(proxy="DRAINING"), "no proxy is healthy", id="the proxy drains"),
-        pytest.param(details(proxy="DRAINING", where="Disabled"), None, id="no proxies at all"),
-    ],
+        "none wanted": (details(running=0, target=0), None),
+        "a Ray that does not count": (details(running=0, target=None), None),
+        "the proxy drains": (details(proxy="DRAINING"), "no proxy is healthy"),
+        "no proxies at all": (details(proxy="DRAINING", where="Disabled"), None),
+    },
 )
 def test_why_applications_do_not_serve(seen: ServeDetails, why: str | None) -> None:
     assert serve_status.not_serving(seen) == why
@@ -55,11 +56,9 @@ def test_why_applications_do_not_serve(seen: ServeDetails, why: str | None) -> N
 
 def test_a_node_with_replicas_needs_its_own_proxy() -> None:
     seen = details()
-    other = msgspec.structs.replace(
-        seen, proxies={"n": serve_status.Proxy(status="HEALTHY", node_ip="10.0.0.2")}
-    )
+    other = replace(seen, proxies={"n": serve_status.Proxy(status="HEALTHY", node_ip="10.0.0.2")})
     assert serve_status.not_serving(other) == "the proxy on node 10.0.0.1 is not healthy"
-    head_only = msgspec.structs.replace(other, proxy_location="HeadOnly")
+    head_only = replace(other, proxy_location="HeadOnly")
     assert serve_status.not_serving(head_only) is None
 
 
@@ -80,9 +79,7 @@ def test_an_application_that_was_asked_for_and_is_not_listed_is_missing() -> Non
 
 def test_all_nodes_that_serve_reports() -> None:
     seen = details()
-    more = msgspec.structs.replace(
-        seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")}
-    )
+    more = replace(seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")})
     assert more.nodes == {"10.0.0.1", "10.0.0.2"}
 
 

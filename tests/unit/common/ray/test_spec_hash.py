@@ -8,12 +8,13 @@ import pytest
 
 from common.api.opaque import Json
 from common.ray import spec_hash
+from support.tables import cases
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "spec_hash"
 
 
 class Vector(msgspec.Struct, frozen=True, kw_only=True):
-    """A spec as a user may write it, and what Go makes of it."""
+    """A spec as a user may write it, and Go's result for it."""
 
     spec: Json
     hash: str
@@ -103,19 +104,13 @@ def test_hashing_leaves_the_spec_as_it_is() -> None:
     assert msgspec.json.encode(spec) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "fault", "field"),
-    [
-        pytest.param(
-            {"hostNetwork": "yes"}, "Expected `bool | null`, got `str`", "hostNetwork", id="type"
-        ),
-        pytest.param(
-            {"overhead": {"cpu": "1x"}}, "'1x' is not a quantity", "overhead[...]", id="quantity"
-        ),
-        pytest.param(
-            {"containers": {}}, "Expected `array | null`, got `object`", "containers", id="list"
-        ),
-    ],
+    {
+        "type": ({"hostNetwork": "yes"}, "Expected `bool | null`, got `str`", "hostNetwork"),
+        "quantity": ({"overhead": {"cpu": "1x"}}, "'1x' is not a quantity", "overhead[...]"),
+        "list": ({"containers": {}}, "Expected `array | null`, got `object`", "containers"),
+    },
 )
 def test_data_that_does_not_fit_its_type_is_named_by_its_path(
     pod: Json, fault: str, field: str

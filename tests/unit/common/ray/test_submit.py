@@ -1,4 +1,4 @@
-"""Must a Serve config be sent, and which one; spec rayservice §12.2, §12.7."""
+"""Whether a Serve config must be sent, and which one; spec rayservice §12.2, §12.7."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from common.ray.serve_status import Application, ServeDetails
 from common.ray.view import Put, Reading, Refusal
 from service_reconciler.observed import ClusterView
 from support.builders.ray_service import a_ray_service
+from support.tables import cases
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = {
@@ -36,31 +37,23 @@ def refusal(config: str, *, seconds: float) -> Refusal:
     return Refusal(config=config, text="400", retry_at=NOW + timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seen", "frozen", "sent"),
-    [
-        pytest.param(view(), False, GOAL, id="nothing recorded"),
-        pytest.param(view(given=GOAL), False, None, id="the cluster has it"),
-        pytest.param(view(given=OLD), False, GOAL, id="it has another"),
-        pytest.param(view(given=GOAL + " "), False, GOAL, id="white space counts"),
-        pytest.param(view(given=GOAL, serve=EMPTY), False, GOAL, id="its head lost all"),
-        pytest.param(
-            view(given=GOAL, serve=EMPTY, put_at=NOW), False, None, id="sent a moment ago"
-        ),
-        pytest.param(view(given=OLD), True, None, id="frozen: it keeps its own"),
-        pytest.param(view(given=OLD, serve=EMPTY), True, OLD, id="frozen: it gets its own again"),
-        pytest.param(view(serve=EMPTY), True, None, id="frozen, and nobody knows what it had"),
-        pytest.param(
-            view(serve=Reading(problem="500")), False, None, id="its dashboard does not answer"
-        ),
-        pytest.param(
-            view(refused=refusal(GOAL, seconds=5)), False, None, id="refused a moment ago"
-        ),
-        pytest.param(view(refused=refusal(GOAL, seconds=0)), False, GOAL, id="refused a while ago"),
-        pytest.param(
-            view(refused=refusal(OLD, seconds=5)), False, GOAL, id="another one was refused"
-        ),
-    ],
+    {
+        "nothing recorded": (view(), False, GOAL),
+        "the cluster has it": (view(given=GOAL), False, None),
+        "it has another": (view(given=OLD), False, GOAL),
+        "white space counts": (view(given=GOAL + " "), False, GOAL),
+        "its head lost all": (view(given=GOAL, serve=EMPTY), False, GOAL),
+        "sent a moment ago": (view(given=GOAL, serve=EMPTY, put_at=NOW), False, None),
+        "frozen: it keeps its own": (view(given=OLD), True, None),
+        "frozen: it gets its own again": (view(given=OLD, serve=EMPTY), True, OLD),
+        "frozen, and nobody knows what it had": (view(serve=EMPTY), True, None),
+        "its dashboard does not answer": (view(serve=Reading(problem="500")), False, None),
+        "refused a moment ago": (view(refused=refusal(GOAL, seconds=5)), False, None),
+        "refused a while ago": (view(refused=refusal(GOAL, seconds=0)), False, GOAL),
+        "another one was refused": (view(refused=refusal(OLD, seconds=5)), False, GOAL),
+    },
 )
 def test_what_is_sent(seen: ClusterView, frozen: bool, sent: str | None) -> None:
     assert submit.decide(seen, GOAL, frozen=frozen, now=NOW) == sent
@@ -87,63 +80,41 @@ NEW = "applications: [{name: app, import_path: goal:app}]"
 
 
 def sent(count: int, *, seconds: float, reported: Reading | None = None) -> dict[str, Any]:
-    """Return that the goal was sent so often, the last time so many seconds ago."""
+    """Return records that the goal was sent `count` times, the last time `seconds` ago."""
     details = reported.details if reported is not None else None
     fingerprint = deployed_config.fingerprint(details) if details is not None else None
     put = Put(config=NEW, count=count, reported=fingerprint, reported_before=fingerprint)
     return {"put": put, "put_at": NOW - timedelta(seconds=seconds)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seen", "is_sent"),
-    [
-        pytest.param(view(given=NEW, serve=RUNS_GOAL), False, id="Serve runs what is recorded"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD), True, id="Serve runs another config"),
-        pytest.param(
+    {
+        "Serve runs what is recorded": (view(given=NEW, serve=RUNS_GOAL), False),
+        "Serve runs another config": (view(given=NEW, serve=RUNS_OLD), True),
+        "and was sent this one just now": (
             view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=0.5)),
             False,
-            id="and was sent this one just now",
         ),
-        pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=1)), True, id="a second later"
-        ),
-        pytest.param(
+        "a second later": (view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=1)), True),
+        "the fourth time: after 8 s": (
             view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=7)),
             False,
-            id="the fourth time: after 8 s",
         ),
-        pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=8)), True, id="the fifth PUT"
-        ),
-        pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=599)),
-            False,
-            id="ten minutes at most",
-        ),
-        pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=600)), True, id="and then again"
-        ),
-        pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(9, seconds=-60)),
-            True,
-            id="the clock was set back",
-        ),
-        pytest.param(
+        "the fifth PUT": (view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=8)), True),
+        "ten minutes at most": (view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=599)), False),
+        "and then again": (view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=600)), True),
+        "the clock was set back": (view(given=NEW, serve=RUNS_OLD, **sent(9, seconds=-60)), True),
+        "Ray shows it like that": (
             view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_OLD)),
             False,
-            id="Ray shows it like that",
         ),
-        pytest.param(
+        "Ray showed it otherwise": (
             view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_GOAL)),
             True,
-            id="Ray showed it otherwise",
         ),
-        pytest.param(
-            view(serve=RUNS_OLD, **sent(1, seconds=0.5)),
-            False,
-            id="nothing recorded, sent just now",
-        ),
-    ],
+        "nothing recorded, sent just now": (view(serve=RUNS_OLD, **sent(1, seconds=0.5)), False),
+    },
 )
 def test_a_config_that_serve_does_not_run_is_sent_again_ever_more_seldom(
     seen: ClusterView, is_sent: bool

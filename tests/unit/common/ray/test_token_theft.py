@@ -60,7 +60,9 @@ async def polled(api: ServeApi, cluster: RayCluster) -> Reading:
 async def secrets(
     service: Service = HEAD, **held: str
 ) -> AsyncGenerator[tuple[ServeApi, FakeServe, list[str]]]:
-    """Give a ServeApi before an API server that holds Secrets by path, and the paths of those that were asked for."""
+    """Provide a ServeApi with an API server that has Secrets by path, and the list of the paths
+    that were read.
+    """
     paths: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:

@@ -4,6 +4,7 @@ import pytest
 
 from common.ray import cluster_traits as traits
 from common.ray.cluster_traits import Version, VersionError
+from support.tables import cases
 
 
 @pytest.mark.parametrize(
@@ -21,16 +22,14 @@ def test_parse(text: str, version: Version) -> None:
     assert traits.parse_version(text) == version
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
-    [
-        pytest.param("nightly", 'could not parse "nightly" as version', id="no number"),
-        pytest.param("", 'could not parse "" as version', id="nothing"),
-        pytest.param("2", 'illegal version string "2"', id="a single number"),
-        pytest.param(
-            "02.1", 'illegal zero-prefixed version component "02" in "02.1"', id="a leading zero"
-        ),
-    ],
+    {
+        "no number": ("nightly", 'could not parse "nightly" as version'),
+        "nothing": ("", 'could not parse "" as version'),
+        "a single number": ("2", 'illegal version string "2"'),
+        "a leading zero": ("02.1", 'illegal zero-prefixed version component "02" in "02.1"'),
+    },
 )
 def test_parse_fails(text: str, message: str) -> None:
     with pytest.raises(VersionError) as problem:

@@ -23,7 +23,9 @@ def a_view(name: str, reading: Reading, head: str, *pods: str) -> ServeView:
 
 
 def verified(reading: Reading) -> Reading:
-    """Return what is left of an answer of the green cluster, which has the nodes g and h, beside the blue one on b."""
+    """Return the accepted part of an answer of the green cluster, which has the nodes g and h,
+    beside the blue one on b.
+    """
     view = verify_identity(a_view("green", reading, "h", "g", ""), a_view("blue", Reading(), "b"))
     assert view is not None
     return view.serve

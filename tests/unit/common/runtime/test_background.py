@@ -1,4 +1,6 @@
-"""Reads that no reconcile waits for: what one of them raises concerns no other, and no process."""
+"""Reads that no reconcile waits for: an exception in one of them affects no other read, and does
+not end the process.
+"""
 
 import asyncio
 

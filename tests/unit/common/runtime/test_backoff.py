@@ -1,4 +1,4 @@
-"""How long a key waits after its n-th failure."""
+"""The time for which a key waits after its n-th failure."""
 
 import pytest
 

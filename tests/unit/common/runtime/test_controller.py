@@ -1,4 +1,6 @@
-"""The shell: what enqueues a key, what holds the workers back, what an error means."""
+"""The shell: events that enqueue a key, conditions that make the workers wait, and the meaning of
+errors.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,6 +22,7 @@ from common.runtime.controller import Controller
 from common.runtime.key import Key, KeyPriority, Watched
 from common.runtime.work_queue import KNOWN_IN_A_ROW
 from support.builders.messages import a_state, a_tombstone
+from support.tables import cases
 
 pytestmark = pytest.mark.looptime
 
@@ -34,7 +37,7 @@ def own_key(obj: Object) -> list[Key]:
 
 
 class Shell:
-    """A controller with a script of outcomes for its reconciles."""
+    """A controller whose reconciles have predetermined outcomes."""
 
     def __init__(
         self,
@@ -96,6 +99,25 @@ async def test_every_key_is_reconciled_once_after_a_load() -> None:
     assert sorted(name for _, name in shell.reconciles) == ["a", "b"]
 
 
+async def test_other_tasks_run_between_reconciles_that_await_nothing() -> None:
+    shell, count = Shell(), 200
+    shell.partition.loading("start")
+    for number in range(count):
+        shell.partition.take(a_state("Pod", a_pod(f"pod-{number}")), trace="")
+    shell.partition.synced(10)
+    longest = 0
+
+    async def script() -> None:
+        nonlocal longest
+        while (before := len(shell.reconciles)) < count:
+            await asyncio.sleep(0)
+            longest = max(longest, len(shell.reconciles) - before)
+
+    await shell.run_for(10, script)
+    workers = 2 * len(shell.controller.queue.lanes)
+    assert 0 < longest <= workers
+
+
 async def test_an_older_message_enqueues_nothing() -> None:
     shell = Shell()
     shell.partition.take(a_state("Pod", a_pod("a", 7)), trace="")
@@ -142,25 +164,15 @@ async def test_a_message_that_does_not_decode_is_skipped() -> None:
     assert shell.reconciles == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("outcomes", "reconciles"),
-    [
-        pytest.param([3.0, None], [0.0, 3.0], id="not yet: requeue at the time asked for"),
-        pytest.param(
-            [errors.Conflict("old"), None], [0.0, 0.005], id="a conflict is retried at once"
-        ),
-        pytest.param(
-            [errors.Throttled("busy", after=4.0), None], [0.0, 4.0], id="a named wait is kept"
-        ),
-        pytest.param(
-            [errors.InvalidSpec("bad"), None], [0.0, 0.25], id="a user's error does not loop hot"
-        ),
-        pytest.param(
-            [ValueError("bug"), None],
-            [0.0, 1.0],
-            id="our own bug is retried slowly, the process lives",
-        ),
-    ],
+    {
+        "not yet: requeue at the time asked for": ([3.0, None], [0.0, 3.0]),
+        "a conflict is retried at once": ([errors.Conflict("old"), None], [0.0, 0.005]),
+        "a named wait is kept": ([errors.Throttled("busy", after=4.0), None], [0.0, 4.0]),
+        "a user's error does not loop hot": ([errors.InvalidSpec("bad"), None], [0.0, 0.25]),
+        "our own bug is retried slowly, the process lives": ([ValueError("bug"), None], [0.0, 1.0]),
+    },
 )
 async def test_what_an_outcome_means(
     outcomes: list[Exception | float | None], reconciles: list[float]
@@ -317,17 +329,13 @@ async def test_a_cancellation_that_nobody_asked_for_costs_neither_the_key_nor_th
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problems", "violations"),
-    [
-        pytest.param([errors.Unavailable("away")], 0, id="an answer that is missing"),
-        pytest.param(
-            [errors.Unavailable("away"), errors.Conflict("old")], 0, id="two errors with a meaning"
-        ),
-        pytest.param(
-            [errors.Unavailable("away"), ValueError("a defect")], 1, id="a defect among them"
-        ),
-    ],
+    {
+        "an answer that is missing": ([errors.Unavailable("away")], 0),
+        "two errors with a meaning": ([errors.Unavailable("away"), errors.Conflict("old")], 0),
+        "a defect among them": ([errors.Unavailable("away"), ValueError("a defect")], 1),
+    },
 )
 async def test_a_group_of_errors_means_what_its_errors_mean(
     problems: list[Exception], violations: int

@@ -1,4 +1,4 @@
-"""Events: what is written, what is not repeated, what may be lost."""
+"""Events: which are written, which are not repeated, and which may be lost."""
 
 import asyncio
 import re
@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import errors
 from common.api.meta import ObjectMeta
@@ -58,7 +58,7 @@ async def test_an_event_names_its_object_and_controller() -> None:
 @pytest.mark.parametrize("name", ["x" * 253, "x" * 235 + "-.-" + "y" * 15])
 async def test_an_event_has_a_name_however_long_that_of_its_object_is(name: str) -> None:
     kube = FakeKube()
-    await a_recorder(kube, FakeClock()).record(msgspec.structs.replace(META, name=name), CREATED)
+    await a_recorder(kube, FakeClock()).record(replace(META, name=name), CREATED)
     found = kube.requests[0].body["metadata"]["name"]
     assert len(found) <= 253
     assert re.fullmatch(r"x+\.[0-9a-f]+", found)
@@ -104,9 +104,7 @@ async def test_of_long_notes_no_more_is_remembered_than_is_written() -> None:
     recorder = a_recorder(FakeKube(), FakeClock())
     with measured() as kept:
         for number in range(50):
-            await recorder.record(
-                META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}")
-            )
+            await recorder.record(META, replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
         assert kept() < 1_000_000
 
 
@@ -114,9 +112,7 @@ async def test_of_long_notes_no_more_waits_than_is_written() -> None:
     async with writing(FakeKube(), lambda: True) as recorder:
         with measured() as kept:
             for number in range(50):
-                await recorder.record(
-                    META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}")
-                )
+                await recorder.record(META, replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
             assert kept() < 1_000_000
 
 
@@ -129,7 +125,7 @@ async def test_a_lost_event_does_not_fail_the_reconcile() -> None:
 
 @asynccontextmanager
 async def writing(kube: FakeKube, is_busy: Callable[[], bool]) -> AsyncGenerator[EventRecorder]:
-    """Run a recorder's writer for the length of a block."""
+    """Run a recorder's writer for the duration of a block."""
     recorder = a_recorder(kube, FakeClock())
     async with asyncio.TaskGroup() as group:
         writer = group.create_task(recorder.run(is_busy))
@@ -139,7 +135,7 @@ async def writing(kube: FakeKube, is_busy: Callable[[], bool]) -> AsyncGenerator
 
 
 def other(number: int) -> KubeEvent:
-    return msgspec.structs.replace(CREATED, note=f"Created head Pod default/demo-{number}")
+    return replace(CREATED, note=f"Created head Pod default/demo-{number}")
 
 
 @pytest.mark.looptime

@@ -48,7 +48,7 @@ class Optional(Step, frozen=True, kw_only=True):
 
 
 class Run:
-    """One plan, executed: what was done, batch by batch, what was emitted, and the result."""
+    """An executed plan: the actions batch by batch, the Events, and the result."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -87,7 +87,7 @@ class Run:
 async def executed(
     *steps: Action | Parallel,
 ) -> tuple[list[str], list[str], errors.RaybusError | None]:
-    """Return what was done, the notes of the Events, and the error that is raised."""
+    """Return the executed actions, the notes of the Events, and the raised error."""
     run = Run()
     result = await run.execute(*steps)
     return run.done, run.notes, result.error

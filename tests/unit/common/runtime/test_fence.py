@@ -1,10 +1,12 @@
-"""What a closed fence stops: every write to the API server, to dashboards and to streams, before anything is sent."""
+"""The effect of a closed fence: every write to the API server, to dashboards and to streams is
+stopped before anything is sent.
+"""
 
 import pytest
 
 from common import errors
 from common.bus.nats import Bus
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import POD
 from common.kube.rest_config import RestConfig
 from common.ray.dashboard import APPLICATIONS, DirectDashboard, ProxiedDashboard, Target
@@ -47,7 +49,7 @@ async def test_no_write_to_the_api_server_is_sent() -> None:
         for write in (
             kube.create(POD, "ns", {"metadata": {"name": "a"}}),
             kube.replace(POD, "ns", {"metadata": {"name": "a"}}),
-            kube.patch(POD, "ns", "a", Patch(body={})),
+            kube.patch(POD, "ns", "a", PatchRequest(body={})),
             kube.delete(POD, "ns", "a"),
             kube.delete_collection(POD, "ns", label_selector="a=b"),
             ProxiedDashboard(kube).request(HEAD, APPLICATIONS, most=1, config={}),

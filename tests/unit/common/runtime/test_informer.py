@@ -23,12 +23,12 @@ pytestmark = pytest.mark.looptime
 NS = "ns"
 A, B = Key(NS, "a"), Key(NS, "b")
 BROKEN = "broken"
-"""Name of an object that breaks what returns its keys."""
+"""Name of an object for which the function that returns keys raises an error."""
 
 
-def a_cluster(name: str = "a", version: int = 1) -> bytes:
+def a_cluster(name: str = "a", version: int = 1, **fields: object) -> bytes:
     meta = {"namespace": NS, "name": name, "uid": name, "resourceVersion": str(version)}
-    return msgspec.json.encode({"metadata": meta})
+    return msgspec.json.encode({"metadata": {**meta, **fields}})
 
 
 def a_pod(cluster: str = "a", version: int = 1, **fields: object) -> bytes:
@@ -84,12 +84,12 @@ class Followed:
             each.synced(0)
 
     def added(self) -> list[str]:
-        """Return what was enqueued since the last call."""
+        """Return the keys that were enqueued since the last call."""
         added, self._queue.added = self._queue.added, []
         return added
 
     def take(self, listener: PartitionListener, kind: str, body: bytes) -> list[str]:
-        """Deliver the state of an object; return what it enqueues."""
+        """Deliver the state of an object; return the keys that it enqueues."""
         listener.take(a_state(kind, body), trace="")
         return self.added()
 
@@ -103,6 +103,56 @@ async def test_the_key_of_a_created_object_is_new_and_no_other() -> None:
     assert at.take(at.first, "RayCluster", a_cluster()) == ["new a"]
     assert at.take(at.first, "Pod", a_pod()) == ["a"]
     assert at.take(at.first, "RayCluster", a_cluster(version=2)) == ["a"]
+
+
+async def test_a_second_root_has_keys_with_its_kind() -> None:
+    at = Followed()
+    watched = Watched(
+        kinds={"RayCluster": RayCluster, "Pod": Pod},
+        root=Pod,
+        other_roots={"RayCluster": RayCluster},
+        keys_of=lambda obj: [
+            Key(NS, obj.metadata.name, "" if isinstance(obj, Pod) else "RayCluster")
+        ],
+    )
+    at.informer.watched = watched
+    assert at.take(at.first, "RayCluster", a_cluster()) == ["new a"]
+    key = Key(NS, "a", "RayCluster")
+    assert at.informer.may_reconcile(key)
+    assert at.informer.root(key) == at.cache.get(RayCluster, NS, "a")
+    assert not at.informer.is_followed(Key(NS, "a"))
+    at.first.take(a_quarantine("RayCluster", a_cluster(version=2), "why"), trace="")
+    assert at.informer.quarantine.find(key) is not None
+
+
+async def test_a_root_that_a_write_of_this_process_created_is_enqueued() -> None:
+    at = Followed()
+    at.cache.put(msgspec.json.decode(a_cluster(), type=RayCluster))
+    assert at.take(at.first, "RayCluster", a_cluster()) == ["new a"]
+    assert at.take(at.first, "RayCluster", a_cluster()) == []
+
+
+async def test_a_write_to_a_root_enqueues_the_root_above_it() -> None:
+    at = Followed()
+    above = Key(NS, "above")
+
+    def with_above(obj: Object) -> list[Key]:
+        return [Key(NS, obj.metadata.name), above]
+
+    at.informer.watched = replace(at.informer.watched, keys_of=with_above)
+    at.take(at.first, "RayCluster", a_cluster())
+    at.cache.put(msgspec.json.decode(a_cluster(version=2), type=RayCluster))
+    assert at.take(at.first, "RayCluster", a_cluster(version=2)) == ["a", "above"]
+    at.cache.put(msgspec.json.decode(a_pod(), type=Pod))
+    assert at.take(at.first, "Pod", a_pod()) == []
+
+
+async def test_a_root_that_this_process_deleted_is_reconciled_to_remove_its_finalizer() -> None:
+    at = Followed()
+    at.take(at.first, "RayCluster", a_cluster())
+    deleted = a_cluster(version=2, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
+    at.cache.put(msgspec.json.decode(deleted, type=RayCluster))  # the API server's answer
+    assert at.take(at.first, "RayCluster", deleted) == ["a"]
 
 
 async def test_a_state_before_the_deletion_makes_no_key_new() -> None:

@@ -1,4 +1,4 @@
-"""Objects that are read one by one: how often, and how much of them is kept."""
+"""Objects that are read one by one: how often they are read, and how much of them is kept."""
 
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_SERVICE, Resource
@@ -10,7 +10,7 @@ from support.memory import measured
 
 
 class LargeObjects(FakeKube):
-    """Has an object of about a MiB under each name."""
+    """Has an object of about 1 MiB under each name."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         self._receive("get", resource, namespace, name)

@@ -1,17 +1,17 @@
-"""Replicas at their Leases in virtual time: how soon partitions move, and that no two replicas ever work on the same."""
+"""Replicas with their Leases in virtual time: how soon partitions move, and that no two replicas
+ever work on the same one.
+"""
 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
+from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
 
 import pytest
 
 from common import errors, labels
-from common.api.opaque import Body
 from common.clock import Clock, SystemClock
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
@@ -19,13 +19,14 @@ from common.runtime.fence import Fence
 from common.runtime.membership import Hints, Membership, PartitionFeeds
 from common.runtime.ownership import ALL
 from common.runtime.replica_leases import ReplicaLeases, format_lease_name
+from support.fakes.intercepted_kube import InterceptedKube, Send
 from support.fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
 
 NAMESPACE = "raybus"
 LOAD_SECONDS = 1 / 4000
-"""To load an object."""
+"""Seconds that loading one object takes."""
 
 
 def time() -> float:
@@ -43,7 +44,7 @@ class WrongClock(SystemClock):
 
 
 class HintBroadcast:
-    """Broadcasts hints to every subscription, unless it is still."""
+    """Broadcasts hints to every subscription, unless it is switched off."""
 
     def __init__(self) -> None:
         self.is_still = False
@@ -60,7 +61,7 @@ class HintBroadcast:
 
 
 class HintSubscription(Hints):
-    """One replica's hints."""
+    """The subscription of one replica to hints."""
 
     def __init__(self, hints: HintBroadcast, event: asyncio.Event) -> None:
         self._hints = hints
@@ -85,12 +86,12 @@ class Workers(PartitionFeeds):
         self.busy: set[int] = set()
         self.seconds_to_end = 0.2
         self.objects = 1
-        """Objects in each partition."""
+        """Number of objects in each partition."""
         self._loaded_at: dict[int, float] = {}
 
     @property
     def served(self) -> set[int]:
-        """The partitions of which the state is loaded."""
+        """The partitions whose state is loaded."""
         return {each for each in self.worked if self._loaded_at[each] <= time()}
 
     def acquire(self, partitions: Set[int]) -> None:
@@ -114,66 +115,29 @@ class Workers(PartitionFeeds):
         self.worked -= partitions
 
 
-class LossyKube(FakeKube):
-    """An API server behind a line that loses requests, and answers to requests that were carried out."""
+class LossyKube(InterceptedKube):
+    """An API server behind an unreliable connection that loses requests, and answers to requests
+    that were carried out.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__()
+        self.fake = FakeKube()
+        super().__init__(self.fake)
         self._dice = random.Random(seed)
         self.losses = 0.0
         self.replaced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """Set when an object is replaced, before the answer is sent."""
+        """By object: an event that is set when the object was replaced, before the answer is
+        sent."""
 
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        label_selector: str = "",
-        limit: int | None = None,
-    ) -> bytes:
-        return await self._through(
-            partial(super().list, resource, namespace, label_selector=label_selector, limit=limit)
-        )
-
-    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self._through(partial(super().create, resource, namespace, body))
-
-    async def replace(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
-        *,
-        subresource: str | None = None,
-    ) -> bytes:
-        carry_out = partial(super().replace, resource, namespace, body, subresource=subresource)
-
-        async def replaced() -> bytes:
-            answer = await carry_out()
-            self.replaced[body["metadata"]["name"]].set()
-            return answer
-
-        return await self._through(replaced)
-
-    async def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str | None = None,
-        version: str | None = None,
-    ) -> bytes:
-        return await self._through(
-            partial(super().delete, resource, namespace, name, uid=uid, version=version)
-        )
-
-    async def _through(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def intercept(self, verb: str, resource: Resource, name: str, send: Send) -> bytes:
+        if verb in {"get", "patch"}:
+            return await send()
         await asyncio.sleep(0.002 + self._dice.random() * 0.01)
         if self._dice.random() < self.losses:
             raise errors.Unavailable("the request was lost")
-        answer = await request()
+        answer = await send()
+        if verb == "replace":
+            self.replaced[name].set()
         await asyncio.sleep(self._dice.random() * 0.01)
         if self._dice.random() < self.losses:
             raise errors.Unavailable("the answer was lost")
@@ -181,7 +145,7 @@ class LossyKube(FakeKube):
 
 
 class Replica:
-    """One process: it can end in good order, die, freeze and resume."""
+    """One process: it can end gracefully, die, freeze and resume."""
 
     def __init__(self, fleet: "Fleet", identity: str, session: str, clock: Clock) -> None:
         self.identity = identity
@@ -207,7 +171,7 @@ class Replica:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Run, or go on after a freeze."""
+        """Run the replica, or resume it after a freeze."""
         if (
             self._running is not None
             and not self._running.cancelling()
@@ -217,18 +181,18 @@ class Replica:
         self._running = self._town.group.create_task(self.membership.run())
 
     def freeze(self) -> None:
-        """Stop where it is; its state stays."""
+        """Stop the replica where it is; its state stays."""
         assert self._running is not None
         self._running.cancel()
 
     async def end(self) -> None:
-        """End as at SIGTERM."""
+        """End the replica as at SIGTERM."""
         self.freeze()
         await self.membership.hand_over_all()
         self._town.replicas.remove(self)
 
     def die(self) -> None:
-        """End as at kill -9."""
+        """End the replica as at kill -9."""
         self.freeze()
         self.fence.close()
         self.workers.worked.clear()
@@ -252,11 +216,13 @@ class Fleet:
         return replica
 
     def parts(self) -> list[int]:
-        """Return how many partitions each replica works on."""
+        """Return the number of partitions that each replica works on."""
         return [len(each.workers.worked) for each in self.replicas]
 
     def is_at_rest(self) -> bool:
-        """Return whether each partition has one owner, evenly, among the replicas that can take part."""
+        """Return whether each partition has one owner, evenly distributed over the replicas that
+        can take part.
+        """
         worked = sorted(each for replica in self.replicas for each in replica.workers.worked)
         parts = self.parts()
         return (
@@ -266,7 +232,7 @@ class Fleet:
         )
 
     async def rest(self, *, within: float) -> float:
-        """Wait until all is at rest; return how long that took."""
+        """Wait until the fleet is at rest; return the seconds that it took."""
         began = time()
         while not self.is_at_rest():
             assert time() - began < within, self.parts()
@@ -274,7 +240,9 @@ class Fleet:
         return time() - began
 
     async def longest_gap(self, seconds: float) -> float:
-        """Return for how long a partition was served by no replica, at most, within some seconds."""
+        """Return the longest time in seconds for which no replica served a partition, within some
+        seconds.
+        """
         served_at, longest, end = dict.fromkeys(ALL, time()), 0.0, time() + seconds
         while time() < end:
             served_at |= dict.fromkeys(
@@ -338,7 +306,7 @@ async def test_a_member_that_ends_hands_over_within_a_second() -> None:
         assert time() - began < 1.0
         assert [
             body["metadata"]["name"]
-            for (kind, *_), body in fleet.kube.objects.items()
+            for (kind, *_), body in fleet.kube.fake.objects.items()
             if kind == "Lease"
         ] == [format_lease_name("test", "a")]
 
@@ -446,7 +414,7 @@ async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(
                 {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "other"},
             )
         else:
-            del fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
+            del fleet.kube.fake.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
         await asyncio.sleep(0.5)
         assert not draining.done()
         assert not ending.fence.is_open
@@ -582,16 +550,18 @@ async def test_a_lease_without_its_label_is_created_anew() -> None:
         fleet.add("a")
         fleet.add("b")
         await fleet.rest(within=10)
-        lease = fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
-        fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
+        lease = fleet.kube.fake.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
+        fleet.kube.fake.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
         await asyncio.sleep(3)
         await fleet.rest(within=10)
-        assert len(fleet.kube.objects) == 2
+        assert len(fleet.kube.fake.objects) == 2
 
 
 def edit(fleet: Fleet, identity: str, annotations: dict[str, str]) -> None:
-    lease = fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", identity)]
-    fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}})
+    lease = fleet.kube.fake.objects["Lease", NAMESPACE, format_lease_name("test", identity)]
+    fleet.kube.fake.put(
+        LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}}
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,6 @@
-"""The owner of each partition: tables of single decisions, and invariants however replicas come, go and fall silent."""
+"""The owner of each partition: tables of single decisions, and invariants for replicas that come,
+go and stop answering.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -197,7 +199,7 @@ class Model:
         self.views[name] = observe(self.views.get(name, {}), others, now=self.now)
 
     def step(self, name: str) -> None:
-        """Let one process do its next request, by what it saw last."""
+        """Let one process send its next request, based on its last observation."""
         if name not in self.holding:
             return
         if name not in self.leases:  # somebody deleted it

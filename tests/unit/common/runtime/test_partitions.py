@@ -1,4 +1,6 @@
-"""Partitions that come and go under a controller: which keys may be reconciled, what is forgotten, and what stays."""
+"""Partitions that a controller gains and loses: which keys may be reconciled, what is forgotten,
+and what stays.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,7 +57,7 @@ def keys_of(obj: Object) -> list[Key]:
 
 
 class Shell:
-    """A controller with reconciles that last as long as a test sets."""
+    """A controller with reconciles whose duration the test sets."""
 
     def __init__(self) -> None:
         self.cache = Cache()
@@ -87,7 +89,7 @@ class Shell:
             raise
         return None if self.again is None else now + self.again
 
-    async def _report(self, about: ObjectMeta, why: str) -> None:
+    async def _report(self, _key: Key, about: ObjectMeta, why: str) -> None:
         if self.report_fails_by:
             raise self.report_fails_by.pop()
         self.reported.append((about.name, why))
@@ -143,7 +145,7 @@ async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
 
 
 class Reload(Shell):
-    """Three clusters, each with a pod, at rest; then their partition is loaded again."""
+    """Three clusters, each with a pod, at rest; afterwards their partition is loaded again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +157,7 @@ class Reload(Shell):
         self.listener.synced(version)
 
     async def rest(self) -> None:
-        """Wait for the reconciles after the first load, which do not count."""
+        """Wait for the reconciles after the first load, which are not counted."""
         await asyncio.sleep(1)
         self.reconciles.clear()
 
@@ -570,10 +572,7 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
     assert {
         each.metadata.name: each.metadata.resource_version
         for each in shell.cache.list_all(RayCluster)
-    } == {
-        "a": "90",
-        "b": "91",
-    }
+    } == {"a": "90", "b": "91"}
     assert shell.names(Pod) == set()
 
 
@@ -603,7 +602,9 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 
 
 async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
-    """Not at once, since a reload takes a moment; and not before one complete snapshot: until then half is unknown."""
+    """It does not start at once, since a reload takes a moment, and not before one complete
+    snapshot, since until then part of the state is unknown.
+    """
     shell = Shell()
     first, second = shell.controller.informer.hold(1), shell.controller.informer.hold(2)
     for listener, name in ((first, "a"), (second, "b")):

@@ -1,4 +1,4 @@
-"""A process ends with its exit code and all that it wrote."""
+"""A process ends with its exit code and with all of its output written."""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""One reconcile: what is read is planned, what is planned is executed, and the earliest moment is kept."""
+"""One reconcile: the state is read, a plan is made and executed, and the earliest requested time is
+kept.
+"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +17,7 @@ KEY = Key("ns", "c")
 
 
 class Service:
-    """A reconciler of numbers: a plan holds a number until it was read twice."""
+    """A reconciler of numbers: a plan contains a number until it was read twice."""
 
     def __init__(
         self, *, found: int | None = 1, planned: float | None = None, left: float | None = None

@@ -1,4 +1,4 @@
-"""A key is in work at most once, nothing that was asked for is lost, and failures back off."""
+"""A key is processed at most once at a time, no request is lost, and failures back off."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -238,7 +238,9 @@ async def test_no_key_of_a_backlog_starves() -> None:
 
 
 def reported() -> list[float]:
-    """Return how many keys were added, waited and were worked on, and for how many seconds together."""
+    """Return the number of keys that were added, waited and were processed, and the sum of their
+    seconds.
+    """
     parts = ("adds_total", "queue_duration_seconds_count", "queue_duration_seconds_sum")
     parts += ("work_duration_seconds_count", "work_duration_seconds_sum")
     held = {"name": "metered", "controller": "metered"}
@@ -322,7 +324,7 @@ async def test_a_key_notifies_one_worker_and_is_left_to_another_if_that_one_is_c
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Semaphore]:
-    """How often a worker was about to wait."""
+    """Return the list that records each time a worker was about to wait."""
     acquire, waits = asyncio.Semaphore.acquire, list[asyncio.Semaphore]()
 
     async def counted(workers: asyncio.Semaphore) -> Literal[True]:

@@ -16,6 +16,7 @@ from common.runtime.actions import Annotate, Create, Delete, IfExists, UpdateSta
 from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from support.fakes.kube import FakeKube
+from support.tables import cases
 
 OWNER = {
     "apiVersion": "ray.io/v1",
@@ -42,7 +43,7 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
         "metadata": meta,
         "spec": {"containers": [{"name": "ray", "image": "i", "ports": ports}]},
     }
-    assert await writer.write(Create(resource=POD, body=body))
+    assert await writer.create(Create(resource=POD, body=body))
     pod = cache.get(Pod, "default", "demo-head")
     assert pod is not None
     assert pod.metadata.uid == kube.objects["Pod", "default", "demo-head"]["metadata"]["uid"]
@@ -51,30 +52,23 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
     assert pod.status.phase == "Pending"
 
 
-@pytest.mark.parametrize(
+HEAD = {labels.CLUSTER: "demo", labels.NODE_TYPE: "head"}
+
+
+@cases(
     ("have", "problem"),
-    [
-        pytest.param(
-            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head"},
-            "",
-            id="as it was to be made: our state is late",
-        ),
-        pytest.param(
-            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.GROUP: "g"},
-            "",
-            id="a user added one",
-        ),
-        pytest.param(
+    {
+        "as it was to be made: our state is late": (HEAD, ""),
+        "a user added one": (HEAD | {labels.GROUP: "g"}, ""),
+        "a user took one away": (
             {labels.CLUSTER: "demo"},
             "set ray.io/node-type=head, or delete it",
-            id="a user took one away",
         ),
-        pytest.param(
+        "a user took one away, changed one and added one": (
             {labels.GROUP: "g", labels.NODE_TYPE: "worker"},
             "set ray.io/cluster=demo, ray.io/node-type=head, or delete it",
-            id="a user took one away, changed one and added one",
         ),
-    ],
+    },
 )
 async def test_what_exists_with_other_labels_than_it_is_found_by(
     have: dict[str, str], problem: str
@@ -86,7 +80,7 @@ async def test_what_exists_with_other_labels_than_it_is_found_by(
     writer = Writer(kube, Cache(), {"Pod": Pod}, resource=RAY_CLUSTER, root=root)
     meta = {"name": "given", "ownerReferences": [OWNER]}
     kube.put(POD, {"metadata": {**meta, "labels": have}, "spec": {"containers": []}})
-    wanted = {labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.APP_NAME: "kuberay"}
+    wanted = HEAD | {labels.APP_NAME: "kuberay"}
     body: Body = {"metadata": {**meta, "labels": wanted}, "spec": {"containers": []}}
     creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
     if problem:
@@ -94,9 +88,9 @@ async def test_what_exists_with_other_labels_than_it_is_found_by(
             errors.AlreadyExists,
             match=f'^pods "given" already exists without its labels; {problem}$',
         ):
-            await writer.write(creation)
+            await writer.create(creation)
     else:
-        assert not await writer.write(creation)
+        assert not await writer.create(creation)
 
 
 @pytest.mark.parametrize("writes", [0, 1], ids=["as it was observed", "as our last write left it"])
@@ -109,41 +103,32 @@ async def test_a_root_that_a_write_finds_gone_is_not_in_the_cache_any_more(write
     cache.put(root)
     writer = Writer(kube, cache, {"RayCluster": RayCluster}, resource=RAY_CLUSTER, root=root)
     for number in range(writes):
-        await writer.write(Annotate(name="a", value=str(number)))
+        await writer.patch_root(Annotate(name="a", value=str(number)))
     await kube.delete(RAY_CLUSTER, "default", "demo")
     with pytest.raises(errors.NotFound):
-        await writer.write(UpdateStatus(status=RayClusterStatus()))
+        await writer.update_status(UpdateStatus(status=RayClusterStatus()))
     assert cache.get(RayCluster, "default", "demo") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "view", "uid", "is_kept", "requests"),
-    [
-        pytest.param(
-            POD,
-            Pod,
-            "u",
-            True,
-            ["delete Pod demo", "get Pod demo"],
-            id="by an admission controller",
-        ),
-        pytest.param(
+    {
+        "by an admission controller": (POD, Pod, "u", True, ["delete Pod demo", "get Pod demo"]),
+        "because another has its name": (
             POD,
             Pod,
             "of another",
             False,
             ["delete Pod demo", "get Pod demo"],
-            id="because another has its name",
         ),
-        pytest.param(
+        "of another kind: no pod is counted": (
             SERVICE,
             Service,
             "of another",
             True,
             ["delete Service demo"],
-            id="of another kind: no pod is counted",
         ),
-    ],
+    },
 )
 async def test_a_deletion_that_is_refused(
     resource: Resource,
@@ -165,7 +150,7 @@ async def test_a_deletion_that_is_refused(
     writer = Writer(kube, cache, {resource.kind: view}, resource=RAY_CLUSTER, root=root)
     deletion = Delete(resource=resource, name="demo", uid="u")
     with pytest.raises(errors.Conflict) if is_kept else nullcontext():
-        assert not await writer.write(deletion)
+        assert not await writer.delete(deletion)
     assert (cache.get(view, "default", "demo") is not None, list(map(str, kube.requests))) == (
         is_kept,
         requests,

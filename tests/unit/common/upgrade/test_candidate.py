@@ -1,4 +1,4 @@
-"""What the evidence of an upgrade is about, by what Serve reports."""
+"""The candidate that the evidence of an upgrade refers to, by Serve's reports."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ CLUSTER = msgspec.convert({"metadata": {"name": "green", "uid": "u"}}, RayCluste
 def a_view(
     config: Json | None, status: str = "RUNNING", *, given: str | None = None, **other: Any
 ) -> ServeView:
-    """Return a cluster whose application came by a config."""
+    """Return a cluster whose application was deployed by a config."""
     app = {"status": status, "deployed_app_config": config}
     details = serve_status.decode(msgspec.json.encode({"applications": {"app": app, **other}}))
     return ServeView(cluster=CLUSTER, serve=Reading(details=details), given=given)

@@ -1,4 +1,4 @@
-"""Annotations that control an upgrade: what is legal, what holds instead of what is not."""
+"""Annotations that control an upgrade: the legal values, and the behaviour for illegal ones."""
 
 from datetime import timedelta
 
@@ -8,6 +8,7 @@ from common.api import ray_service
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
 from support.builders.ray_service import a_ray_service
+from support.tables import cases
 
 GENERATION = 7
 
@@ -128,17 +129,15 @@ def test_what_is_no_number_of_specs_is_named(value: str) -> None:
     assert (found.history, found.problems) == (10, (problem,))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "expected"),
-    [
-        pytest.param({"intervalSeconds": 30}, timedelta(seconds=30), id="as it stands"),
-        pytest.param({"intervalSeconds": -1}, timedelta(0), id="below nothing"),
-        pytest.param(
-            {"intervalSeconds": 10**15}, timedelta(seconds=2**31 - 1), id="more than any clock has"
-        ),
-        pytest.param({"intervalSeconds": "30"}, None, id="no number"),
-        pytest.param({}, None, id="missing"),
-    ],
+    {
+        "as it stands": ({"intervalSeconds": 30}, timedelta(seconds=30)),
+        "below nothing": ({"intervalSeconds": -1}, timedelta(0)),
+        "more than any clock has": ({"intervalSeconds": 10**15}, timedelta(seconds=2**31 - 1)),
+        "no number": ({"intervalSeconds": "30"}, None),
+        "missing": ({}, None),
+    },
 )
 def test_an_interval_is_held_to_what_the_crd_admits(
     options: dict[str, object], expected: timedelta | None
@@ -146,20 +145,18 @@ def test_an_interval_is_held_to_what_the_crd_admits(
     assert upgrade_controls.interval(options) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "was_edited", "holds"),
-    [
-        pytest.param("demo-b/50@7", True, True, id="for this generation"),
-        pytest.param("demo-b/100@7", True, True, id="for a later weight, too"),
-        pytest.param("demo-b/25@7", False, False, id="for an earlier weight"),
-        pytest.param("demo-a/50@7", False, False, id="for another cluster"),
-        pytest.param("demo-b/50@6", False, False, id="for an earlier generation"),
-        pytest.param("demo-b/50@8", False, False, id="for a generation to come"),
-        pytest.param(
-            "demo-b/50", False, True, id="for no generation, of a cluster with one config"
-        ),
-        pytest.param("demo-b/50", True, False, id="for no generation, after an edit"),
-    ],
+    {
+        "for this generation": ("demo-b/50@7", True, True),
+        "for a later weight, too": ("demo-b/100@7", True, True),
+        "for an earlier weight": ("demo-b/25@7", False, False),
+        "for another cluster": ("demo-a/50@7", False, False),
+        "for an earlier generation": ("demo-b/50@6", False, False),
+        "for a generation to come": ("demo-b/50@8", False, False),
+        "for no generation, of a cluster with one config": ("demo-b/50", False, True),
+        "for no generation, after an edit": ("demo-b/50", True, False),
+    },
 )
 def test_an_approval_is_for_one_cluster_and_one_spec(
     value: str, *, was_edited: bool, holds: bool

@@ -22,12 +22,14 @@ T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UIDS, WORKERS, STATUSES = ("one", "two"), ("a", "b"), ("200", "500")
 Values = Mapping[tuple[str, str], int]
-"""Requests by the process that answered them, and by their status."""
+"""Numbers of requests by the process that answered them and by their status."""
 CANDIDATE = Candidate(cluster_uid="u", config="c")
 
 
 class Cluster:
-    """Nodes of the pending cluster of an upgrade, which answer requests, restart, and go out of sight."""
+    """Nodes of the pending cluster of an upgrade, which answer requests, restart, and become
+    unreachable.
+    """
 
     def __init__(self, *, is_unused: bool = False) -> None:
         self.clock = FakeClock()
@@ -36,11 +38,11 @@ class Cluster:
         self.moved = 0
         self.values: dict[str, dict[tuple[str, str], int]] = {uid: {} for uid in UIDS}
         self.hidden: set[tuple[str, str]] = set()
-        """Processes of which the node exports nothing."""
+        """Processes whose node does not export their series."""
         self.away: set[str] = set()
-        """Nodes that are not ready."""
+        """Names of nodes that are not ready."""
         self.silent: set[str] = set()
-        """Nodes that do not answer."""
+        """Names of nodes that do not answer."""
 
     def answer(
         self, requests: int, uid: str = "one", worker: str = "a", status: str = "200"
@@ -49,7 +51,7 @@ class Cluster:
         values[worker, status] = values.get((worker, status), 0) + requests
 
     def end(self, uid: str, worker: str) -> None:
-        """End a process of a node, with its series."""
+        """End a process of a node, together with its series."""
         kept = self.values[uid].items()
         self.values[uid] = {key: value for key, value in kept if key[0] != worker}
 
@@ -75,7 +77,7 @@ class Cluster:
         )
 
     async def totals(self) -> tuple[int, int]:
-        """Read the nodes; return the requests in the window of the step, and the errors."""
+        """Read the nodes; return the numbers of requests and errors in the window of the step."""
         window = await self.read()
         assert window is not None
         found = window.pending.get(ALL, Requests())
@@ -141,7 +143,7 @@ async def test_what_a_node_answered_before_the_weights_changed_is_of_no_window_w
 
 
 class Reference:
-    """All reads of a cluster, from which the requests of a window are counted anew each time."""
+    """All reads of a cluster, from which the requests of a window are recounted each time."""
 
     def __init__(self, *, is_unused: bool) -> None:
         self.is_unused = is_unused
@@ -149,7 +151,7 @@ class Reference:
         self.began = 0
         self.reads: dict[str, list[tuple[int, Values]]] = {uid: [] for uid in UIDS}
         self.answered: list[tuple[int, int]] = []
-        """The last read before some requests, and how many they were."""
+        """Groups of requests: the number of the last read before each group, and its size."""
 
     def see(self, cluster: Cluster) -> None:
         self.read += 1
@@ -244,7 +246,7 @@ def total(found: list[Increase]) -> int:
 
 
 def read(nodes: Nodes, uid: str, page: NodeSeries) -> int:
-    """Read a node of a cluster that counts from zero; return what it answered."""
+    """Read a node of a cluster that counts from zero; return the requests that it answered."""
     is_new = not nodes.is_cut
     node, found = increases.advance(nodes.get(uid), page, read=nodes.read, is_new=is_new)
     nodes.put(uid, node)

@@ -1,4 +1,6 @@
-"""Questions to the servers of gates: one for each step, again until there is an answer, and few under way of one tenant."""
+"""Queries to the servers of gates: one for each step, repeated until there is an answer, and few at
+the same time for one tenant.
+"""
 
 import asyncio
 import base64
@@ -18,10 +20,10 @@ from common.targets import Targets
 from common.upgrade import inquiries, webhook
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate, WebhookGate
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import GateOutcome, GateResult
 from common.upgrade.inquiries import Inquiries
-from common.upgrade.outbound import Request
-from common.upgrade.webhook import Answer, Step
+from common.upgrade.outbound import OutboundRequest
+from common.upgrade.webhook import Answer, Checkpoint
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 from support.fakes.prometheus import vector
@@ -32,8 +34,8 @@ TEXT: Final = f"whsec_{base64.b64encode(KEY).decode()}"
 GATE: Final = WebhookGate(title="webhook", url="https://checks.example.com/a?token=t0ken")
 
 
-def a_step(uid: str = "u", namespace: str = "team", weight: int = 10) -> Step:
-    return Step(
+def a_step(uid: str = "u", namespace: str = "team", weight: int = 10) -> Checkpoint:
+    return Checkpoint(
         namespace=namespace,
         service="demo",
         policy="careful",
@@ -45,7 +47,7 @@ def a_step(uid: str = "u", namespace: str = "team", weight: int = 10) -> Step:
 
 
 class Asking:
-    """Inquiries with a server, a key and a clock."""
+    """Inquiries with their server, key and clock."""
 
     def __init__(self, *namespaces: str) -> None:
         self.clock, self.kube, self.servers = FakeClock(), FakeKube(), FakeServers()
@@ -63,12 +65,12 @@ class Asking:
             {"metadata": {"name": webhook.SECRET_NAME, "namespace": namespace}, "data": data},
         )
 
-    async def ask(self, step: Step | None = None, gate: WebhookGate = GATE) -> Result:
+    async def ask(self, step: Checkpoint | None = None, gate: WebhookGate = GATE) -> GateResult:
         step = step or a_step()
         await self.inquiries.ask(step, (gate,))
         return (await self.inquiries.ask(step, (gate,)))[gate]
 
-    async def ask_for(self, seconds: float) -> Result:
+    async def ask_for(self, seconds: float) -> GateResult:
         for _ in range(round(seconds)):
             self.clock.advance(1)
             await self.ask()
@@ -77,7 +79,7 @@ class Asking:
 
 async def test_a_gate_is_asked_once_at_a_step_and_again_at_the_next() -> None:
     asking = Asking()
-    assert (await asking.ask()).outcome is Outcome.PASS
+    assert (await asking.ask()).outcome is GateOutcome.PASS
     await asking.ask_for(600)
     assert len(asking.servers.asked) == 1
     await asking.ask(a_step(weight=25))
@@ -106,12 +108,12 @@ async def test_a_server_without_an_answer_is_asked_ever_later_with_the_same_id()
     asking = Asking()
     asking.servers.answer = silent
     found = await asking.ask_for(600)
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateOutcome.INCONCLUSIVE
     assert found.text == "webhook: checks.example.com does not answer within 10 s"
     assert 10 <= len(asking.servers.asked) <= 16
     assert len({each["id"] for each in asking.servers.questions}) == 1
     asking.servers.answer = lambda _: replies("Pass")
-    assert (await asking.ask_for(60)).outcome is Outcome.PASS
+    assert (await asking.ask_for(60)).outcome is GateOutcome.PASS
 
 
 async def test_wait_is_asked_again_and_the_last_answer_holds() -> None:
@@ -119,13 +121,13 @@ async def test_wait_is_asked_again_and_the_last_answer_holds() -> None:
     asking.servers.answer = lambda _: replies("Wait", "tests run")
     found = await asking.ask()
     assert (found.outcome, found.text) == (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "webhook: checks.example.com answered Wait: tests run",
     )
     await asking.ask_for(29)
     assert len(asking.servers.asked) == 1
     asking.servers.answer = lambda _: replies("Fail", "no")
-    assert (await asking.ask_for(1)).outcome is Outcome.FAIL
+    assert (await asking.ask_for(1)).outcome is GateOutcome.FAIL
 
 
 async def test_the_questions_of_one_step_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +145,7 @@ async def test_a_key_that_is_none_signs_nothing_and_is_not_repeated(text: str) -
     asking.put_key(text=text)
     found = await asking.ask()
     assert asking.servers.asked == []
-    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.outcome is GateOutcome.INCONCLUSIVE
     assert found.text.startswith(
         "webhook: checks.example.com is not asked: Secret team/raybus-webhook-key: the value of key is not whsec_ and base64"
     )
@@ -159,13 +161,13 @@ async def test_without_a_key_nothing_is_sent_and_the_text_has_the_command() -> N
         in found.text
     )
     asking.put_key()
-    assert (await asking.ask_for(2)).outcome is Outcome.PASS
+    assert (await asking.ask_for(2)).outcome is GateOutcome.PASS
 
 
 async def test_a_key_under_another_field_is_not_read() -> None:
     asking = Asking()
     asking.put_key(field="password")
-    assert (await asking.ask()).outcome is Outcome.INCONCLUSIVE
+    assert (await asking.ask()).outcome is GateOutcome.INCONCLUSIVE
     assert asking.servers.asked == []
 
 
@@ -179,13 +181,13 @@ async def test_neither_key_nor_path_nor_query_is_in_a_text() -> None:
 
 
 class Hanging(FakeServers):
-    """Servers of one namespace that never answer."""
+    """Servers in one namespace that never answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting = 0
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         if request.namespace == "team":
             self.waiting += 1
             try:
@@ -222,7 +224,7 @@ async def test_a_tenant_with_hanging_servers_keeps_few_requests_under_way_and_no
         await asking.inquiries.ask(other, (GATE,))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert (await asking.inquiries.ask(other, (GATE,)))[GATE].outcome is Outcome.PASS
+        assert (await asking.inquiries.ask(other, (GATE,)))[GATE].outcome is GateOutcome.PASS
         for number in range(200):
             asking.inquiries.forget(f"u-{number}")
         await asyncio.sleep(0)
@@ -239,8 +241,8 @@ async def test_an_edited_address_is_asked_and_what_another_server_answered_does_
     await asking.ask()
     asking.servers.answer = silent
     other = msgspec.structs.replace(GATE, url="https://other.example.com")
-    assert (await asking.ask(gate=other)).outcome is Outcome.INCONCLUSIVE
-    assert (await asking.ask()).outcome is Outcome.INCONCLUSIVE, (
+    assert (await asking.ask(gate=other)).outcome is GateOutcome.INCONCLUSIVE
+    assert (await asking.ask()).outcome is GateOutcome.INCONCLUSIVE, (
         "nothing is kept of a gate that an edit removed"
     )
 
@@ -278,18 +280,18 @@ async def test_a_query_is_put_every_15_seconds_while_the_step_lasts_without_a_ke
 
 
 async def test_a_query_passes_and_fails_by_what_was_answered_last() -> None:
-    asking, found = Asking(), list[Outcome]()
+    asking, found = Asking(), list[GateOutcome]()
     answers = iter([*("0.4", "0.6", "0.6", "0.4", "0.6", "0.6", "0.6")])
     asking.servers.answer = lambda _: vector(next(answers))
     for _ in range(7):
         found.append((await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY].outcome)
         asking.clock.advance(15)
-    wait = Outcome.INCONCLUSIVE
-    assert found == [Outcome.PASS, wait, wait, Outcome.PASS, wait, wait, Outcome.FAIL]
+    wait = GateOutcome.INCONCLUSIVE
+    assert found == [GateOutcome.PASS, wait, wait, GateOutcome.PASS, wait, wait, GateOutcome.FAIL]
 
 
 async def test_a_missing_value_begins_the_evidence_anew() -> None:
-    asking, found = Asking(), list[Outcome]()
+    asking, found = Asking(), list[GateOutcome]()
     answers = iter(["0.6", "0.6", None, "0.6", "0.6", "0.6"])
     asking.servers.answer = lambda _: (
         vector() if (value := next(answers)) is None else vector(value)
@@ -297,7 +299,7 @@ async def test_a_missing_value_begins_the_evidence_anew() -> None:
     for _ in range(6):
         found.append((await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY].outcome)
         asking.clock.advance(15)
-    assert found == [Outcome.INCONCLUSIVE] * 5 + [Outcome.FAIL]
+    assert found == [GateOutcome.INCONCLUSIVE] * 5 + [GateOutcome.FAIL]
 
 
 async def test_the_values_of_another_step_do_not_count() -> None:
@@ -306,7 +308,7 @@ async def test_the_values_of_another_step_do_not_count() -> None:
     for weight in (10, 10, 25, 25):
         found = (await asking.inquiries.ask(a_step(weight=weight), (QUERY,)))[QUERY]
         asking.clock.advance(15)
-        assert found.outcome is Outcome.INCONCLUSIVE
+        assert found.outcome is GateOutcome.INCONCLUSIVE
 
 
 async def test_a_prometheus_that_is_silent_passes_nothing_and_a_refused_one_is_not_asked() -> None:

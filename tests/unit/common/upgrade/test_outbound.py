@@ -1,4 +1,6 @@
-"""Requests to servers that tenants name, over real HTTP on loopback: to the address that was checked, and bounded."""
+"""Requests to servers that tenants name, over real HTTP on loopback: they go to the address that
+was checked, and their size and time are bounded.
+"""
 
 import asyncio
 import ssl
@@ -6,6 +8,7 @@ import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -13,14 +16,16 @@ import pytest
 from aiohttp import web
 
 from common import errors, targets
+from common.clock import SystemClock
 from common.settings import Settings
 from common.targets import Address, Targets
 from common.upgrade import outbound
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
 from common.upgrade.inquiries import request_of
-from common.upgrade.outbound import HttpOutbound, Request
-from common.upgrade.webhook import Step
+from common.upgrade.outbound import HttpOutbound, OutboundRequest
+from common.upgrade.webhook import Checkpoint
+from nats_admin.certificates import make_authority, make_server_certificate
 from support.servers.loopback import ToLoopback, served
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,7 +34,7 @@ PUBLIC: Final = ip_address("10.1.2.3")
 
 
 class Seen(ToLoopback):
-    """Notes the address of each connection before it goes to this machine."""
+    """Records the address of each connection before redirecting it to this machine."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -43,7 +48,7 @@ class Seen(ToLoopback):
 
 
 class Way:
-    """The way to a server, with the requests that came."""
+    """The connection to a server, with the requests that arrived."""
 
     def __init__(self, transport: Seen, resolve: outbound.Resolve) -> None:
         self.transport = transport
@@ -59,12 +64,14 @@ class Way:
             "namespace": "team",
             **fields,
         }
-        return await self.outbound.send(Request(url=url, **given))
+        return await self.outbound.send(OutboundRequest(url=url, **given))
 
 
 @asynccontextmanager
 async def a_server(answer: Handler, *addresses: Address) -> AsyncGenerator[Way]:
-    """Give the way to a server with a name that has these addresses, one answer of DNS after the other."""
+    """Provide the connection to a server whose name resolves to these addresses, one DNS answer
+    after the other.
+    """
     answers = [tuple(addresses or (PUBLIC,))]
 
     async def resolve(_host: str, _port: int) -> Sequence[Address]:
@@ -116,7 +123,7 @@ async def test_a_query_of_prometheus_arrives_as_it_was_written() -> None:
     gate = PrometheusGate(
         title="prometheus", url="http://hook.team.svc:8080/p/", query=query, max=1.0
     )
-    step = Step(
+    step = Checkpoint(
         namespace="team",
         service="demo",
         policy="p",
@@ -276,7 +283,7 @@ async def test_the_way_of_a_process_resolves_names_and_never_asks_this_machine()
     async with outbound.reached(settings) as way:
         for url in ("http://localhost:1/", "http://127.0.0.1:1/"):
             with pytest.raises(errors.Unavailable, match="raybus never asks"):
-                await way.send(Request(url=url, namespace="team", max_size=10, seconds=5))
+                await way.send(OutboundRequest(url=url, namespace="team", max_size=10, seconds=5))
 
 
 async def test_the_address_of_the_api_server_is_never_asked() -> None:
@@ -288,6 +295,23 @@ async def test_the_address_of_the_api_server_is_never_asked() -> None:
     async with outbound.reached(settings) as way:
         assert way.refusal("http://10.96.0.1:1/", "team") is not None
         assert way.refusal("http://10.96.0.2:1/", "team") is None
+
+
+async def test_a_certificate_of_an_unknown_authority_is_reported(tmp_path: Path) -> None:
+    now = SystemClock().now()
+    pair = make_server_certificate(make_authority(now=now), names=["checks.example.com"], now=now)
+    (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(tmp_path / "server.pem")
+
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        return (PUBLIC,)
+
+    async with served(web.Application(), tls=tls) as port:
+        way = Way(Seen(port), resolve)
+        async with way.http:
+            with pytest.raises(errors.Unavailable, match="its certificate is not valid"):
+                await way.send("https://checks.example.com/")
 
 
 async def test_certificates_are_verified() -> None:

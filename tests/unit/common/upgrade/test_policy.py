@@ -1,4 +1,6 @@
-"""UpgradePolicies: what a manifest may state, the record on a cluster, and the facts that both services decide by."""
+"""UpgradePolicies: the fields that a manifest may state, the record on a cluster, and the facts by
+which both services decide.
+"""
 
 import json
 from datetime import timedelta
@@ -18,7 +20,7 @@ from common.upgrade.policy import (
     OnFailure,
     PolicyError,
     Preview,
-    Recorded,
+    RecordedPolicy,
     Step,
     Stored,
     UpgradePolicy,
@@ -357,6 +359,6 @@ def test_without_steps_an_upgrade_stops_at_each_weight() -> None:
 def test_an_edit_is_a_later_generation_of_the_same_object(
     uid: str, generation: int, *, expected: bool
 ) -> None:
-    held = Recorded(name="careful", uid="u", generation=3)
+    held = RecordedPolicy(name="careful", uid="u", generation=3)
     stored = Stored(metadata=ObjectMeta(name="careful", uid=uid, generation=generation))
     assert upgrade_policy.is_edited(held, stored) is expected

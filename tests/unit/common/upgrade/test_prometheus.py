@@ -1,4 +1,6 @@
-"""The query for Prometheus, what its answers mean, and how much evidence passes or fails a gate."""
+"""The query for Prometheus, the meaning of its answers, and the amount of evidence that passes or
+fails a gate.
+"""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,17 +13,17 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade import prometheus
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 from common.upgrade.policy import PolicyError
 from common.upgrade.prometheus import Readings
-from common.upgrade.webhook import Answer, Step
+from common.upgrade.webhook import Answer, Checkpoint
 from support.builders.upgrade_policy import PROMETHEUS
 from support.fakes.prometheus import refuses, scalar, vector
 
 GATE = PrometheusGate(
     title="prometheus", url="https://prom.example.com:9090/p/", query="up", max=0.5
 )
-STEP = Step(
+STEP = Checkpoint(
     namespace="team",
     service="demo",
     policy="careful",
@@ -34,7 +36,7 @@ STEP = Step(
 
 
 def asked(query: str) -> str:
-    """Return the query that is sent for one of a policy."""
+    """Return the query that is sent for the query in a policy."""
     return prometheus.query(STEP, msgspec.structs.replace(GATE, query=query))
 
 
@@ -185,7 +187,7 @@ def test_what_is_no_answer_of_prometheus_is_reported_without_repeating_it(value:
 def judged(
     *values: float, gate: PrometheusGate = GATE, age: float = 0, missing: str | None = None
 ) -> Any:
-    """Return the outcome after values that were answered one after another, the last so many seconds ago."""
+    """Return the outcome after consecutive values, the last of which is `age` seconds old."""
     readings, now = Readings(), 0.0
     for each in values:
         now += prometheus.EVERY
@@ -194,11 +196,11 @@ def judged(
 
 
 def test_a_value_within_the_limit_passes_while_it_is_fresh() -> None:
-    assert judged(0.5).outcome is Outcome.PASS
-    assert judged(0.5, age=30).outcome is Outcome.PASS
+    assert judged(0.5).outcome is GateOutcome.PASS
+    assert judged(0.5, age=30).outcome is GateOutcome.PASS
     stale = judged(0.5, age=30.1)
     assert (stale.outcome, stale.text) == (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "prometheus: the last value of prom.example.com:9090 is older than 30 s",
     )
 
@@ -215,43 +217,44 @@ def test_the_text_has_the_value_and_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "outcome"), [(0.89, Outcome.INCONCLUSIVE), (0.9, Outcome.PASS), (5, Outcome.PASS)]
+    ("value", "outcome"),
+    [(0.89, GateOutcome.INCONCLUSIVE), (0.9, GateOutcome.PASS), (5, GateOutcome.PASS)],
 )
-def test_of_a_least_value_what_is_below_is_beyond(value: float, outcome: Outcome) -> None:
+def test_of_a_least_value_what_is_below_is_beyond(value: float, outcome: GateOutcome) -> None:
     assert judged(value, gate=msgspec.structs.replace(GATE, max=None, min=0.9)).outcome is outcome
 
 
 @pytest.mark.parametrize("limit", [{"max": 0.0}, {"max": None, "min": 0.0}])
 def test_a_limit_of_nothing_is_a_limit(limit: dict[str, Any]) -> None:
     gate = msgspec.structs.replace(GATE, **limit)
-    assert judged(0, gate=gate).outcome is Outcome.PASS
+    assert judged(0, gate=gate).outcome is GateOutcome.PASS
     beyond = 0.1 if gate.max == 0 else -0.1
-    assert judged(beyond, beyond, beyond, gate=gate).outcome is Outcome.FAIL
+    assert judged(beyond, beyond, beyond, gate=gate).outcome is GateOutcome.FAIL
 
 
 def test_a_gate_fails_by_three_values_beyond_the_limit_one_after_another() -> None:
     first = judged(0.51)
     assert (first.outcome, first.text) == (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "prometheus: 0.51, at most 0.5 allowed, 1 of the 3 times that fail the gate",
     )
-    assert judged(9, 9).outcome is Outcome.INCONCLUSIVE
+    assert judged(9, 9).outcome is GateOutcome.INCONCLUSIVE
     failed = judged(9, 0.6, 7)
     assert (failed.outcome, failed.text) == (
-        Outcome.FAIL,
+        GateOutcome.FAIL,
         "prometheus: 7, at most 0.5 allowed, 3 times one after another",
     )
 
 
 def test_a_value_within_the_limit_begins_the_evidence_anew() -> None:
-    assert judged(9, 9, 0.1, 9, 9).outcome is Outcome.INCONCLUSIVE
-    assert judged(9, 9, 0.1, 9, 9, 9).outcome is Outcome.FAIL
+    assert judged(9, 9, 0.1, 9, 9).outcome is GateOutcome.INCONCLUSIVE
+    assert judged(9, 9, 0.1, 9, 9, 9).outcome is GateOutcome.FAIL
 
 
 def test_without_a_value_the_gate_is_inconclusive_and_names_the_server() -> None:
     assert judged().text == "prometheus: prom.example.com:9090 is asked"
     found = judged(missing="answered status 503")
     assert (found.outcome, found.text) == (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "prometheus: prom.example.com:9090 answered status 503",
     )

@@ -1,4 +1,4 @@
-"""What of a route counts as its record, and what counts without one."""
+"""The annotations of a route that count as its record, and the state that applies without one."""
 
 import msgspec
 import pytest

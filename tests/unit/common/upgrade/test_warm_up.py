@@ -1,4 +1,4 @@
-"""Requests of a warm-up and reads of counters in the background, and what ends them."""
+"""Requests of a warm-up and reads of counters in the background, and the events that end them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -83,7 +83,7 @@ async def test_what_is_under_way_ends_with_what_is_remembered(
 
 
 class Answers:
-    """A node with the given answers, and good ones after these."""
+    """A node with predetermined answers, and good ones after these."""
 
     def __init__(self, *answers: errors.RaybusError | None) -> None:
         self.left = list(answers)
@@ -124,7 +124,7 @@ async def test_a_request_without_an_answer_is_sent_again_and_a_wrong_answer_is_f
 
 
 async def counted(nodes: Hanging) -> int:
-    """Return how many requests are under way once all tasks have had their turns."""
+    """Return the number of requests in progress after all tasks have had a turn."""
     for _ in range(10):
         await asyncio.sleep(0)
     return nodes.waiting

@@ -1,4 +1,4 @@
-"""The question for a webhook, and what its answer means."""
+"""The request to a webhook, and the meaning of its answer."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,14 +14,14 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade import webhook
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import WebhookGate
-from common.upgrade.gates import Outcome
-from common.upgrade.webhook import Answer, Reply, Step, Strategy
+from common.upgrade.gates import GateOutcome
+from common.upgrade.webhook import Answer, Checkpoint, Reply, Strategy
 from support.builders.ray_cluster import a_ray_cluster
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 
 GATE = WebhookGate(title="webhook", url="https://checks.example.com:8443/upgrade?token=s3cret")
 SINCE = datetime(2026, 1, 1, 12, tzinfo=UTC)
-STEP = Step(
+STEP = Checkpoint(
     namespace="team",
     service="demo",
     policy="careful",
@@ -92,7 +92,7 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
     old, new = (a_ray_cluster(name) for name in ("demo-a", "demo-b"))
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service()), type=RayService)
     owners = [OwnerReference(kind="RayService", name=NAME, uid=service.metadata.uid)]
-    step = webhook.step_of(
+    step = webhook.build_checkpoint(
         service,
         policy,
         old,
@@ -113,9 +113,9 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
 
 @pytest.mark.parametrize(
     ("result", "outcome"),
-    [("Pass", Outcome.PASS), ("Fail", Outcome.FAIL), ("Wait", Outcome.INCONCLUSIVE)],
+    [("Pass", GateOutcome.PASS), ("Fail", GateOutcome.FAIL), ("Wait", GateOutcome.INCONCLUSIVE)],
 )
-def test_an_answer_decides_the_gate(result: str, outcome: Outcome) -> None:
+def test_an_answer_decides_the_gate(result: str, outcome: GateOutcome) -> None:
     reply = webhook.read(answered({"result": result, "text": "it is worse"}))
     assert reply.outcome is outcome
     found = webhook.result(GATE, reply, None)
@@ -127,7 +127,7 @@ def test_without_an_answer_the_gate_is_inconclusive_and_names_the_server_without
     assert webhook.result(GATE, None, None).text == "webhook: checks.example.com:8443 is asked"
     found = webhook.result(GATE, None, "answered status 503")
     assert (found.outcome, found.text) == (
-        Outcome.INCONCLUSIVE,
+        GateOutcome.INCONCLUSIVE,
         "webhook: checks.example.com:8443 answered status 503",
     )
 

@@ -1,4 +1,6 @@
-"""Which route carries the traffic, which of its rules are for us, and what keeps it from that."""
+"""The route that carries the traffic, the rules of it that raybus may change, and the conditions
+that prevent that.
+"""
 
 from typing import Any
 
@@ -15,6 +17,7 @@ from common.errors import message_of
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service
+from support.tables import cases
 
 
 def a_service(route: str | None = None) -> RayService:
@@ -51,7 +54,7 @@ def accepted(
     by: str = "example.org/gw",
     at: str = "2026-01-01T00:00:00Z",
 ) -> Json:
-    """Return a controller's report on a route; generation 0 stands for none."""
+    """Return a controller's report on a route; generation 0 stands for a report without generation."""
     stated = {"observedGeneration": generation} if generation else {}
     held = [
         {
@@ -204,7 +207,7 @@ LIKE_OURS: list[Json] = [
         "weight": 5,
     },
 ]
-"""Backends of others with the name of ours."""
+"""Backends of other owners with the same name as ours."""
 
 
 @pytest.mark.parametrize("theirs", LIKE_OURS)
@@ -239,18 +242,16 @@ def test_a_parent_is_a_gateway_by_group_and_kind() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("route", "rules"),
-    [
-        pytest.param(a_route(["other"], ["demo-serve-svc"], []), (1,), id="a rule that names us"),
-        pytest.param(a_route(["other"], [], []), (1, 2), id="rules without backends"),
-        pytest.param(a_route(["other"]), (0,), id="the only rule"),
-        pytest.param(a_route(["other"], ["other"]), (), id="all are somebody else's"),
-        pytest.param(
-            a_route([], filters={"type": "RequestRedirect"}), (), id="a redirect takes no backend"
-        ),
-        pytest.param(a_route(), (), id="no rule"),
-    ],
+    {
+        "a rule that names us": (a_route(["other"], ["demo-serve-svc"], []), (1,)),
+        "rules without backends": (a_route(["other"], [], []), (1, 2)),
+        "the only rule": (a_route(["other"]), (0,)),
+        "all are somebody else's": (a_route(["other"], ["other"]), ()),
+        "a redirect takes no backend": (a_route([], filters={"type": "RequestRedirect"}), ()),
+        "no rule": (a_route(), ()),
+    },
 )
 def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None:
     assert weighted_route.rules_of(route, OURS) == rules

@@ -1,4 +1,6 @@
-"""The requests that gates are judged by: since the weights last changed, and in the windows within a step."""
+"""The requests by which gates are judged: since the last change of the weights, and in the windows
+within a step.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -24,15 +26,16 @@ class Nodes:
         self.clock = FakeClock()
         self.counts = {"active": 0, "pending": 0}
         self.config = "v2"
-        """What the pending cluster runs."""
+        """Config that the pending cluster runs."""
         self.edit: str | None = None
-        """What it runs from the moment on when its nodes are read."""
+        """Config that the pending cluster runs from the moment when its nodes are read; None for no
+        change."""
         self.moves: tuple[datetime, bool] | None = None
-        """The change of the weights that happens while the nodes are read."""
+        """Change of the weights that happens while the nodes are read; None for no change."""
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new process; reads that nothing runs in the background end at once."""
+        """Start a new process; reads that were running in the background end at once."""
         self.windows = Windows(cast("Any", self), Background(), self.clock)
 
     async def metrics(self, _node: Target, uid: str, read: Callable[[bytes], T]) -> T:
@@ -50,7 +53,7 @@ class Nodes:
     async def read(
         self, moved_at: datetime, *, is_whole: bool = False, seconds: float = windows.AGE
     ) -> Window | None:
-        """Let time pass and the nodes be read."""
+        """Advance the time and let the nodes be read."""
         self.clock.advance(seconds)
         clusters = [
             {uid: Target(namespace="ns", name=uid, ip="192.0.2.1", port=1)} for uid in self.counts
@@ -61,7 +64,7 @@ class Nodes:
         )
 
     def answer(self, active: int, pending: int) -> None:
-        """Count more requests."""
+        """Add answered requests to the counters."""
         self.counts = {
             "active": self.counts["active"] + active,
             "pending": self.counts["pending"] + pending,

@@ -6,11 +6,12 @@ import pytest
 
 from common import labels
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
-WITH_ROCKSDB = BETA | {Gate.EMBEDDED_STORAGE}
+WITH_ROCKSDB = BETA | {FeatureGate.EMBEDDED_STORAGE}
 
 
 def a_head_with(*names: str, params: dict[str, str] | None = None, **container: Any) -> Json:
@@ -20,84 +21,71 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "message"),
-    [
-        pytest.param(
+    {
+        "S16 / case 8: annotation and options, with any value of the annotation": (
             {"annotations": {labels.FT_ENABLED: "false"}, "gcs_fault_tolerance_options": {}},
             "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. "
             "Please use only GcsFaultToleranceOptions to configure GCS fault tolerance",
-            id="S16 / case 8: annotation and options, with any value of the annotation",
         ),
-        pytest.param(
+        "S17 / case 9: an address without fault tolerance": (
             {"head": a_head_with("RAY_REDIS_ADDRESS")},
             "RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions "
             "is not set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance",
-            id="S17 / case 9: an address without fault tolerance",
         ),
-        pytest.param(
+        "S17: the annotation makes the address right": (
             {"head": a_head_with("RAY_REDIS_ADDRESS"), "annotations": {labels.FT_ENABLED: "TRUE"}},
             None,
-            id="S17: the annotation makes the address right",
         ),
-        pytest.param(
+        "S18 / case 10: a password as a param": (
             {
                 "gcs_fault_tolerance_options": {},
                 "head": a_head_with(params={"redis-password": "x"}),
             },
             "cannot set `redis-password` in rayStartParams when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.RedisPassword instead",
-            id="S18 / case 10: a password as a param",
         ),
-        pytest.param(
+        "S19: a password in the environment": (
             {"gcs_fault_tolerance_options": {}, "head": a_head_with("REDIS_PASSWORD")},
             "cannot set `REDIS_PASSWORD` env var in head Pod when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.RedisPassword instead",
-            id="S19: a password in the environment",
         ),
-        pytest.param(
+        "S20: an address in the environment": (
             {"gcs_fault_tolerance_options": {}, "head": a_head_with("RAY_REDIS_ADDRESS")},
             "cannot set `RAY_REDIS_ADDRESS` env var in head Pod when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.RedisAddress instead",
-            id="S20: an address in the environment",
         ),
-        pytest.param(
+        "S21: a storage namespace as an annotation": (
             {
                 "gcs_fault_tolerance_options": {},
                 "annotations": {labels.EXTERNAL_STORAGE_NAMESPACE: "n"},
             },
             "cannot set `ray.io/external-storage-namespace` annotation when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.ExternalStorageNamespace instead",
-            id="S21: a storage namespace as an annotation",
         ),
-        pytest.param(
+        "S22: a volume for Redis": (
             {"gcs_fault_tolerance_options": {"storage": {}}},
             "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - "
             "it only applies to the 'rocksdb' backend",
-            id="S22: a volume for Redis",
         ),
-        pytest.param(
+        "S22: RocksDB with the gate off": (
             {"gcs_fault_tolerance_options": {"backend": "rocksdb"}},
             "the embedded RocksDB GCS fault tolerance backend (GcsFaultToleranceOptions.Backend: 'rocksdb') requires "
             "the GCSFaultToleranceEmbeddedStorage feature gate to be enabled",
-            id="S22: RocksDB with the gate off",
         ),
-        pytest.param(
+        "S23: a user name as a param, without fault tolerance too": (
             {"head": a_head_with(params={"redis-username": "u"})},
             "cannot set redis username in rayStartParams or environment variables - "
             "use GcsFaultToleranceOptions.RedisUsername instead",
-            id="S23: a user name as a param, without fault tolerance too",
         ),
-        pytest.param(
+        "S23: a user name in the environment": (
             {"head": a_head_with("REDIS_USERNAME")},
             "cannot set redis username in rayStartParams or environment variables - "
             "use GcsFaultToleranceOptions.RedisUsername instead",
-            id="S23: a user name in the environment",
         ),
-        pytest.param(
-            {"gcs_fault_tolerance_options": {"backend": "redis"}}, None, id="Redis needs no address"
-        ),
-    ],
+        "Redis needs no address": ({"gcs_fault_tolerance_options": {"backend": "redis"}}, None),
+    },
 )
 def test_redis(cluster: Json, message: str | None) -> None:
     assert cluster_rules.spec(a_ray_cluster(**cluster), BETA) == message

@@ -7,6 +7,7 @@ from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
 NO_CONTAINER: Json = {"spec": {"containers": []}}
 V2 = {"version": "v2"}
@@ -80,127 +81,100 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
     assert cluster_rules.spec(cluster, BETA) == message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "spec", "message"),
-    [
-        pytest.param(
+    {
+        "S5: a group without a container": (
             a_group(template=NO_CONTAINER),
             {},
             "workerGroupSpec should have at least one container",
-            id="S5: a group without a container",
         ),
-        pytest.param(
+        "S6: no minimum without autoscaling": (
             a_group(min_replicas=None),
             {},
             "worker group g must set both minReplicas and maxReplicas when autoscaling is disabled",
-            id="S6: no minimum without autoscaling",
         ),
-        pytest.param(
+        "S6: no maximum without autoscaling": (
             a_group(max_replicas=None),
             {},
             "worker group g must set both minReplicas and maxReplicas when autoscaling is disabled",
-            id="S6: no maximum without autoscaling",
         ),
-        pytest.param(
+        "S6: the autoscaler needs no bounds": (
             a_group(min_replicas=None, max_replicas=None),
             {"enable_in_tree_autoscaling": True},
             None,
-            id="S6: the autoscaler needs no bounds",
         ),
-        pytest.param(
-            a_group(min_replicas=-1),
-            {},
-            "worker group g has negative minReplicas -1",
-            id="S7: minimum",
-        ),
-        pytest.param(
-            a_group(max_replicas=-2),
-            {},
-            "worker group g has negative maxReplicas -2",
-            id="S8: maximum",
-        ),
-        pytest.param(
+        "S7: minimum": (a_group(min_replicas=-1), {}, "worker group g has negative minReplicas -1"),
+        "S8: maximum": (a_group(max_replicas=-2), {}, "worker group g has negative maxReplicas -2"),
+        "S9 / case 7: minimum above maximum": (
             a_group(min_replicas=5, max_replicas=1),
             {},
             "worker group g has minReplicas 5 greater than maxReplicas 1",
-            id="S9 / case 7: minimum above maximum",
         ),
-        pytest.param(
+        "S10: resources twice": (
             a_group(ray_start_params={"memory": "1"}, resources={"memory": "1Gi"}),
             {},
             TWICE.format("g"),
-            id="S10: resources twice",
         ),
-        pytest.param(
+        "S11: labels as a param": (
             a_group(ray_start_params={"labels": "a=b"}),
             {},
             LABELS.format("g"),
-            id="S11: labels as a param",
         ),
-        pytest.param(
+        "S12: a malformed label": (
             a_group(labels={"a": "v-"}),
             {},
             f"invalid label value for key 'a' in g group: 'v-', error: {MALFORMED_VALUE}",
-            id="S12: a malformed label",
         ),
-        pytest.param(
+        "S13: a negative idle timeout": (
             a_group(idle_timeout_seconds=-1),
             {},
             "worker group g: idleTimeoutSeconds must be non-negative, got -1",
-            id="S13: a negative idle timeout",
         ),
-        pytest.param(
+        "S14: an idle timeout needs autoscaler v2": (
             a_group(idle_timeout_seconds=0),
             {},
             V2_FOR_IDLE,
-            id="S14: an idle timeout needs autoscaler v2",
         ),
-        pytest.param(
+        "S14: v2 in the options will do": (
             a_group(idle_timeout_seconds=9),
             {"autoscaler_options": V2},
             None,
-            id="S14: v2 in the options will do",
         ),
-        pytest.param(
+        "S14: v2 in the head's environment will do": (
             a_group(idle_timeout_seconds=9),
             {"head": V2_BY_ENV, "enable_in_tree_autoscaling": True},
             None,
-            id="S14: v2 in the head's environment will do",
         ),
-        pytest.param(
+        "S15a: a priority needs a Ray version": (
             a_group(priority=7),
             {},
             "worker group g: priority is set, but RayVersion was not specified. "
             "Ray version 2.56.0 or later is required",
-            id="S15a: a priority needs a Ray version",
         ),
-        pytest.param(
+        "S15b: a readable one": (
             a_group(priority=7),
             {"ray_version": "nightly"},
             "worker group g: priority is set, but RayVersion format is invalid: nightly, "
             'could not parse "nightly" as version',
-            id="S15b: a readable one",
         ),
-        pytest.param(
+        "S15c: a new one": (
             a_group(priority=7),
             {"ray_version": "2.55.9"},
             "worker group g: priority is set, but minimum Ray version is 2.56.0, got 2.55.9",
-            id="S15c: a new one",
         ),
-        pytest.param(
+        "S15d: and autoscaler v2": (
             a_group(priority=7),
             {"ray_version": "2.56.0"},
             V2_FOR_PRIORITY,
-            id="S15d: and autoscaler v2",
         ),
-        pytest.param(
+        "S15: all is there": (
             a_group(priority=7),
             {"ray_version": "2.56.0", "autoscaler_options": V2},
             None,
-            id="S15: all is there",
         ),
-        pytest.param(a_group(priority=0), {}, None, id="S15: no priority is no wish"),
-    ],
+        "S15: no priority is no wish": (a_group(priority=0), {}, None),
+    },
 )
 def test_worker_group(group: Json, spec: Json, message: str | None) -> None:
     assert cluster_rules.spec(a_ray_cluster(groups=[group], **spec), BETA) == message

@@ -4,11 +4,12 @@ import pytest
 
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import BETA, Gate, Gates
+from common.feature_gates import BETA, FeatureGate, Gates
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+from support.tables import cases
 
-ON = BETA | {Gate.HISTORY_SERVER}
+ON = BETA | {FeatureGate.HISTORY_SERVER}
 COLLECTOR = a_template(a_container(), a_container("ray-history-collector"))
 X = {"STORAGE_BACKEND": "X"}
 WHEN = "when history server collector options are enabled"
@@ -26,34 +27,30 @@ def must_be_set(name: str, backend: str) -> str:
     return f"{name} environment variable must be set when STORAGE_BACKEND is {backend}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cluster", "gates", "message"),
-    [
-        pytest.param(
+    {
+        "S32: the gate is off": (
             a_cluster(X),
             BETA,
             "RayClusterHistoryServer feature gate is not enabled",
-            id="S32: the gate is off",
         ),
-        pytest.param(
+        "S33: no collector": (
             a_ray_cluster(history_server_options={}),
             ON,
             "historyServerOptions.collectorOptions must be set",
-            id="S33: no collector",
         ),
-        pytest.param(
+        "S34: no image": (
             a_cluster({}, image=""),
             ON,
             "historyServerOptions.collectorOptions.image must be set",
-            id="S34: no image",
         ),
-        pytest.param(
+        "S35: a head container of that name": (
             a_cluster(X, head=a_head(template=COLLECTOR)),
             ON,
             f"head pod template must not define a container with name 'ray-history-collector' {WHEN}",
-            id="S35: a head container of that name",
         ),
-        pytest.param(
+        "S36: a worker container of that name": (
             a_ray_cluster(
                 groups=[a_group("h", template=COLLECTOR)],
                 history_server_options={
@@ -65,9 +62,8 @@ def must_be_set(name: str, backend: str) -> str:
             ),
             ON,
             f"worker group h pod template must not define a container with name 'ray-history-collector' {WHEN}",
-            id="S36: a worker container of that name",
         ),
-    ],
+    },
 )
 def test_collector(cluster: RayCluster, gates: Gates, message: str | None) -> None:
     assert cluster_rules.spec(cluster, gates) == message
@@ -76,14 +72,8 @@ def test_collector(cluster: RayCluster, gates: Gates, message: str | None) -> No
 @pytest.mark.parametrize(
     "name",
     [
-        "POD_IP",
-        "FQ_RAY_IP",
-        "RAY_CLUSTER_NAME",
-        "RAY_CLUSTER_NAMESPACE",
-        "RAY_ROLE",
-        "OWNER_KIND",
-        "OWNER_NAME",
-        "EVENTS_PORT",
+        *("POD_IP", "FQ_RAY_IP", "RAY_CLUSTER_NAME", "RAY_CLUSTER_NAMESPACE", "RAY_ROLE"),
+        *("OWNER_KIND", "OWNER_NAME", "EVENTS_PORT"),
     ],
 )
 def test_env_that_we_manage(name: str) -> None:

@@ -1,10 +1,9 @@
 """Names, upgrade strategy and status (acceptance cases 5, 6, 15, 16)."""
 
-import pytest
-
 from common import labels
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_ray_cluster
+from support.tables import cases
 
 DNS_1035 = (
     "RayCluster name should be a valid DNS1035 label: [a DNS-1035 label must consist of lower case alphanumeric "
@@ -17,52 +16,48 @@ SUSPENDING_AND_SUSPENDED = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "message"),
-    [
-        pytest.param("c" * 53, None, id="53 characters fit"),
-        pytest.param(
+    {
+        "53 characters fit": ("c" * 53, None),
+        "M1 / case 5: 54 are too many": (
             "c" * 54,
             "RayCluster name should be no more than 53 characters",
-            id="M1 / case 5: 54 are too many",
         ),
-        pytest.param("1abc", DNS_1035, id="M2 / case 6: a name starts with a letter"),
-        pytest.param("a.b", DNS_1035, id="M2: a name has no dots"),
-        pytest.param("c-", DNS_1035, id="M2: a name ends with a letter or digit"),
-        pytest.param("c-1", None, id="letters, digits and dashes are fine"),
-    ],
+        "M2 / case 6: a name starts with a letter": ("1abc", DNS_1035),
+        "M2: a name has no dots": ("a.b", DNS_1035),
+        "M2: a name ends with a letter or digit": ("c-", DNS_1035),
+        "letters, digits and dashes are fine": ("c-1", None),
+    },
 )
 def test_metadata(name: str, message: str | None) -> None:
     assert cluster_rules.metadata(a_ray_cluster(name)) == message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("strategy", "creator", "message"),
-    [
-        pytest.param(None, "RayJob", None, id="no strategy is fine for everyone"),
-        pytest.param({}, "RayJob", None, id="a strategy without a type too"),
-        pytest.param({"type": "Recreate"}, "", None, id="a user's own cluster may be recreated"),
-        pytest.param({"type": "None"}, "Other", None, id="a foreign creator counts as the user"),
-        pytest.param(
+    {
+        "no strategy is fine for everyone": (None, "RayJob", None),
+        "a strategy without a type too": ({}, "RayJob", None),
+        "a user's own cluster may be recreated": ({"type": "Recreate"}, "", None),
+        "a foreign creator counts as the user": ({"type": "None"}, "Other", None),
+        "only Recreate and None are known": (
             {"type": "Rolling"},
             "",
             "The RayCluster spec is invalid: Spec.UpgradeStrategy.Type value Rolling is invalid, "
             "valid options are Recreate or None",
-            id="only Recreate and None are known",
         ),
-        pytest.param(
+        "case 15: a RayJob decides for its cluster": (
             {"type": "Recreate"},
             "RayJob",
             "upgradeStrategy cannot be set when RayCluster is created by RayJob",
-            id="case 15: a RayJob decides for its cluster",
         ),
-        pytest.param(
+        "a RayService decides for its cluster": (
             {"type": "None"},
             "RayService",
             "upgradeStrategy cannot be set when RayCluster is created by RayService",
-            id="a RayService decides for its cluster",
         ),
-    ],
+    },
 )
 def test_upgrade_options(
     strategy: dict[str, str] | None, creator: str, message: str | None
@@ -71,15 +66,13 @@ def test_upgrade_options(
     assert cluster_rules.upgrade_options(cluster) == message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("suspending", "suspended", "message"),
-    [
-        pytest.param(
-            "True", "True", SUSPENDING_AND_SUSPENDED, id="case 16: both at once never happen"
-        ),
-        pytest.param("True", "False", None, id="suspending"),
-        pytest.param("False", "True", None, id="suspended"),
-    ],
+    {
+        "case 16: both at once never happen": ("True", "True", SUSPENDING_AND_SUSPENDED),
+        "suspending": ("True", "False", None),
+        "suspended": ("False", "True", None),
+    },
 )
 def test_status(suspending: str, suspended: str, message: str | None) -> None:
     conditions = [

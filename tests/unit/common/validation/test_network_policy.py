@@ -3,11 +3,12 @@
 import pytest
 
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.tables import cases
 
-ON = BETA | {Gate.NETWORK_POLICY}
+ON = BETA | {FeatureGate.NETWORK_POLICY}
 INGRESS: Json = {"ingressRules": [{}]}
 EGRESS: Json = {"egressRules": [{}]}
 
@@ -60,19 +61,18 @@ def test_rules(policy: Json, message: str | None) -> None:
     assert cluster_rules.spec(a_ray_cluster(network_policy=policy), ON) == message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "problem"),
-    [
-        pytest.param(
+    {
+        "a capital letter": (
             "Big",
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
             "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
             "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
-            id="a capital letter",
         ),
-        pytest.param("a.b", "must not contain dots", id="a dot"),
-        pytest.param("a" * 64, "must be no more than 63 bytes", id="too long"),
-    ],
+        "a dot": ("a.b", "must not contain dots"),
+        "too long": ("a" * 64, "must be no more than 63 bytes"),
+    },
 )
 def test_group_names(group: str, problem: str) -> None:
     assert cluster_rules.spec(a_ray_cluster(groups=[a_group(group)], network_policy={}), ON) == (

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.validation import ray_job as job_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_template
-from support.builders.ray_job import a_cluster_spec, a_ray_job
+from support.builders.ray_job import SUBMITTING_MODES, a_cluster_spec, a_ray_job
 
 INVALID = "The RayJob spec is invalid: "
 SELECTOR = {"ray.io/cluster": "shared"}
@@ -178,6 +178,7 @@ def test_the_annotations_of_the_job_count_for_its_cluster() -> None:
     )
 
 
+@pytest.mark.acceptance("rayjob", 7)
 @pytest.mark.parametrize("text", ["invalid_yaml_string", "[a]", "a: [", "3"])
 def test_a_runtime_environment_is_a_mapping(text: str) -> None:
     message = _violation(runtimeEnvYAML=text)
@@ -217,7 +218,7 @@ def test_a_deletion_strategy_needs_its_gate() -> None:
     job = a_ray_job(deletionStrategy=_rules(_rule("DeleteSelf")))
     assert job_rules.spec(job, BETA) is None
     assert (
-        job_rules.spec(job, BETA - {Gate.DELETION_POLICY})
+        job_rules.spec(job, BETA - {FeatureGate.DELETION_POLICY})
         == "RayJobDeletionPolicy feature gate must be enabled to use DeletionStrategy"
     )
 
@@ -352,7 +353,7 @@ def test_all_violations_of_rules_are_listed() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["HTTPMode", "K8sJobMode", "SidecarMode"])
+@pytest.mark.parametrize("mode", SUBMITTING_MODES)
 def test_only_an_interactive_job_waits(mode: str) -> None:
     waiting: Json = {"jobDeploymentStatus": "Waiting"}
     interactive = a_ray_job(status=waiting, submissionMode="InteractiveMode")
@@ -399,6 +400,23 @@ def test_only_an_interactive_job_waits(mode: str) -> None:
 )
 def test_a_job_that_could_never_run_is_refused(spec: Json, message: str) -> None:
     assert _violation(**spec) == INVALID + message
+
+
+@pytest.mark.acceptance("rayjob", 51)
+@pytest.mark.parametrize("version", ["2.5.0", "not-a-version"])
+def test_metadata_need_a_ray_that_takes_them(version: str) -> None:
+    spec = {"metadata": {"team": "a"}, "rayClusterSpec": a_cluster_spec(rayVersion=version)}
+    message = _violation(**spec)
+    assert message is not None
+    assert message.startswith(f"{INVALID}spec.metadata is set, but ")
+    assert _violation(**{**spec, "metadata": {}}) is None
+
+
+@pytest.mark.acceptance("rayjob", 43)
+def test_an_upgrade_strategy_of_the_cluster_is_refused() -> None:
+    message = _violation(rayClusterSpec=a_cluster_spec(upgradeStrategy={"type": "Recreate"}))
+    assert message is not None
+    assert "upgradeStrategy cannot be set when RayCluster is created by RayJob" in message
 
 
 @pytest.mark.parametrize("text", ["R1=2", '["R1"]', '{"R1": "x"}', '{"R1": 2'])

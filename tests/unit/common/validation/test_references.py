@@ -3,7 +3,7 @@
 import pytest
 
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
 
@@ -43,8 +43,8 @@ def test_a_claim_that_cannot_exist_is_refused() -> None:
     )
 
 
-def _rocksdb_gates() -> set[Gate]:
-    return {each for each in Gate if "ROCKSDB" in each.name or "EMBEDDED" in each.name}
+def _rocksdb_gates() -> set[FeatureGate]:
+    return {each for each in FeatureGate if "ROCKSDB" in each.name or "EMBEDDED" in each.name}
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import pytest
 
 from common.api.opaque import Json
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
 from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
-ON = BETA | {Gate.MTLS}
+ON = BETA | {FeatureGate.MTLS}
 MANAGED = "when tlsOptions is set - the operator manages TLS configuration"
 NAMED = [{"name": "ray-tls", "mountPath": "/x"}]
 PLACED = [{"name": "x", "mountPath": "/etc/ray/tls"}]

@@ -8,6 +8,7 @@ from common.kube import resources
 from common.kube.resources import Resource
 from raybus_dashboard.incluster import attributes
 from raybus_dashboard.incluster.attributes import Attributes, Unparsable
+from support.tables import cases
 
 KINDS = [each for each in vars(resources).values() if isinstance(each, Resource)]
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
@@ -15,34 +16,9 @@ SUBRESOURCES = st.sampled_from([None, "status", "log", "scale"])
 RAY_SERVICES = "/apis/ray.io/v1/namespaces/a/rayservices"
 PIECES = st.sampled_from(
     [
-        "/",
-        "//",
-        "api",
-        "apis",
-        "v1",
-        "ray.io",
-        "namespaces",
-        "a",
-        "pods",
-        "x",
-        "log",
-        "proxy",
-        "watch",
-        "status",
-        "finalize",
-        "..",
-        ".",
-        "%2f",
-        "%2e%2e",
-        "%",
-        "?",
-        "?watch=1",
-        "#",
-        ";",
-        "\\",
-        "\x00",
-        "é",
-        ":8265",
+        *("/", "//", "api", "apis", "v1", "ray.io", "namespaces", "a", "pods", "x", "log"),
+        *("proxy", "watch", "status", "finalize", "..", ".", "%2f", "%2e%2e", "%", "?"),
+        *("?watch=1", "#", ";", "\\", "\x00", "é", ":8265"),
     ]
 )
 
@@ -80,7 +56,9 @@ def test_each_path_that_this_program_builds_has_its_attributes(
     | st.text(max_size=60)
 )
 def test_no_other_path_has_attributes(path: str) -> None:
-    """What is accepted is its own canonical form, so no two readers can disagree about its object."""
+    """Every accepted path is its own canonical form, so no two readers can disagree about its
+    object.
+    """
     try:
         found = attributes.parse("GET", path)
     except Unparsable:
@@ -92,70 +70,49 @@ def test_no_other_path_has_attributes(path: str) -> None:
         assert wrong not in path
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "query", "expected"),
-    [
-        pytest.param("GET", f"{RAY_SERVICES}/x", {}, "get rayservices x in namespace a", id="get"),
-        pytest.param("GET", RAY_SERVICES, {}, "list rayservices in namespace a", id="list"),
-        pytest.param(
+    {
+        "get": ("GET", f"{RAY_SERVICES}/x", {}, "get rayservices x in namespace a"),
+        "list": ("GET", RAY_SERVICES, {}, "list rayservices in namespace a"),
+        "everywhere": (
             "GET",
             "/apis/ray.io/v1/rayservices",
             {},
             "list rayservices in all namespaces",
-            id="everywhere",
         ),
-        pytest.param(
-            "GET", RAY_SERVICES, {"watch": "true"}, "watch rayservices in namespace a", id="watch"
-        ),
-        pytest.param("POST", RAY_SERVICES, {}, "create rayservices in namespace a", id="create"),
-        pytest.param(
+        "watch": ("GET", RAY_SERVICES, {"watch": "true"}, "watch rayservices in namespace a"),
+        "create": ("POST", RAY_SERVICES, {}, "create rayservices in namespace a"),
+        "update": (
             "PUT",
             f"{RAY_SERVICES}/x/status",
             {},
             "update rayservices/status x in namespace a",
-            id="update",
         ),
-        pytest.param(
-            "PATCH", f"{RAY_SERVICES}/x", {}, "patch rayservices x in namespace a", id="patch"
-        ),
-        pytest.param(
-            "DELETE", f"{RAY_SERVICES}/x", {}, "delete rayservices x in namespace a", id="delete"
-        ),
-        pytest.param(
-            "DELETE",
-            RAY_SERVICES,
-            {},
-            "deletecollection rayservices in namespace a",
-            id="delete all",
-        ),
-        pytest.param(
-            "GET", "/api/v1/namespaces/a/pods/x/log", {}, "get pods/log x in namespace a", id="log"
-        ),
-        pytest.param(
+        "patch": ("PATCH", f"{RAY_SERVICES}/x", {}, "patch rayservices x in namespace a"),
+        "delete": ("DELETE", f"{RAY_SERVICES}/x", {}, "delete rayservices x in namespace a"),
+        "delete all": ("DELETE", RAY_SERVICES, {}, "deletecollection rayservices in namespace a"),
+        "log": ("GET", "/api/v1/namespaces/a/pods/x/log", {}, "get pods/log x in namespace a"),
+        "a dashboard": (
             "GET",
             "/api/v1/namespaces/a/services/x:8265/proxy/api/serve/applications/",
             {},
             "get services/proxy x:8265 in namespace a",
-            id="a dashboard",
         ),
-        pytest.param(
-            "GET", "/api/v1/namespaces/a", {}, "get namespaces a in namespace a", id="a namespace"
-        ),
-        pytest.param(
+        "a namespace": ("GET", "/api/v1/namespaces/a", {}, "get namespaces a in namespace a"),
+        "the log of a pod called proxy": (
             "GET",
             "/api/v1/namespaces/a/pods/proxy/log",
             {},
             "get pods/log proxy in namespace a",
-            id="the log of a pod called proxy",
         ),
-        pytest.param(
+        "names like a subresource": (
             "POST",
             "/api/v1/namespaces/proxy/pods/proxy/eviction",
             {},
             "create pods/eviction proxy in namespace proxy",
-            id="names like a subresource",
         ),
-    ],
+    },
 )
 def test_the_verb_follows_from_method_name_and_query(
     method: str, path: str, query: dict[str, str], expected: str
@@ -163,41 +120,36 @@ def test_the_verb_follows_from_method_name_and_query(
     assert str(attributes.parse(method, path, query)) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "query"),
-    [
-        pytest.param("GET", "/version", {}, id="no resource"),
-        pytest.param("GET", "/apis", {}, id="no group"),
-        pytest.param("GET", "/api/v1/", {}, id="no kind"),
-        pytest.param("GET", "/apis/ray.io/v1", {}, id="no kind of a group"),
-        pytest.param("GET", "/apis/ray%2eio/v1/pods", {}, id="an encoded group"),
-        pytest.param("GET", "/apis/../v1/pods", {}, id="a dot segment as a group"),
-        pytest.param("GET", "/apis/ray.io/latest/pods", {}, id="no version"),
-        pytest.param("GET", "/api/v1/watch/pods", {}, id="a verb in the path"),
-        pytest.param("GET", "/api/v1/proxy/nodes", {}, id="a proxy in the path"),
-        pytest.param("GET", "/api/v1/namespaces/a/status", {}, id="a subresource of a namespace"),
-        pytest.param("GET", "/api/v1/namespaces/a/pods/x/log/y", {}, id="too deep"),
-        pytest.param(
-            "GET", "/api/v1/namespaces/a/services/x/proxy/../../y", {}, id="out of the proxy"
-        ),
-        pytest.param(
+    {
+        "no resource": ("GET", "/version", {}),
+        "no group": ("GET", "/apis", {}),
+        "no kind": ("GET", "/api/v1/", {}),
+        "no kind of a group": ("GET", "/apis/ray.io/v1", {}),
+        "an encoded group": ("GET", "/apis/ray%2eio/v1/pods", {}),
+        "a dot segment as a group": ("GET", "/apis/../v1/pods", {}),
+        "no version": ("GET", "/apis/ray.io/latest/pods", {}),
+        "a verb in the path": ("GET", "/api/v1/watch/pods", {}),
+        "a proxy in the path": ("GET", "/api/v1/proxy/nodes", {}),
+        "a subresource of a namespace": ("GET", "/api/v1/namespaces/a/status", {}),
+        "too deep": ("GET", "/api/v1/namespaces/a/pods/x/log/y", {}),
+        "out of the proxy": ("GET", "/api/v1/namespaces/a/services/x/proxy/../../y", {}),
+        "an empty segment behind the proxy": (
             "GET",
             "/api/v1/namespaces/a/services/x/proxy/api//y",
             {},
-            id="an empty segment behind the proxy",
         ),
-        pytest.param("GET", "/api/v1/namespaces/a%2f..%2fb/pods", {}, id="an encoded slash"),
-        pytest.param("GET", "/api/v1/namespaces/a/pods/x?watch=1", {}, id="a query"),
-        pytest.param("GET", "/api/v1/namespaces/a/pods/", {}, id="a slash at the end"),
-        pytest.param("GET", "/apis/ray.io/../v1/namespaces/a/pods", {}, id="a dot segment"),
-        pytest.param("HEAD", RAY_SERVICES, {}, id="another method"),
-        pytest.param("get", RAY_SERVICES, {}, id="a method in lower case"),
-        pytest.param("PATCH", RAY_SERVICES, {}, id="a patch of a collection"),
-        pytest.param("POST", f"{RAY_SERVICES}/x", {"watch": "1"}, id="a watch that is no read"),
-        pytest.param(
-            "GET", RAY_SERVICES, {"watch": "yes"}, id="a watch that Kubernetes does not read"
-        ),
-    ],
+        "an encoded slash": ("GET", "/api/v1/namespaces/a%2f..%2fb/pods", {}),
+        "a query": ("GET", "/api/v1/namespaces/a/pods/x?watch=1", {}),
+        "a slash at the end": ("GET", "/api/v1/namespaces/a/pods/", {}),
+        "a dot segment": ("GET", "/apis/ray.io/../v1/namespaces/a/pods", {}),
+        "another method": ("HEAD", RAY_SERVICES, {}),
+        "a method in lower case": ("get", RAY_SERVICES, {}),
+        "a patch of a collection": ("PATCH", RAY_SERVICES, {}),
+        "a watch that is no read": ("POST", f"{RAY_SERVICES}/x", {"watch": "1"}),
+        "a watch that Kubernetes does not read": ("GET", RAY_SERVICES, {"watch": "yes"}),
+    },
 )
 def test_what_has_no_certain_attributes_is_refused(
     method: str, path: str, query: dict[str, str]

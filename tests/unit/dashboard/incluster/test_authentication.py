@@ -1,4 +1,6 @@
-"""Which credentials count: the proxy's with its secret, else a token; a replaced secret is used, a missing one closes."""
+"""The credentials that count: the proxy's with its secret, otherwise a token; a replaced secret is
+used, and without one every request is refused.
+"""
 
 from pathlib import Path
 
@@ -6,8 +8,12 @@ import pytest
 from multidict import CIMultiDict
 
 from common import errors
-from raybus_dashboard.incluster.authentication import Authentication, Proxy, SecretFile
-from raybus_dashboard.incluster.identity import Identity, ProxyHeaders, Unauthenticated
+from raybus_dashboard.incluster.authentication import (
+    AuthenticatingProxy,
+    Authentication,
+    SecretFile,
+)
+from raybus_dashboard.incluster.identity import InvalidCredentials, ProxyHeaders, UserIdentity
 
 OLD, NEW = "o" * 32, "n" * 32
 
@@ -15,10 +21,10 @@ OLD, NEW = "o" * 32, "n" * 32
 class Tokens:
     """Accepts one token."""
 
-    async def authenticate(self, token: str) -> Identity:
+    async def authenticate(self, token: str) -> UserIdentity:
         if token != "good":
-            raise Unauthenticated("no")
-        return Identity(user="by token")
+            raise InvalidCredentials("no")
+        return UserIdentity(user="by token")
 
 
 class Time:
@@ -45,27 +51,29 @@ def proxied(secret: str, **more: str) -> CIMultiDict[str]:
 async def test_the_proxy_comes_first_and_a_wrong_secret_does_not_fall_back_to_a_token(
     file: Path,
 ) -> None:
-    both = Authentication(tokens=Tokens(), proxy=Proxy(ProxyHeaders(), SecretFile(file)))
-    assert await both.authenticate(proxied(OLD, Authorization="Bearer good")) == Identity(
+    both = Authentication(
+        tokens=Tokens(), proxy=AuthenticatingProxy(ProxyHeaders(), SecretFile(file))
+    )
+    assert await both.authenticate(proxied(OLD, Authorization="Bearer good")) == UserIdentity(
         user="ann"
     )
-    assert await both.authenticate(CIMultiDict({"Authorization": "Bearer good"})) == Identity(
+    assert await both.authenticate(CIMultiDict({"Authorization": "Bearer good"})) == UserIdentity(
         user="by token"
     )
     forged = CIMultiDict({"X-Forwarded-User": "root", "Authorization": "Bearer good"})
-    assert await both.authenticate(forged) == Identity(user="by token")
-    with pytest.raises(Unauthenticated):
+    assert await both.authenticate(forged) == UserIdentity(user="by token")
+    with pytest.raises(InvalidCredentials):
         await both.authenticate(proxied(NEW, Authorization="Bearer good"))
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await both.authenticate(CIMultiDict[str]())
 
 
 async def test_credentials_of_a_kind_that_is_not_accepted_count_for_nothing(file: Path) -> None:
     by_token = Authentication(tokens=Tokens())
-    by_proxy = Authentication(proxy=Proxy(ProxyHeaders(), SecretFile(file)))
-    with pytest.raises(Unauthenticated):
+    by_proxy = Authentication(proxy=AuthenticatingProxy(ProxyHeaders(), SecretFile(file)))
+    with pytest.raises(InvalidCredentials):
         await by_token.authenticate(proxied(OLD))
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await by_proxy.authenticate(CIMultiDict({"Authorization": "Bearer good"}))
 
 
@@ -73,7 +81,7 @@ async def test_a_replaced_secret_counts_after_ten_seconds_and_the_former_one_no_
     file: Path,
 ) -> None:
     now = Time()
-    found = Authentication(proxy=Proxy(ProxyHeaders(), SecretFile(file, now)))
+    found = Authentication(proxy=AuthenticatingProxy(ProxyHeaders(), SecretFile(file, now)))
 
     def write(secret: str | None) -> None:
         file.unlink() if secret is None else file.write_text(secret)
@@ -83,7 +91,7 @@ async def test_a_replaced_secret_counts_after_ten_seconds_and_the_former_one_no_
     await found.authenticate(proxied(OLD))
     now.at = 110
     await found.authenticate(proxied(NEW))
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await found.authenticate(proxied(OLD))
     write(None)
     now.at = 120

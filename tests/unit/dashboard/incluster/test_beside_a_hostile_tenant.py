@@ -20,9 +20,9 @@ from raybus_dashboard.board import EventFeed
 from raybus_dashboard.incluster import server
 from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.authentication import Authentication
-from raybus_dashboard.incluster.identity import Identity
-from raybus_dashboard.incluster.server import OWN, Service
-from raybus_dashboard.incluster.sessions import Sessions
+from raybus_dashboard.incluster.identity import UserIdentity
+from raybus_dashboard.incluster.server import OWN, HandlerDependencies
+from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 from support.builders.snapshots import READY, a_condition, a_service
 
@@ -30,8 +30,10 @@ SIZE: Final = 10**6
 COUNT: Final = 40
 REQUESTS: Final = 200
 USERS: Final = 20
-LIMIT: Final = 0.25
-"""Seconds: of processor time between two turns of the event loop, and of an answer (p99)."""
+MAX_TURN: Final = 0.25
+"""Maximum seconds of processor time between two turns of the event loop."""
+MAX_ANSWER: Final = 2 * MAX_TURN
+"""Maximum seconds until an answer (p99). A turn takes longer where other processes run."""
 HOSTILE, OTHER = "hostile", "other"
 
 
@@ -92,16 +94,16 @@ class Kube:
 
 
 class Tokens:
-    """Takes the token for the name of the user."""
+    """Uses the token as the name of the user."""
 
-    async def authenticate(self, token: str) -> Identity:
-        return Identity(user=token)
+    async def authenticate(self, token: str) -> UserIdentity:
+        return UserIdentity(user=token)
 
 
 class Rights:
     """Allows everything."""
 
-    async def require(self, identity: Identity, wanted: Attributes) -> None:
+    async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
         pass
 
 
@@ -110,19 +112,19 @@ async def _served(kube: Kube) -> AsyncGenerator[str]:
     async def connect() -> KubeClient:
         return cast("KubeClient", kube)
 
-    def connect_as(_identity: Identity) -> Connect:
+    def connect_as(_identity: UserIdentity) -> Connect:
         return connect
 
-    service = Service(
+    service = HandlerDependencies(
         authentication=Authentication(tokens=Tokens()),
         rights=Rights(),
-        sessions=Sessions(connect_as, has_controls=False, event_feed=EventFeed.OFF),
+        sessions=BoardSessions(connect_as, has_controls=False, event_feed=EventFeed.OFF),
         connect=connect_as,
         allows_actions=False,
         namespace=None,
     )
     listening = socket.create_server(("127.0.0.1", 0))
-    async with server.serving(listening, None, service) as address:
+    async with server.serve(listening, None, service) as address:
         yield address
 
 
@@ -182,8 +184,8 @@ async def test_other_users_get_their_answers_beside_a_hostile_tenant() -> None:
         answered, listed = await _open_pages(client, "user")
         for task in running:
             task.cancel()
-    assert longest[0] < LIMIT
+    assert longest[0] < MAX_TURN
     # What the machine's other processes cost is in the answers without the tenant, too.
-    assert answered < LIMIT + alone
+    assert answered < MAX_ANSWER + alone
     # The rows of a user's first page follow its first event after a pause.
-    assert listed < LIMIT + alone + responses.LULL
+    assert listed < MAX_ANSWER + alone + responses.LULL

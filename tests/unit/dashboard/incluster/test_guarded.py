@@ -1,21 +1,21 @@
-"""A client of one user: no request of any method leaves it without the user's right."""
+"""A client for one user: no request of any method leaves it without the user's right."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
 from raybus_cli.session import Denied
 from raybus_dashboard.incluster import server
 from raybus_dashboard.incluster.attributes import Attributes, Unparsable
-from raybus_dashboard.incluster.identity import Identity
+from raybus_dashboard.incluster.identity import UserIdentity
 
-ANN = Identity(user="ann")
+ANN = UserIdentity(user="ann")
 OBJECT = {"metadata": {"name": "x"}}
-PATCH = Patch(body={})
+PATCH = PatchRequest(body={})
 
 
 async def _stream(kube: KubeClient) -> None:
@@ -38,12 +38,12 @@ CALLS: dict[str, Callable[[KubeClient], Awaitable[Any]]] = {
 
 
 class Rights:
-    """Refuses all, and keeps what was asked for."""
+    """Refuses all rights, and records the requested ones."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Identity, str]] = []
+        self.asked: list[tuple[UserIdentity, str]] = []
 
-    async def require(self, identity: Identity, wanted: Attributes) -> None:
+    async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
         self.asked.append((identity, str(wanted)))
         raise Denied(f"cannot {wanted}")
 
@@ -52,7 +52,7 @@ class Rights:
 async def test_each_request_needs_its_right_before_it_is_sent(wanted: str) -> None:
     rights = Rights()
     # Nothing listens there: a request that is sent would be `Unavailable`.
-    kube = server.client_of(RestConfig(server="http://127.0.0.1:9"), ANN, rights)
+    kube = server.create_client(RestConfig(server="http://127.0.0.1:9"), ANN, rights)
     try:
         with pytest.raises(Denied, match=wanted):
             await CALLS[wanted](kube)
@@ -62,7 +62,7 @@ async def test_each_request_needs_its_right_before_it_is_sent(wanted: str) -> No
 
 
 async def test_a_request_that_cannot_be_parsed_is_not_sent() -> None:
-    kube = server.client_of(RestConfig(server="http://127.0.0.1:9"), ANN, Rights())
+    kube = server.create_client(RestConfig(server="http://127.0.0.1:9"), ANN, Rights())
     try:
         with pytest.raises(Unparsable):
             await kube.request("GET", "/api/v1/namespaces/a/../b/pods")

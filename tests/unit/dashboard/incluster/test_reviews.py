@@ -1,4 +1,6 @@
-"""Decisions about tokens and rights: asked of Kubernetes, kept for ten seconds, bounded, and closed when it does not answer."""
+"""Decisions about tokens and rights: requested from Kubernetes, kept for ten seconds, bounded, and
+negative when it does not answer.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,10 +14,11 @@ from common.api.opaque import Body
 from raybus_cli.session import Denied
 from raybus_dashboard.incluster import attributes, reviews
 from raybus_dashboard.incluster.attributes import Attributes
-from raybus_dashboard.incluster.identity import Identity, Unauthenticated
+from raybus_dashboard.incluster.identity import InvalidCredentials, UserIdentity
 from raybus_dashboard.incluster.reviews import Recent, Reviews
+from support.tables import cases
 
-ANN = Identity(user="ann", groups=("team-a",), uid="1", extra=(("scopes", ("x",)),))
+ANN = UserIdentity(user="ann", groups=("team-a",), uid="1", extra=(("scopes", ("x",)),))
 LIST = attributes.parse("GET", "/apis/ray.io/v1/namespaces/a/rayservices")
 USER = {"username": "ann", "groups": ["team-a"], "uid": "1", "extra": {"scopes": ["x"]}}
 
@@ -187,47 +190,39 @@ async def test_a_token_is_reviewed_once_in_ten_seconds(server: ApiServer, now: T
     assert await found.authenticate("t") == ANN
     assert [each["spec"] for each in server.asked] == [{"token": "t", "audiences": ["raybus"]}]
     server.status = {"authenticated": False}
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await found.authenticate("other")
     now.at += 10
     for _ in range(2):
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(InvalidCredentials):
             await found.authenticate("t")
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "audiences"),
-    [
-        pytest.param({}, [], id="no answer"),
-        pytest.param({"authenticated": False, "user": USER}, [], id="not authenticated"),
-        pytest.param({"authenticated": True}, [], id="no user"),
-        pytest.param({"user": USER}, [], id="a user alone"),
-        pytest.param(
-            {"authenticated": True, "user": {"username": "system:anonymous"}}, [], id="anonymous"
-        ),
-        pytest.param(
+    {
+        "no answer": ({}, []),
+        "not authenticated": ({"authenticated": False, "user": USER}, []),
+        "no user": ({"authenticated": True}, []),
+        "a user alone": ({"user": USER}, []),
+        "anonymous": ({"authenticated": True, "user": {"username": "system:anonymous"}}, []),
+        "unauthenticated": (
             {"authenticated": True, "user": {**USER, "groups": ["system:unauthenticated"]}},
             [],
-            id="unauthenticated",
         ),
-        pytest.param(
-            {"authenticated": True, "user": USER},
-            ["raybus"],
-            id="an authenticator without audiences",
-        ),
-        pytest.param(
+        "an authenticator without audiences": ({"authenticated": True, "user": USER}, ["raybus"]),
+        "another audience": (
             {"authenticated": True, "user": USER, "audiences": ["other"]},
             ["raybus"],
-            id="another audience",
         ),
-    ],
+    },
 )
 async def test_a_token_that_identifies_nobody(
     server: ApiServer, now: Time, status: dict[str, Any], audiences: list[str]
 ) -> None:
     server.status = status
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await Reviews(server, audiences, now=now).authenticate("t")
 
 
@@ -258,7 +253,7 @@ async def test_reviews_at_once_are_bounded_and_the_next_is_refused(
 
 
 def _only(*tokens: str) -> Callable[[Body], Body]:
-    """Return the status of a TokenReview that accepts these tokens alone."""
+    """Return the status of a TokenReview that accepts only these tokens."""
     return lambda spec: {"authenticated": spec["token"] in tokens, "user": USER}
 
 
@@ -315,5 +310,5 @@ async def test_a_token_that_expired_counts_as_a_new_one(server: ApiServer, now: 
 
 
 async def _refused(found: Reviews, token: str) -> None:
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(InvalidCredentials):
         await found.authenticate(token)

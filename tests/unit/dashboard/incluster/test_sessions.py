@@ -1,4 +1,4 @@
-"""Sessions and places: nothing is shared between users or namespaces, and each has a bound of its own."""
+"""Sessions and namespaces: users and namespaces share nothing, and each has a limit of its own."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,18 +15,18 @@ from raybus_cli.session import Denied
 from raybus_dashboard import polling
 from raybus_dashboard.board import EventFeed
 from raybus_dashboard.incluster import sessions as module
-from raybus_dashboard.incluster.identity import Identity
+from raybus_dashboard.incluster.identity import UserIdentity
 from raybus_dashboard.incluster.places import Places
-from raybus_dashboard.incluster.sessions import Sessions
+from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 from support.builders.snapshots import READY, a_service
 from support.waiting import eventually
 
-ANN, BOB = Identity(user="ann", groups=("a",)), Identity(user="bob")
+ANN, BOB = UserIdentity(user="ann", groups=("a",)), UserIdentity(user="bob")
 
 
 class Kube:
-    """The API server for one user: RayServices of this user's name, or a refusal."""
+    """The API server for one user: RayServices with this user's name, or a refusal."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -45,12 +45,12 @@ class Kube:
 
 
 class Kubes:
-    """One for each connection."""
+    """API servers, one for each connection."""
 
     def __init__(self) -> None:
         self.made: list[Kube] = []
 
-    def __call__(self, identity: Identity) -> Connect:
+    def __call__(self, identity: UserIdentity) -> Connect:
         async def connect() -> KubeClient:
             self.made.append(Kube(identity.user))
             return cast("KubeClient", self.made[-1])
@@ -60,7 +60,7 @@ class Kubes:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll without a pause between reads that are requested."""
+    """Poll without a pause between requested reads."""
     monkeypatch.setattr(polling, "LULL", 0.01)
 
 
@@ -70,12 +70,12 @@ def kubes() -> Kubes:
 
 
 @pytest.fixture
-def sessions(kubes: Kubes) -> Sessions:
-    return Sessions(kubes, has_controls=False, event_feed=EventFeed.OFF)
+def sessions(kubes: Kubes) -> BoardSessions:
+    return BoardSessions(kubes, has_controls=False, event_feed=EventFeed.OFF)
 
 
 @pytest.fixture
-async def group(sessions: Sessions) -> AsyncGenerator[asyncio.TaskGroup]:
+async def group(sessions: BoardSessions) -> AsyncGenerator[asyncio.TaskGroup]:
     async with asyncio.TaskGroup() as found:
         yield found
         sessions.end()
@@ -86,14 +86,16 @@ async def until(check: Callable[[], object]) -> None:
 
 
 async def test_each_user_and_namespace_has_a_board_of_its_own(
-    sessions: Sessions, group: asyncio.TaskGroup
+    sessions: BoardSessions, group: asyncio.TaskGroup
 ) -> None:
     with (
-        sessions.page(group, (ANN, "a"), None) as first,
-        sessions.page(group, (ANN, "a"), None) as again,
-        sessions.page(group, (ANN, "b"), None) as elsewhere,
-        sessions.page(group, (BOB, "a"), None) as theirs,
-        sessions.page(group, (msgspec.structs.replace(ANN, groups=()), "a"), None) as without_group,
+        sessions.open_page(group, (ANN, "a"), None) as first,
+        sessions.open_page(group, (ANN, "a"), None) as again,
+        sessions.open_page(group, (ANN, "b"), None) as elsewhere,
+        sessions.open_page(group, (BOB, "a"), None) as theirs,
+        sessions.open_page(
+            group, (msgspec.structs.replace(ANN, groups=()), "a"), None
+        ) as without_group,
     ):
         assert first is again
         assert len({id(each) for each in (first, elsewhere, theirs, without_group)}) == 4
@@ -109,9 +111,9 @@ async def test_each_user_and_namespace_has_a_board_of_its_own(
 
 
 async def test_nothing_that_was_read_before_a_right_was_revoked_stays(
-    sessions: Sessions, kubes: Kubes, group: asyncio.TaskGroup
+    sessions: BoardSessions, kubes: Kubes, group: asyncio.TaskGroup
 ) -> None:
-    with sessions.page(group, (ANN, "a"), None) as session:
+    with sessions.open_page(group, (ANN, "a"), None) as session:
         await until(lambda: session.board.rows)
         for each in kubes.made:
             each.refusal = Denied("cannot list rayservices in namespace a")
@@ -121,9 +123,9 @@ async def test_nothing_that_was_read_before_a_right_was_revoked_stays(
 
 
 async def test_an_api_server_that_does_not_answer_leaves_what_was_shown(
-    sessions: Sessions, kubes: Kubes, group: asyncio.TaskGroup
+    sessions: BoardSessions, kubes: Kubes, group: asyncio.TaskGroup
 ) -> None:
-    with sessions.page(group, (ANN, "a"), None) as session:
+    with sessions.open_page(group, (ANN, "a"), None) as session:
         await until(lambda: session.board.rows)
         for each in kubes.made:
             each.refusal = errors.Unavailable("no answer")
@@ -133,39 +135,42 @@ async def test_an_api_server_that_does_not_answer_leaves_what_was_shown(
 
 
 async def test_the_namespaces_of_a_user_are_bounded_and_an_unused_one_makes_room(
-    sessions: Sessions, group: asyncio.TaskGroup
+    sessions: BoardSessions, group: asyncio.TaskGroup
 ) -> None:
     with ExitStack() as pages:
         opened = [
-            pages.enter_context(sessions.page(group, (ANN, f"n{each}"), None)) for each in range(3)
+            pages.enter_context(sessions.open_page(group, (ANN, f"n{each}"), None))
+            for each in range(3)
         ]
-        with sessions.page(group, (ANN, "unused"), None) as unused:
+        with sessions.open_page(group, (ANN, "unused"), None) as unused:
             with pytest.raises(errors.Throttled, match="you have pages of 4 namespaces open"):
-                pages.enter_context(sessions.page(group, (ANN, "n4"), None))
-            pages.enter_context(sessions.page(group, (BOB, "n4"), None))
-        pages.enter_context(sessions.page(group, (ANN, "n4"), None))
+                pages.enter_context(sessions.open_page(group, (ANN, "n4"), None))
+            pages.enter_context(sessions.open_page(group, (BOB, "n4"), None))
+        pages.enter_context(sessions.open_page(group, (ANN, "n4"), None))
         assert unused.has_ended
         assert not any(each.has_ended for each in opened)
 
 
 async def test_the_sessions_of_all_are_bounded(
-    sessions: Sessions, group: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    sessions: BoardSessions, group: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_SESSIONS", 3)
     with ExitStack() as pages:
         for each in range(3):
-            pages.enter_context(sessions.page(group, (Identity(user=f"u{each}"), None), None))
+            pages.enter_context(
+                sessions.open_page(group, (UserIdentity(user=f"u{each}"), None), None)
+            )
         with pytest.raises(errors.Throttled):
-            pages.enter_context(sessions.page(group, (BOB, None), None))
+            pages.enter_context(sessions.open_page(group, (BOB, None), None))
 
 
 async def test_an_unused_session_ends_with_its_connections(
-    sessions: Sessions, kubes: Kubes, group: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
+    sessions: BoardSessions, kubes: Kubes, group: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "UNUSED_SECONDS", 0.05)
     monkeypatch.setattr(module, "EXPIRY_SECONDS", 0.05)
     expiring = group.create_task(sessions.expire())
-    with sessions.page(group, (ANN, "a"), None) as session:
+    with sessions.open_page(group, (ANN, "a"), None) as session:
         await until(lambda: session.board.is_listed)
         await asyncio.sleep(0.2)
         assert not session.has_ended
@@ -174,11 +179,11 @@ async def test_an_unused_session_ends_with_its_connections(
 
 
 async def test_an_error_ends_one_session_and_no_other(
-    sessions: Sessions, kubes: Kubes, group: asyncio.TaskGroup
+    sessions: BoardSessions, kubes: Kubes, group: asyncio.TaskGroup
 ) -> None:
-    with sessions.page(group, (BOB, "a"), None) as theirs:
+    with sessions.open_page(group, (BOB, "a"), None) as theirs:
         await until(lambda: theirs.board.is_listed)
-        with sessions.page(group, (ANN, "a"), None) as session:
+        with sessions.open_page(group, (ANN, "a"), None) as session:
             await until(lambda: session.board.is_listed)
             for each in kubes.made:
                 each.refusal = (
@@ -187,7 +192,7 @@ async def test_an_error_ends_one_session_and_no_other(
                 session.board.request_read()
             await until(lambda: session.has_ended)
         assert not theirs.has_ended
-        with sessions.page(group, (ANN, "a"), None) as renewed:
+        with sessions.open_page(group, (ANN, "a"), None) as renewed:
             assert renewed is not session
             await until(lambda: renewed.board.is_listed)
 
@@ -196,11 +201,11 @@ def test_places_are_bounded_for_each_user_and_for_all() -> None:
     places = Places("pages", each=2, total=3)
     with ExitStack() as taken:
         for _ in range(2):
-            taken.enter_context(places.taken("ann"))
+            taken.enter_context(places.occupy("ann"))
         with pytest.raises(errors.Throttled, match="you have 2 pages open"):
-            taken.enter_context(places.taken("ann"))
-        taken.enter_context(places.taken("bob"))
+            taken.enter_context(places.occupy("ann"))
+        taken.enter_context(places.occupy("bob"))
         with pytest.raises(errors.Throttled, match="all 3 pages"):
-            taken.enter_context(places.taken("cid"))
-    with places.taken("cid"), places.taken("ann"), places.taken("ann"):
+            taken.enter_context(places.occupy("cid"))
+    with places.occupy("cid"), places.occupy("ann"), places.occupy("ann"):
         pass

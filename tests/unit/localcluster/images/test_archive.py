@@ -10,20 +10,22 @@ import pytest
 
 from localcluster.images import archive
 from localcluster.images.archive import Layer, Written
-from localcluster.images.dockerfile import Config
+from localcluster.images.dockerfile import ImageConfig
 
 NAME = "registry.invalid/raybus/app:7"
 
 
 def written(folder: Path) -> tuple[Written, dict[str, bytes]]:
-    """Return the digests of an image with two equal layers and another one, and the files of its archive."""
+    """Return the digests of an image with two equal layers and a different one, and the files of
+    its archive.
+    """
     layers: list[Layer] = []
     for number, content in enumerate((b"one", b"one", b"two")):
         path = folder / str(number)
         path.write_bytes(content)
         layers.append(Layer(path=path, digest=f"sha256:{sha256(content).hexdigest()}"))
     digests = archive.write(
-        folder / "image.tar", NAME, Config(user="7"), layers, architecture="amd64"
+        folder / "image.tar", NAME, ImageConfig(user="7"), layers, architecture="amd64"
     )
     with tarfile.open(folder / "image.tar") as tar:
         assert {entry.mtime for entry in tar} == {1_735_689_600}
@@ -33,7 +35,7 @@ def written(folder: Path) -> tuple[Written, dict[str, bytes]]:
 
 
 def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
-    """Return what a descriptor names, if its digest and size are true."""
+    """Return the content that a descriptor names, after checking its digest and size."""
     content = files[f"blobs/{descriptor['digest'].replace(':', '/')}"]
     assert descriptor["digest"] == f"sha256:{sha256(content).hexdigest()}"
     assert descriptor["size"] == len(content)

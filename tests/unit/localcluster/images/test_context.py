@@ -1,4 +1,4 @@
-"""What a COPY takes from the checkout."""
+"""The files that a COPY takes from the checkout."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_ignored_files_and_permissions_of_the_checkout_do_not_count(tmp_path: Pa
     (tmp_path / "src/main.py").chmod(0o600)
     context = _context(tmp_path)
     (tmp_path / "out").mkdir()
-    context.stage(_COPY, tmp_path / "out")
+    context.copy_files(_COPY, tmp_path / "out")
 
     assert context.digest(_COPY) == before
     assert [path.name for path in (tmp_path / "out/src").iterdir()] == ["main.py"]
@@ -37,7 +37,7 @@ def test_a_file_that_changes_during_the_build_is_refused(tmp_path: Path) -> None
     (tmp_path / "src/main.py").write_text("changed")
 
     with pytest.raises(ClusterError, match="src changed while images were built"):
-        context.stage(_COPY, tmp_path / "out")
+        context.copy_files(_COPY, tmp_path / "out")
 
 
 def test_a_missing_binary_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from localcluster.errors import ClusterError
 from localcluster.images import dockerfile
 from localcluster.images.dockerfile import Copy, MakeFolder, Run
+from support.tables import cases
 
 _OWN = Path(__file__).parents[4] / "deploy/images/Dockerfile"
 
@@ -57,56 +58,30 @@ def test_steps_are_resolved_against_the_working_folder() -> None:
     )
 
 
-@pytest.mark.parametrize(
+STAGE = "FROM scratch AS a\n"
+
+
+@cases(
     ("text", "expected"),
-    [
-        pytest.param("", "line 1: there is no FROM", id="empty"),
-        pytest.param("RUN x", "line 1: RUN stands before the first FROM", id="no stage"),
-        pytest.param("FROM alpine AS a", "line 1: unknown base 'alpine'", id="unknown base"),
-        pytest.param("FROM scratch", "line 1: FROM scratch is not supported", id="nameless stage"),
-        pytest.param(
-            "FROM scratch AS a\nFROM scratch AS a",
-            "line 2: the stage name 'a' is taken",
-            id="same name twice",
-        ),
-        pytest.param(
-            "FROM scratch AS a\n\nVOLUME /x",
-            "line 3: VOLUME is not supported",
-            id="unknown instruction",
-        ),
-        pytest.param(
-            "FROM scratch AS a\nCOPY --chown=1 a b",
-            "line 2: COPY --chown is not supported",
-            id="flag",
-        ),
-        pytest.param(
-            "FROM scratch AS a\nCOPY *.py b", "line 2: COPY does not know wildcards", id="wildcard"
-        ),
-        pytest.param(
-            "FROM scratch AS a\nCOPY --from=b x y",
-            "line 2: COPY --from=b: no such stage",
-            id="unknown stage",
-        ),
-        pytest.param(
-            "FROM scratch AS a\nCMD run me",
+    {
+        "empty": ("", "line 1: there is no FROM"),
+        "no stage": ("RUN x", "line 1: RUN stands before the first FROM"),
+        "unknown base": ("FROM alpine AS a", "line 1: unknown base 'alpine'"),
+        "nameless stage": ("FROM scratch", "line 1: FROM scratch is not supported"),
+        "same name twice": (STAGE + "FROM scratch AS a", "line 2: the stage name 'a' is taken"),
+        "unknown instruction": (STAGE + "\nVOLUME /x", "line 3: VOLUME is not supported"),
+        "flag": (STAGE + "COPY --chown=1 a b", "line 2: COPY --chown is not supported"),
+        "wildcard": (STAGE + "COPY *.py b", "line 2: COPY does not know wildcards"),
+        "unknown stage": (STAGE + "COPY --from=b x y", "line 2: COPY --from=b: no such stage"),
+        "shell form": (
+            STAGE + "CMD run me",
             'line 2: CMD is not a JSON list; write CMD ["run", "me"]',
-            id="shell form",
         ),
-        pytest.param("FROM scratch AS a\nENV A=$B", "line 2: $B is not set", id="unset variable"),
-        pytest.param(
-            "FROM scratch AS a\nARG B", "line 2: ARG B has no value", id="argument without a value"
-        ),
-        pytest.param(
-            "FROM scratch AS a\nRUN x \\",
-            "line 2: the last instruction ends",
-            id="open continuation",
-        ),
-        pytest.param(
-            "FROM scratch AS a\nENV A='b",
-            'line 2: "A=\'b": No closing quotation',
-            id="open quotation",
-        ),
-    ],
+        "unset variable": (STAGE + "ENV A=$B", "line 2: $B is not set"),
+        "argument without a value": (STAGE + "ARG B", "line 2: ARG B has no value"),
+        "open continuation": (STAGE + "RUN x \\", "line 2: the last instruction ends"),
+        "open quotation": (STAGE + "ENV A='b", 'line 2: "A=\'b": No closing quotation'),
+    },
 )
 def test_what_is_not_understood_is_refused_with_its_line(text: str, expected: str) -> None:
     with pytest.raises(ClusterError) as refusal:
@@ -149,6 +124,7 @@ def test_our_own_dockerfile_names_every_image() -> None:
         "cluster-reconciler": "registry.invalid/raybus/cluster-reconciler:dev",
         "service-reconciler": "registry.invalid/raybus/service-reconciler:dev",
         "traffic-manager": "registry.invalid/raybus/traffic-manager:dev",
+        "job-reconciler": "registry.invalid/raybus/job-reconciler:dev",
         "notifications": "registry.invalid/raybus/notifications:dev",
         "dashboard": "registry.invalid/raybus/dashboard:dev",
     }

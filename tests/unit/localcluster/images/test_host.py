@@ -1,46 +1,41 @@
-"""What a build takes over from the machine it runs on."""
+"""The parts of the machine that a build uses."""
 
 from pathlib import Path
 
-import pytest
-
 from localcluster.images import sandbox
+from support.tables import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sources", "mirror"),
-    [
-        pytest.param("", "http://deb.debian.org/debian", id="no apt here"),
-        pytest.param(
-            "Types: deb\nURIs: http://mirror.test/debian\n",
-            "http://mirror.test/debian",
-            id="deb822",
-        ),
-        pytest.param(
+    {
+        "no apt here": ("", "http://deb.debian.org/debian"),
+        "deb822": ("Types: deb\nURIs: http://mirror.test/debian\n", "http://mirror.test/debian"),
+        "one line": (
             "deb [trusted=yes] https://m.test/debian/ bookworm main",
             "https://m.test/debian",
-            id="one line",
         ),
-        pytest.param(
+        "no Debian mirror": (
             "URIs: http://archive.ubuntu.test/ubuntu\n",
             "http://deb.debian.org/debian",
-            id="no Debian mirror",
         ),
-    ],
+    },
 )
 def test_the_mirror_is_the_mirror_of_apt(sources: str, mirror: str) -> None:
     assert sandbox.find_mirror(sources) == mirror
 
 
 def test_security_updates_come_from_the_same_mirror() -> None:
-    assert "deb http://m.test/debian-security bookworm-security main" in sandbox.sources_list(
+    assert "deb http://m.test/debian-security bookworm-security main" in sandbox.format_sources(
         "http://m.test/debian"
     )
 
 
 def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
-    sources = sandbox.sources_list(
-        sandbox.snapshot({"RAYBUS_DEBIAN_MIRROR": "http://s.test/archive/debian/20261101T000000Z/"})
+    sources = sandbox.format_sources(
+        sandbox.choose_mirror(
+            {"RAYBUS_DEBIAN_MIRROR": "http://s.test/archive/debian/20261101T000000Z/"}
+        )
     )
 
     assert "deb http://s.test/archive/debian/20261101T000000Z bookworm main" in sources
@@ -59,7 +54,7 @@ def test_only_what_leads_to_packages_is_passed_on() -> None:
         "UV_CACHE_DIR": "/c",
     }
 
-    passed = sandbox.passed_environment(given, has_bundle=True)
+    passed = sandbox.select_environment(given, has_bundle=True)
 
     assert (passed["PIP_INDEX_URL"], passed["https_proxy"]) == ("u", "p")
     assert passed["SSL_CERT_FILE"] == passed["PIP_CERT"] == "/run/build/ca.crt"

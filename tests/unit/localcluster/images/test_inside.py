@@ -1,4 +1,6 @@
-"""Copying into a root file system: links are followed as a process inside would, never out of it."""
+"""Copying into a root file system: links are followed as a process inside would, never to a place
+outside.
+"""
 
 from pathlib import Path
 
@@ -40,10 +42,10 @@ def test_a_user_is_known_by_number_or_by_the_images_own_names(tmp_path: Path) ->
         "root:x:0:0::/:/bin/sh\nray:x:1000:100::/home/ray:/bin/bash\n"
     )
 
-    assert [inside.identity(tmp_path, user) for user in ("", "5:6", "ray")] == [
+    assert [inside.find_identity(tmp_path, user) for user in ("", "5:6", "ray")] == [
         (0, 0),
         (5, 6),
         (1000, 100),
     ]
     with pytest.raises(inside.StepError, match="USER nobody: not in the image"):
-        inside.identity(tmp_path, "nobody")
+        inside.find_identity(tmp_path, "nobody")

@@ -1,10 +1,11 @@
-"""What is built, in which order, and what makes it new."""
+"""The images that are built, their order, and the inputs that make a build necessary."""
 
 import pytest
 
 from localcluster.errors import MisuseError
 from localcluster.images import dockerfile, plan
 from localcluster.images.dockerfile import Copy, Stage
+from support.tables import cases
 
 _TEXT = """
 FROM scratch AS base
@@ -27,24 +28,17 @@ def _keys(text: str = _TEXT, **contents: str) -> dict[str, str]:
     def digest(step: Copy) -> str:
         return contents.get(step.sources[0].removesuffix(".txt"), "")
 
-    return plan.keys(_stages(text), digest)
+    return plan.compute_keys(_stages(text), digest)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("target", "present", "order"),
-    [
-        pytest.param("one", set[str](), ("scratch", "base", "tools", "one"), id="nothing is there"),
-        pytest.param(
-            "two", set[str](), ("scratch", "base", "two"), id="what it does not need is not built"
-        ),
-        pytest.param(
-            "one",
-            {"scratch", "base", "one"},
-            (),
-            id="tools are not needed once they did their work",
-        ),
-        pytest.param("one", {"scratch", "one"}, ("base",), id="a layer below was lost"),
-    ],
+    {
+        "nothing is there": ("one", set[str](), ("scratch", "base", "tools", "one")),
+        "what it does not need is not built": ("two", set[str](), ("scratch", "base", "two")),
+        "tools are not needed once they did their work": ("one", {"scratch", "base", "one"}, ()),
+        "a layer below was lost": ("one", {"scratch", "one"}, ("base",)),
+    },
 )
 def test_only_missing_layers_are_built(
     target: str, present: set[str], order: tuple[str, ...]
@@ -61,9 +55,9 @@ def test_another_digest_or_snapshot_of_the_base_makes_everything_anew() -> None:
     assert before["one"] != _keys(text.format("2"))["one"]
     assert (
         before["one"]
-        != plan.keys(_stages(text.format("1")), lambda _: "", "http://m.test/20261101T000000Z")[
-            "one"
-        ]
+        != plan.compute_keys(
+            _stages(text.format("1")), lambda _: "", "http://m.test/20261101T000000Z"
+        )["one"]
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from localcluster.images import release, sbom
 from localcluster.images.builder import ImageArchive
 from localcluster.images.release import Source
-from localcluster.images.store import OWN_BUILDER, Origin
+from localcluster.images.store import OWN_BUILDER, BuildOrigin
 
 DIGEST: Final = {"type": "string", "pattern": "^[0-9a-f]{40}([0-9a-f]{24})?$"}
 RESOURCE: Final[dict[str, Any]] = {
@@ -85,7 +85,7 @@ COPY --from=binaries /server /server
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout that stands at its only commit."""
+    """Return a checkout at its only commit."""
     root = tmp_path / "checkout"
     (root / "deploy/images").mkdir(parents=True)
     (root / "folder").mkdir()
@@ -109,8 +109,8 @@ def git(root: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def stated(checkout: Path, tmp_path: Path, origin: Origin) -> dict[str, Any]:
-    """Return the statement of an image, which has the prescribed shape."""
+def stated(checkout: Path, tmp_path: Path, origin: BuildOrigin) -> dict[str, Any]:
+    """Return the statement of an image, after checking that it has the prescribed shape."""
     (tmp_path / "server").write_text("a server")
     (tmp_path / sbom.FILE).write_text("a bill")
     image = ImageArchive(
@@ -124,7 +124,7 @@ def stated(checkout: Path, tmp_path: Path, origin: Origin) -> dict[str, Any]:
     )
     source = release.read_source(checkout)
     assert source
-    path = release.beside(image, source, checkout, {"server": tmp_path / "server"})
+    path = release.write_provenance(image, source, checkout, {"server": tmp_path / "server"})
     found = msgspec.json.decode(path.read_bytes())
     jsonschema.validate(found, STATEMENT)
     return found
@@ -135,7 +135,7 @@ def hashed(text: str) -> dict[str, str]:
 
 
 def test_it_names_commit_bases_and_lock_files(checkout: Path, tmp_path: Path) -> None:
-    origin = Origin(builder=OWN_BUILDER, bases={"debian:bookworm-slim": f"sha256:{'3' * 64}"})
+    origin = BuildOrigin(builder=OWN_BUILDER, bases={"debian:bookworm-slim": f"sha256:{'3' * 64}"})
     found = stated(checkout, tmp_path, origin)
 
     assert found["subject"] == [
@@ -160,13 +160,13 @@ def test_it_names_commit_bases_and_lock_files(checkout: Path, tmp_path: Path) ->
 
 def test_it_names_the_mirror_that_the_user_chose(checkout: Path, tmp_path: Path) -> None:
     mirror = "http://s.test/archive/debian/20261101T000000Z"
-    found = stated(checkout, tmp_path, Origin(builder=OWN_BUILDER, bases={}, snapshot=mirror))
+    found = stated(checkout, tmp_path, BuildOrigin(builder=OWN_BUILDER, bases={}, snapshot=mirror))
 
     assert found["predicate"]["buildDefinition"]["externalParameters"]["debianMirror"] == mirror
 
 
 def test_the_same_image_gives_the_same_bytes(checkout: Path, tmp_path: Path) -> None:
-    origin = Origin(builder=OWN_BUILDER, bases={})
+    origin = BuildOrigin(builder=OWN_BUILDER, bases={})
     stated(checkout, tmp_path, origin)
     first = (tmp_path / release.FILE).read_bytes()
     stated(checkout, tmp_path, origin)

@@ -1,5 +1,6 @@
 """A release names each image by the installer's registry and its digest."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,17 @@ def test_it_holds_every_image_that_a_component_runs() -> None:
     assert used == {f"{release.NAMES}/{name}:dev" for name in release.OPTIONAL}
 
 
+def test_the_chart_accepts_the_digest_of_every_image() -> None:
+    schema = json.loads((DEPLOY / "helm/raybus/values.schema.json").read_text())
+    digests = schema["properties"]["image"]["properties"]["digests"]
+
+    assert set(digests["propertyNames"]["enum"]) == set(release.IMAGES)
+
+
 def test_the_component_replaces_each_name_by_the_registrys_and_a_digest() -> None:
-    component: dict[str, Any] = yaml.safe_load(release.kustomization("reg.test:5000/team", DIGESTS))
+    component: dict[str, Any] = yaml.safe_load(
+        release.format_kustomization("reg.test:5000/team", DIGESTS)
+    )
 
     assert component["kind"] == "Component"
     assert component["images"][0] == {

@@ -13,7 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from localcluster.images import archive, sbom
 from localcluster.images.archive import Layer
-from localcluster.images.dockerfile import Config
+from localcluster.images.dockerfile import ImageConfig
 
 SITE = "opt/raybus/lib/python3.11/site-packages"
 DEBIAN = """\
@@ -58,7 +58,9 @@ def a_layer(path: Path, files: Mapping[str, bytes | str]) -> Layer:
 
 
 def a_go_program() -> bytes:
-    """Return what Go writes into a program: a header of 32 bytes, its version, and the modules between guards."""
+    """Return the data that Go writes into a program: a header of 32 bytes, its version, and the
+    modules between guards.
+    """
     listed = b"g" * 16 + MODULES.encode() + b"g" * 16
     length = bytes([len(listed) & 0x7F | 0x80, len(listed) >> 7])
     return (
@@ -72,9 +74,9 @@ def described(folder: Path) -> tuple[str, dict[str, Any]]:
         a_layer(folder / "2", {**UPPER, "usr/local/bin/server": a_go_program()}),
     ]
     written = archive.write(
-        folder / "image.tar", "example.test/app:7", Config(), layers, architecture="amd64"
+        folder / "image.tar", "example.test/app:7", ImageConfig(), layers, architecture="amd64"
     )
-    text = sbom.beside(folder / "image.tar").read_text()
+    text = sbom.write_sbom(folder / "image.tar").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     return written.config, msgspec.json.decode(text)
 

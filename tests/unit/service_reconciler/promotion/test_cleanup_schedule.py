@@ -1,4 +1,6 @@
-"""When a draining cluster goes: nothing in flight, by a count that is not old, or the cap."""
+"""When a draining cluster is deleted: with no requests in flight by a recent count, or at the
+maximum time.
+"""
 
 from datetime import datetime, timedelta
 

@@ -1,10 +1,12 @@
-"""What a gate comes to on the requests before the switch: it may pass on some of a warm-up, and fail only on all of it (ADR 37)."""
+"""The result of a gate on the requests before the switch: it may pass on some of a warm-up, and
+fail only on all of it (ADR 37).
+"""
 
 import pytest
 
 from common.ray.request_metrics import Requests
 from common.upgrade.gate_types import Gate, Metric
-from common.upgrade.gates import Outcome, Window
+from common.upgrade.gates import GateOutcome, Window
 from common.upgrade.policy import WarmUpProgress
 from service_reconciler.promotion import promote
 
@@ -14,16 +16,16 @@ ERRORS = Gate(metric=Metric.ERROR_RATE, max=0.01, min_requests=40)
 @pytest.mark.parametrize(
     ("failed", "counted", "wanted", "expected"),
     [
-        pytest.param(44, 44, 400, Outcome.INCONCLUSIVE, id="the first ones alone"),
-        pytest.param(44, 399, 400, Outcome.INCONCLUSIVE, id="all but one"),
-        pytest.param(44, 400, 400, Outcome.FAIL, id="all"),
-        pytest.param(44, 500, 400, Outcome.FAIL, id="all, and those of a preview"),
-        pytest.param(44, 44, None, Outcome.FAIL, id="without a warm-up"),
-        pytest.param(0, 300, 400, Outcome.PASS, id="good ones"),
+        pytest.param(44, 44, 400, GateOutcome.INCONCLUSIVE, id="the first ones alone"),
+        pytest.param(44, 399, 400, GateOutcome.INCONCLUSIVE, id="all but one"),
+        pytest.param(44, 400, 400, GateOutcome.FAIL, id="all"),
+        pytest.param(44, 500, 400, GateOutcome.FAIL, id="all, and those of a preview"),
+        pytest.param(44, 44, None, GateOutcome.FAIL, id="without a warm-up"),
+        pytest.param(0, 300, 400, GateOutcome.PASS, id="good ones"),
     ],
 )
 def test_no_gate_fails_on_a_part_of_a_warm_up(
-    failed: int, counted: int, wanted: int | None, expected: Outcome
+    failed: int, counted: int, wanted: int | None, expected: GateOutcome
 ) -> None:
     window = Window(active={}, pending={"": Requests(total=counted, errors=failed)})
     warm_up = None if wanted is None else WarmUpProgress(wanted=wanted)

@@ -1,4 +1,6 @@
-"""What an upgrade came to, from what is durable; `tests/scenario/upgrade/test_receipt.py` has the whole of it."""
+"""The result of an upgrade, from durable state; `tests/scenario/upgrade/test_receipt.py` tests all
+of it.
+"""
 
 from datetime import datetime, timedelta
 
@@ -9,7 +11,7 @@ from common import labels
 from common.api import ray_service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.upgrade.receipt import Outcome, Receipt, Seconds
+from common.upgrade.receipt import Receipt, Seconds, UpgradeOutcome
 from service_reconciler.promotion import receipt
 from service_reconciler.promotion.receipt import PartialReceipt
 from support.builders.ray_service import a_ray_service
@@ -24,7 +26,7 @@ def later(seconds: float) -> datetime:
 SO_FAR = PartialReceipt(
     old="demo-a",
     new="demo-b",
-    outcome=Outcome.PROMOTED,
+    outcome=UpgradeOutcome.PROMOTED,
     started=START,
     moved=later(10),
     completed=later(30),
@@ -59,7 +61,7 @@ def test_the_whole_of_it() -> None:
     assert found == Receipt(
         old="demo-a",
         new="demo-b",
-        outcome=Outcome.PROMOTED,
+        outcome=UpgradeOutcome.PROMOTED,
         started=START,
         finished=later(92),
         seconds=Seconds(preparing=10, shifting=20, draining=62),
@@ -85,7 +87,7 @@ def test_what_nobody_knows_is_null() -> None:
 
 
 def test_where_no_request_moved_all_was_preparation() -> None:
-    found = made(msgspec.structs.replace(SO_FAR, moved=None, outcome=Outcome.CANCELLED))
+    found = made(msgspec.structs.replace(SO_FAR, moved=None, outcome=UpgradeOutcome.CANCELLED))
     assert found is not None
     assert found.seconds == Seconds(preparing=30, shifting=0, draining=62)
 

@@ -1,22 +1,22 @@
-"""Which specs are on record after a row of changes."""
+"""The specs that are on record after a sequence of changes."""
 
 import msgspec
-import pytest
 
 from common.api.meta import ObjectMeta
 from common.ray import goal_revision
-from common.ray.goal_revision import Goal, GoalRevision, Spec
+from common.ray.goal_revision import Goal, GoalRevision, HashedGoal
 from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
+from support.tables import cases
 
 META = ObjectMeta(name="demo", namespace="default", uid="uid-demo")
 KEPT = 10
 
 
-def a_spec(name: str, serve: str | None = "v1") -> Spec:
+def a_spec(name: str, serve: str | None = "v1") -> HashedGoal:
     """Return a spec of a cluster that differs from others by one letter."""
     goal = Goal(ray_cluster_config={"rayVersion": name}, serve_config=serve)
-    return Spec(goal=goal, hash=goal.spec_hash)
+    return HashedGoal(goal=goal, hash=goal.spec_hash)
 
 
 A, B, C, D = (a_spec(each) for each in "ABCD")
@@ -24,14 +24,14 @@ A2 = a_spec("A", "v2")
 
 
 class StoredRecords:
-    """Records as an API server would hold them."""
+    """Records as an API server would store them."""
 
     def __init__(self) -> None:
         self.held: dict[str, GoalRevision] = {}
         self.writes = 0
 
-    def want(self, spec: Spec, before: Spec | None = None, *, kept: int = KEPT) -> None:
-        """Let a RayService ask for a spec while another one serves."""
+    def want(self, spec: HashedGoal, before: HashedGoal | None = None, *, kept: int = KEPT) -> None:
+        """Let a RayService request a spec while another one serves."""
         for each in revisions.decide(META, spec, before, self.found, kept=kept):
             self.writes += 1
             match each:
@@ -53,12 +53,14 @@ class StoredRecords:
 
     @property
     def found(self) -> list[GoalRevision]:
-        """Return what is held, oldest first."""
+        """Return the stored records, oldest first."""
         return sorted(self.held.values(), key=lambda each: each.revision)
 
     @property
     def records(self) -> list[str]:
-        """Return each record as `<number> <cluster>/<Serve config>`, with what served before it."""
+        """Return each record as `<number> <cluster>/<Serve config>`, with the spec that served
+        before it.
+        """
         numbers = {each.metadata.name: each.revision for each in self.found}
         return [
             f"{each.revision} {each.goal.ray_cluster_config['rayVersion']}/{each.goal.serve_config or '?'}"
@@ -67,54 +69,41 @@ class StoredRecords:
         ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wants", "records"),
-    [
-        pytest.param([(A, None)], ["1 A/v1"], id="a first spec"),
-        pytest.param([(A, None), (B, A)], ["1 A/v1", "2 B/v1 after 1"], id="an upgrade"),
-        pytest.param(
+    {
+        "a first spec": ([(A, None)], ["1 A/v1"]),
+        "an upgrade": ([(A, None), (B, A)], ["1 A/v1", "2 B/v1 after 1"]),
+        "the same is not recorded twice": (
             [(A, None), (B, A), (B, A)],
             ["1 A/v1", "2 B/v1 after 1"],
-            id="the same is not recorded twice",
         ),
-        pytest.param(
-            [(A, None), (B, A), (A, B)], ["2 B/v1 after 3", "3 A/v1 after 2"], id="there and back"
-        ),
-        pytest.param(
+        "there and back": ([(A, None), (B, A), (A, B)], ["2 B/v1 after 3", "3 A/v1 after 2"]),
+        "one that never served is not what the next one replaces": (
             [(A, None), (B, A), (C, A)],
             ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 1"],
-            id="one that never served is not what the next one replaces",
         ),
-        pytest.param(
+        "what changed in place is recorded when it is replaced": (
             [(A, None), (B, A2)],
             ["1 A/v1", "2 A/v2 after 1", "3 B/v1 after 2"],
-            id="what changed in place is recorded when it is replaced",
         ),
-        pytest.param(
-            [(B, A)], ["1 A/v1", "2 B/v1 after 1"], id="a cluster that another operator made"
-        ),
-        pytest.param(
+        "a cluster that another operator made": ([(B, A)], ["1 A/v1", "2 B/v1 after 1"]),
+        "a cluster that does not report what it serves is known by its spec": (
             [(A, None), (B, a_spec("A", None))],
             ["1 A/v1", "2 B/v1 after 1"],
-            id="a cluster that does not report what it serves is known by its spec",
         ),
-        pytest.param(
-            [(B, a_spec("A", None))], ["1 A/?", "2 B/v1 after 1"], id="nobody knows what it serves"
-        ),
-        pytest.param(
-            [(A, None), (A, None)], ["1 A/v1"], id="the cluster was deleted and is made anew"
-        ),
-        pytest.param(
+        "nobody knows what it serves": ([(B, a_spec("A", None))], ["1 A/?", "2 B/v1 after 1"]),
+        "the cluster was deleted and is made anew": ([(A, None), (A, None)], ["1 A/v1"]),
+        "changed while the service was suspended": (
             [(A, None), (B, A), (C, None)],
             ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2"],
-            id="changed while the service was suspended",
         ),
-        pytest.param(
-            [(A, None), (B, A), (B, None)], ["1 A/v1", "2 B/v1 after 1"], id="resumed as it was"
-        ),
-    ],
+        "resumed as it was": ([(A, None), (B, A), (B, None)], ["1 A/v1", "2 B/v1 after 1"]),
+    },
 )
-def test_what_is_on_record(wants: list[tuple[Spec, Spec | None]], records: list[str]) -> None:
+def test_what_is_on_record(
+    wants: list[tuple[HashedGoal, HashedGoal | None]], records: list[str]
+) -> None:
     stored = StoredRecords()
     for spec, before in wants:
         stored.want(spec, before)
@@ -131,16 +120,14 @@ def test_each_change_of_the_goal_is_one_write() -> None:
         assert stored.writes == number
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kept", "records"),
-    [
-        pytest.param(
-            3, ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2", "4 D/v1 after 3"], id="three others"
-        ),
-        pytest.param(2, ["2 B/v1", "3 C/v1 after 2", "4 D/v1 after 3"], id="two others"),
-        pytest.param(1, ["3 C/v1", "4 D/v1 after 3"], id="one other"),
-        pytest.param(0, ["3 C/v1", "4 D/v1 after 3"], id="what served before is kept even so"),
-    ],
+    {
+        "three others": (3, ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2", "4 D/v1 after 3"]),
+        "two others": (2, ["2 B/v1", "3 C/v1 after 2", "4 D/v1 after 3"]),
+        "one other": (1, ["3 C/v1", "4 D/v1 after 3"]),
+        "what served before is kept even so": (0, ["3 C/v1", "4 D/v1 after 3"]),
+    },
 )
 def test_the_oldest_go(kept: int, records: list[str]) -> None:
     stored, served = StoredRecords(), None

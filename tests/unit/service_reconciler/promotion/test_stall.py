@@ -1,17 +1,16 @@
-"""Since when an upgrade makes no progress, and the reason for that."""
+"""The time since when an upgrade makes no progress, and the reason for that."""
 
 from datetime import datetime
 from typing import Any
 
-import pytest
-
 from common.api.opaque import Json
 from common.errors import Problem
 from common.upgrade.service_conditions import Reason
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade.traffic_record import RecordedUpgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import control
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
+from support.tables import cases
 
 NOW = at(1000)
 DEADLINE = {"raybus.io/progress-deadline": "5m"}
@@ -29,9 +28,9 @@ def an_app(status: str, *, started: float = 80) -> Json:
     }
 
 
-def a_flapping(sheds: int, *, first: float = 100) -> Upgrade:
-    """Return what an upgrade came to that gave traffic back for the health of a cluster."""
-    return Upgrade(
+def a_flapping(sheds: int, *, first: float = 100) -> RecordedUpgrade:
+    """Return the history of an upgrade that gave traffic back for the health of a cluster."""
+    return RecordedUpgrade(
         old="blue",
         new="green",
         began_at=at(0),
@@ -52,16 +51,12 @@ FLAPPED = an_upgrade(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "seconds"),
-    [
-        pytest.param(
-            FLAPPED, 110, id="repeatedly: from the first time, and the interval that follows it"
-        ),
-        pytest.param(
-            an_upgrade(interval=10, moved=900, upgrade=a_flapping(1)), 910, id="once may be chance"
-        ),
-        pytest.param(
+    {
+        "repeatedly: from the first time, and the interval that follows it": (FLAPPED, 110),
+        "once may be chance": (an_upgrade(interval=10, moved=900, upgrade=a_flapping(1)), 910),
+        "a rollback begins anew": (
             an_upgrade(
                 a_condition("RollbackInProgress", seconds=500),
                 interval=10,
@@ -69,9 +64,8 @@ FLAPPED = an_upgrade(
                 upgrade=a_flapping(9),
             ),
             910,
-            id="a rollback begins anew",
         ),
-    ],
+    },
 )
 def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: float) -> None:
     assert control.progress_since(observed, observed.pending, now=NOW) == at(seconds)
@@ -83,66 +77,46 @@ def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
     assert found.code is Reason.APPLICATION_NOT_READY
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "seconds"),
-    [
-        pytest.param(an_upgrade(interval=0), 0, id="the upgrade began"),
-        pytest.param(an_upgrade(interval=0, changed=40), 40, id="a capacity changed"),
-        pytest.param(an_upgrade(interval=0, moved=50), 50, id="a weight changed"),
-        pytest.param(an_upgrade(interval=60, moved=50), 110, id="the next step was due later"),
-        pytest.param(
-            an_upgrade(a_condition("UpgradePaused", seconds=60, status="False")),
-            60,
-            id="a pause ended",
-        ),
-        pytest.param(an_upgrade(a_condition("UpgradePaused")), 1000, id="a pause lasts"),
-        pytest.param(
-            an_upgrade(a_condition("RollbackInProgress", seconds=90)),
-            90,
-            id="the traffic turned back",
-        ),
-        pytest.param(an_upgrade(clock_set_at=at(999)), 999, id="the clock was set"),
-        pytest.param(
+    {
+        "the upgrade began": (an_upgrade(interval=0), 0),
+        "a capacity changed": (an_upgrade(interval=0, changed=40), 40),
+        "a weight changed": (an_upgrade(interval=0, moved=50), 50),
+        "the next step was due later": (an_upgrade(interval=60, moved=50), 110),
+        "a pause ended": (an_upgrade(a_condition("UpgradePaused", seconds=60, status="False")), 60),
+        "a pause lasts": (an_upgrade(a_condition("UpgradePaused")), 1000),
+        "the traffic turned back": (an_upgrade(a_condition("RollbackInProgress", seconds=90)), 90),
+        "the clock was set": (an_upgrade(clock_set_at=at(999)), 999),
+        "the clock was set back before this process began": (
             an_upgrade(changed=4000, moved=4000),
             1000,
-            id="the clock was set back before this process began",
         ),
-        pytest.param(
+        "the clock was set back in the meantime": (
             an_upgrade(changed=4000, moved=4000, clock_set_at=at(700)),
             700,
-            id="the clock was set back in the meantime",
         ),
-        pytest.param(
+        "the head became ready": (
             an_upgrade(pending=a_view("green", a_condition("HeadPodReady", seconds=65))),
             65,
-            id="the head became ready",
         ),
-        pytest.param(
+        "a head that is lost is no progress": (
             an_upgrade(
                 pending=a_view("green", a_condition("HeadPodReady", seconds=65, status="False"))
             ),
             10,
-            id="a head that is lost is no progress",
         ),
-        pytest.param(
-            an_upgrade(pending=a_view("green", pods=(a_pod(READY),))), 70, id="a pod became ready"
-        ),
-        pytest.param(
+        "a pod became ready": (an_upgrade(pending=a_view("green", pods=(a_pod(READY),))), 70),
+        "a pod became ready once more": (
             an_upgrade(pending=a_view("green", pods=(a_pod(READY, restarts=1),))),
             10,
-            id="a pod became ready once more",
         ),
-        pytest.param(
-            an_upgrade(pending=a_view("green", details=an_app("DEPLOYING"))),
-            80,
-            id="a replica started",
-        ),
-        pytest.param(
+        "a replica started": (an_upgrade(pending=a_view("green", details=an_app("DEPLOYING"))), 80),
+        "a replica of a failing app started": (
             an_upgrade(pending=a_view("green", details=an_app("UNHEALTHY"))),
             10,
-            id="a replica of a failing app started",
         ),
-    ],
+    },
 )
 def test_when_an_upgrade_last_progressed(observed: Observed, seconds: float) -> None:
     assert control.progress_since(observed, observed.pending, now=NOW) == at(seconds)
@@ -164,15 +138,14 @@ def test_before_its_deadline_it_is_requeued_at_the_deadline() -> None:
 REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pending", "reason"),
-    [
-        pytest.param(
+    {
+        "no room": (
             a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),)),
             Reason.INSUFFICIENT_CAPACITY,
-            id="no room",
         ),
-        pytest.param(
+        "no quota": (
             a_view(
                 "green",
                 a_condition(
@@ -182,9 +155,8 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
                 ),
             ),
             Reason.QUOTA_EXCEEDED,
-            id="no quota",
         ),
-        pytest.param(
+        "denied, which is no quota": (
             a_view(
                 "green",
                 a_condition(
@@ -192,9 +164,8 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
                 ),
             ),
             Reason.PROGRESS_DEADLINE_EXCEEDED,
-            id="denied, which is no quota",
         ),
-        pytest.param(
+        "no image": (
             a_view(
                 "green",
                 pods=(
@@ -207,18 +178,14 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
                 ),
             ),
             Reason.IMAGE_PULL_FAILED,
-            id="no image",
         ),
-        pytest.param(
+        "it fails": (
             a_view("green", details=an_app("DEPLOY_FAILED")),
             Reason.APPLICATION_NOT_READY,
-            id="it fails",
         ),
-        pytest.param(
-            a_view("green", details={}), Reason.APPLICATION_NOT_READY, id="it does not run"
-        ),
-        pytest.param(None, Reason.PROGRESS_DEADLINE_EXCEEDED, id="no cluster"),
-    ],
+        "it does not run": (a_view("green", details={}), Reason.APPLICATION_NOT_READY),
+        "no cluster": (None, Reason.PROGRESS_DEADLINE_EXCEEDED),
+    },
 )
 def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> None:
     found, _ = judged(pending=pending)
@@ -230,17 +197,13 @@ def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> N
 HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it was")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "is_held"),
-    [
-        pytest.param(
-            {"raybus.io/on-deadline": "Pause"}, True, id="a pause stays although it progresses"
-        ),
-        pytest.param(
-            {"raybus.io/on-deadline": "Pause", "raybus.io/promote": "true"}, False, id="promoted"
-        ),
-        pytest.param({"raybus.io/on-deadline": "Wait"}, False, id="waiting"),
-    ],
+    {
+        "a pause stays although it progresses": ({"raybus.io/on-deadline": "Pause"}, True),
+        "promoted": ({"raybus.io/on-deadline": "Pause", "raybus.io/promote": "true"}, False),
+        "waiting": ({"raybus.io/on-deadline": "Wait"}, False),
+    },
 )
 def test_a_reported_deadline_holds_while_it_pauses(
     annotations: dict[str, str], *, is_held: bool

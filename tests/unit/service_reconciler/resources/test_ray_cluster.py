@@ -1,8 +1,6 @@
-"""Whether a cluster still is what the RayService asks for; spec rayservice §6.2, §6.3, acceptance 16-23."""
+"""Whether a cluster still matches the RayService; spec rayservice §6.2, §6.3, acceptance 16-23."""
 
 from typing import Any
-
-import pytest
 
 from common import labels
 from common.api import ray_cluster as types
@@ -14,6 +12,7 @@ from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 from support.memory import measured
+from support.tables import cases
 
 
 def compare(made_from: Json, goal: Json, **annotations: str) -> Match:
@@ -27,43 +26,31 @@ BASE = a_cluster_config()
 OTHER: dict[str, Any] = {labels.KUBERAY_VERSION: "v1.5.1", labels.SPEC_HASH: "another algorithm's"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("goal", "annotations", "expected"),
-    [
-        pytest.param(BASE, {}, Match.FULL, id="the same"),
-        pytest.param(
+    {
+        "the same": (BASE, {}, Match.FULL),
+        "the autoscaler's fields": (
             a_cluster_config(a_group(replicas=4, minReplicas=2)),
             {},
             Match.FULL,
-            id="the autoscaler's fields",
         ),
-        pytest.param(
-            a_cluster_config(a_group(), a_group("b")), {}, Match.APPENDED, id="a group at the end"
-        ),
-        pytest.param(
-            a_cluster_config(a_group("b"), a_group()), {}, Match.DIFFERENT, id="a group in front"
-        ),
-        pytest.param(a_cluster_config(image="other"), {}, Match.DIFFERENT, id="another image"),
-        pytest.param(
+        "a group at the end": (a_cluster_config(a_group(), a_group("b")), {}, Match.APPENDED),
+        "a group in front": (a_cluster_config(a_group("b"), a_group()), {}, Match.DIFFERENT),
+        "another image": (a_cluster_config(image="other"), {}, Match.DIFFERENT),
+        "no number: KubeRay": (
             a_cluster_config(image="o"),
             {labels.NUM_WORKER_GROUPS: "x"},
             Match.APPENDED,
-            id="no number: KubeRay",
         ),
-        pytest.param(BASE, OTHER, Match.FULL, id="another version, the same content"),
-        pytest.param(
-            a_cluster_config(image="other"),
-            OTHER,
-            Match.DIFFERENT,
-            id="another version, another image",
-        ),
-        pytest.param(
+        "another version, the same content": (BASE, OTHER, Match.FULL),
+        "another version, another image": (a_cluster_config(image="other"), OTHER, Match.DIFFERENT),
+        "another version, a group more": (
             a_cluster_config(a_group(), a_group("b")),
             OTHER,
             Match.APPENDED,
-            id="another version, a group more",
         ),
-    ],
+    },
 )
 def test_what_a_cluster_is_to_the_goal(
     goal: Json, annotations: dict[str, str], expected: Match
@@ -71,27 +58,17 @@ def test_what_a_cluster_is_to_the_goal(
     assert compare(BASE, goal, **annotations) is expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "expected"),
-    [
-        pytest.param({}, False, id="ours"),
-        pytest.param(
-            {labels.KUBERAY_VERSION: "nightly"}, False, id="KubeRay's, with the same content"
-        ),
-        pytest.param(
-            {labels.KUBERAY_VERSION: "v1.5.1"},
-            False,
-            id="a released KubeRay's, with the same content",
-        ),
-        pytest.param(OTHER, True, id="KubeRay's, of another algorithm"),
-        pytest.param(
-            {labels.KUBERAY_VERSION: "v1.5.1", labels.NUM_WORKER_GROUPS: "2"},
-            True,
-            id="another number",
-        ),
-        pytest.param({labels.KUBERAY_VERSION: "raybus-v0.0.9"}, True, id="an older raybus"),
-        pytest.param({labels.KUBERAY_VERSION: "old"}, True, id="nobody known"),
-    ],
+    {
+        "ours": ({}, False),
+        "KubeRay's, with the same content": ({labels.KUBERAY_VERSION: "nightly"}, False),
+        "a released KubeRay's, with the same content": ({labels.KUBERAY_VERSION: "v1.5.1"}, False),
+        "KubeRay's, of another algorithm": (OTHER, True),
+        "another number": ({labels.KUBERAY_VERSION: "v1.5.1", labels.NUM_WORKER_GROUPS: "2"}, True),
+        "an older raybus": ({labels.KUBERAY_VERSION: "raybus-v0.0.9"}, True),
+        "nobody known": ({labels.KUBERAY_VERSION: "old"}, True),
+    },
 )
 def test_which_annotations_are_renewed(annotations: dict[str, str], expected: bool) -> None:
     service = ray_service.decode(a_ray_service(config=BASE))
@@ -118,7 +95,7 @@ def test_a_cluster_carries_labels_annotations_and_owner() -> None:
 
 
 def test_the_hashes_of_large_specs_are_remembered_as_long_as_there_is_room() -> None:
-    """One after the other, as of a RayService that is edited again and again."""
+    """The specs come one after the other, as from a RayService that is edited again and again."""
     made = types.decode(ray_cluster.build(ray_service.decode(a_ray_service()), "demo-abcde"))
     hashes = set[str]()
     with measured() as kept:

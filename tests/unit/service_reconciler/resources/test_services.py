@@ -12,6 +12,7 @@ from common.api.ray_service import RayService
 from common.errors import InvalidSpec
 from service_reconciler.resources import services
 from support.builders.ray_service import a_cluster_config, a_ray_service
+from support.tables import cases
 
 
 def service(**fields: Any) -> RayService:
@@ -53,18 +54,14 @@ def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
     assert built["spec"]["selector"]["ray.io/identifier"] == "demo-abcde-head"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "has_cluster_ip"),
-    [
-        pytest.param(a_cluster_config(), True, id="the switch"),
-        pytest.param(head_with(serviceType="NodePort"), False, id="a type of its own"),
-        pytest.param(
-            head_with(headService={"spec": {"externalName": "x"}}),
-            False,
-            id="the user's own Service",
-        ),
-        pytest.param(head_with(headService={}), False, id="the user's own Service, empty"),
-    ],
+    {
+        "the switch": (a_cluster_config(), True),
+        "a type of its own": (head_with(serviceType="NodePort"), False),
+        "the user's own Service": (head_with(headService={"spec": {"externalName": "x"}}), False),
+        "the user's own Service, empty": (head_with(headService={}), False),
+    },
 )
 def test_the_head_service_has_an_address_when(config: Json, has_cluster_ip: bool) -> None:
     assert "clusterIP" not in build_head(config, has_cluster_ip=has_cluster_ip)["spec"]
@@ -75,32 +72,29 @@ def test_an_unnamed_port_is_named_by_its_number() -> None:
     assert [each["name"] for each in built["spec"]["ports"]] == ["1234-port", "metrics"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ports", "given", "expected"),
-    [
-        pytest.param([], None, [{"name": "serve", "port": 8000}], id="default"),
-        pytest.param(
+    {
+        "default": ([], None, [{"name": "serve", "port": 8000}]),
+        "two": (
             [
                 {"name": "serve-grpc", "containerPort": 9000},
                 {"name": "serve", "containerPort": 8000},
             ],
             None,
             [{"name": "serve", "port": 8000}, {"name": "serve-grpc", "port": 9000}],
-            id="two",
         ),
-        pytest.param(
+        "user": (
             [],
             [{"name": "serve", "port": 80}, {"name": "x", "port": 1}],
             [{"name": "serve", "port": 80}],
-            id="user",
         ),
-        pytest.param(
+        "kept": (
             [{"name": "x", "containerPort": 1}],
             [{"name": "y", "port": 2}],
             [{"name": "y", "port": 2}],
-            id="kept",
         ),
-    ],
+    },
 )
 def test_32_the_serve_services_ports(
     ports: list[Json], given: list[Json] | None, expected: list[Json]

@@ -1,4 +1,4 @@
-"""What Go would write back of a spec; spec rayservice §2.5."""
+"""The spec that Go would write back; spec rayservice §2.5."""
 
 from common.api.opaque import Json
 from common.ray import spec_hash

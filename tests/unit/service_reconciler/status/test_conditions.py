@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common import conditions
 from common.api import ray_service
@@ -12,10 +12,11 @@ from common.conditions import ConditionUpdate
 from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.rollback import Decision, Step
+from service_reconciler.promotion.rollback import PendingChange, RollbackDecision
 from service_reconciler.settings import Config
 from service_reconciler.status.conditions import Assessment, ready, starts_anew, upgrade_in_progress
 from support.builders.ray_service import a_ray_service
+from support.tables import cases
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = THEN + timedelta(seconds=30)
@@ -35,14 +36,14 @@ def an_assessment(
     limit: int | None = None,
     now: datetime = NOW,
 ) -> Assessment:
-    """Return what a reconcile found of a RayService with these conditions; `limit` is its initializing timeout in seconds."""
+    """Return the assessment of a RayService with these conditions; `limit` is its initializing
+    timeout in seconds.
+    """
     annotations = {} if limit is None else {"ray.io/initializing-timeout": str(limit)}
     service = ray_service.decode(a_ray_service(annotations=annotations))
-    service = msgspec.structs.replace(
-        service, status=msgspec.structs.replace(service.status, conditions=before)
-    )
+    service = replace(service, status=replace(service.status, conditions=before))
     observed = Observed(service=service, config=Config(), names=names, endpoints=endpoints)
-    decision = Decision(step=Step.KEEP, names=names, note="")
+    decision = RollbackDecision(step=PendingChange.KEEP, names=names, note="")
     return Assessment(
         observed=observed, now=now, control=Control(), decision=decision, names=names, problem=None
     )
@@ -70,49 +71,23 @@ def test_only_a_new_status_has_a_new_transition_time() -> None:
 
 
 INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializing")
+SERVES = a_condition("Ready", "True", "NonZeroServeEndpoints")
+INVALID = a_condition("Ready", "False", "ValidationFailed")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "endpoints", "has_active", "limit", "expected"),
-    [
-        pytest.param([], 0, False, None, ("False", "Initializing"), id="new"),
-        pytest.param([INITIAL], 2, True, None, ("True", "NonZeroServeEndpoints"), id="serves"),
-        pytest.param([INITIAL], 0, True, None, ("False", "Initializing"), id="not yet"),
-        pytest.param([INITIAL], 0, False, 31, ("False", "Initializing"), id="in time"),
-        pytest.param([INITIAL], 0, False, 30, ("False", "InitializingTimeout"), id="out of time"),
-        pytest.param(
-            [INITIAL],
-            1,
-            False,
-            30,
-            ("True", "NonZeroServeEndpoints"),
-            id="ready in the last moment",
-        ),
-        pytest.param(
-            [a_condition("Ready", "True", "NonZeroServeEndpoints")],
-            0,
-            True,
-            1,
-            ("False", "ZeroServeEndpoints"),
-            id="lost",
-        ),
-        pytest.param(
-            [a_condition("Ready", "False", "ValidationFailed")],
-            0,
-            False,
-            1,
-            ("False", "Initializing"),
-            id="fixed",
-        ),
-        pytest.param(
-            [a_condition("Ready", "False", "ValidationFailed")],
-            0,
-            True,
-            1,
-            ("False", "ZeroServeEndpoints"),
-            id="idle",
-        ),
-    ],
+    {
+        "new": ([], 0, False, None, ("False", "Initializing")),
+        "serves": ([INITIAL], 2, True, None, ("True", "NonZeroServeEndpoints")),
+        "not yet": ([INITIAL], 0, True, None, ("False", "Initializing")),
+        "in time": ([INITIAL], 0, False, 31, ("False", "Initializing")),
+        "out of time": ([INITIAL], 0, False, 30, ("False", "InitializingTimeout")),
+        "ready in the last moment": ([INITIAL], 1, False, 30, ("True", "NonZeroServeEndpoints")),
+        "lost": ([SERVES], 0, True, 1, ("False", "ZeroServeEndpoints")),
+        "fixed": ([INVALID], 0, False, 1, ("False", "Initializing")),
+        "idle": ([INVALID], 0, True, 1, ("False", "ZeroServeEndpoints")),
+    },
 )
 def test_ready(
     before: list[Condition],
@@ -142,30 +117,27 @@ def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     assert starts_anew(found) is anew
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "names", "expected"),
-    [
-        pytest.param([], Names(pending="p"), ("False", "Initializing"), id="new"),
-        pytest.param([], Names(active="a"), ("False", "NoPendingCluster"), id="at rest"),
-        pytest.param(
+    {
+        "new": ([], Names(pending="p"), ("False", "Initializing")),
+        "at rest": ([], Names(active="a"), ("False", "NoPendingCluster")),
+        "upgrading": (
             [],
             Names(active="a", pending="p"),
             ("True", "BothActivePendingClustersExist"),
-            id="upgrading",
         ),
-        pytest.param(
+        "as it is": (
             [a_condition("UpgradeInProgress", "False", "Initializing")],
             Names(pending="p"),
             None,
-            id="as it is",
         ),
-        pytest.param(
+        "lost": (
             [a_condition("UpgradeInProgress", "False", "NoPendingCluster")],
             Names(),
             ("Unknown", "NoActiveCluster"),
-            id="lost",
         ),
-    ],
+    },
 )
 def test_upgrade_in_progress(
     before: list[Condition], names: Names, expected: tuple[str, str] | None

@@ -1,4 +1,4 @@
-"""How much capacity either cluster has; spec rayservice §8.3, §8.10."""
+"""The capacity of each cluster; spec rayservice §8.3, §8.10."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,17 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
+from support.tables import cases
 from traffic_manager.migration import capacity
-from traffic_manager.migration.state import ClusterState, Direction, Migration
+from traffic_manager.migration.state import ClusterState, Migration
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_side(amount: int, weight: int, **fields: Any) -> ClusterState:
-    side = ClusterState(
-        capacity=amount, weight=weight, proven=amount, reported=amount, ready=amount
-    )
-    return msgspec.structs.replace(side, **fields)
+def side(amount: int, weight: int, **fields: Any) -> ClusterState:
+    same = dict.fromkeys(("capacity", "proven", "reported", "ready"), amount)
+    values: dict[str, Any] = {**same, "weight": weight, **fields}
+    return ClusterState(**values)
 
 
 def percents() -> st.SearchStrategy[int]:
@@ -38,154 +39,98 @@ def a_policy(surge: int) -> Policy:
     return Policy(surge=surge, step=min(5, surge), interval=timedelta(seconds=10))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("migration", "surge", "expected"),
-    [
-        pytest.param(
-            forward(a_side(100, 100), a_side(0, 0)), 20, (100, 20), id="the new cluster surges"
-        ),
-        pytest.param(
-            forward(a_side(100, 95), a_side(20, 5)), 20, (100, 20), id="traffic is still moving"
-        ),
-        pytest.param(
-            forward(a_side(100, 80), a_side(20, 20)), 20, (80, 20), id="the old one makes room"
-        ),
-        pytest.param(
-            forward(a_side(80, 80), a_side(20, 20)), 20, (80, 40), id="the new one takes it"
-        ),
-        pytest.param(
-            forward(a_side(70, 20), a_side(80, 80)),
+    {
+        "the new cluster surges": (forward(side(100, 100), side(0, 0)), 20, (100, 20)),
+        "traffic is still moving": (forward(side(100, 95), side(20, 5)), 20, (100, 20)),
+        "the old one makes room": (forward(side(100, 80), side(20, 20)), 20, (80, 20)),
+        "the new one takes it": (forward(side(80, 80), side(20, 20)), 20, (80, 40)),
+        "down by the surge (70 and 30 give 40)": (
+            forward(side(70, 20), side(80, 80)),
             30,
             (40, 80),
-            id="down by the surge (70 and 30 give 40)",
         ),
-        pytest.param(
-            forward(a_side(10, 10), a_side(90, 90)), 30, (10, 100), id="never more than 100"
-        ),
-        pytest.param(
-            forward(a_side(10, 0), a_side(100, 100)), 30, (0, 100), id="never less than 0"
-        ),
-        pytest.param(
-            forward(a_side(100, 95), a_side(5, 5)), 20, (95, 5), id="never below the weight"
-        ),
-        pytest.param(
-            forward(a_side(80, 100), a_side(0, 0)),
+        "never more than 100": (forward(side(10, 10), side(90, 90)), 30, (10, 100)),
+        "never less than 0": (forward(side(10, 0), side(100, 100)), 30, (0, 100)),
+        "never below the weight": (forward(side(100, 95), side(5, 5)), 20, (95, 5)),
+        "what lost its partner gets it back": (forward(side(80, 100), side(0, 0)), 20, (100, 0)),
+        "from an odd start, up to the bound": (forward(side(95, 95), side(5, 5)), 20, (95, 25)),
+        "no surge, no move": (forward(side(100, 100), side(0, 0)), 0, (100, 0)),
+        "no Gateway": (
+            forward(side(100, 100), side(0, 0), gateway_problem="is not Programmed"),
             20,
             (100, 0),
-            id="what lost its partner gets it back",
         ),
-        pytest.param(
-            forward(a_side(95, 95), a_side(5, 5)),
-            20,
-            (95, 25),
-            id="from an odd start, up to the bound",
-        ),
-        pytest.param(forward(a_side(100, 100), a_side(0, 0)), 0, (100, 0), id="no surge, no move"),
-        pytest.param(
-            forward(a_side(100, 100), a_side(0, 0), gateway_problem="is not Programmed"),
-            20,
-            (100, 0),
-            id="no Gateway",
-        ),
-        pytest.param(
-            forward(a_side(100, 80), a_side(20, 20), route_problem="is not accepted yet"),
+        "the last weights are not in force": (
+            forward(side(100, 80), side(20, 20), route_problem="is not accepted yet"),
             20,
             (100, 20),
-            id="the last weights are not in force",
         ),
-        pytest.param(
-            forward(a_side(100, 80), a_side(20, 20), pause="paused"), 20, (100, 20), id="a pause"
-        ),
-        pytest.param(
-            forward(a_side(100, 80), a_side(20, 20, proven=0)),
+        "a pause": (forward(side(100, 80), side(20, 20), pause="paused"), 20, (100, 20)),
+        "the new one does not carry its share": (
+            forward(side(100, 80), side(20, 20, proven=0)),
             20,
             (100, 20),
-            id="the new one does not carry its share",
         ),
-        pytest.param(
-            forward(a_side(80, 80), a_side(20, 20, reported=0)),
+        "the last capacity is not in force": (
+            forward(side(80, 80), side(20, 20, reported=0)),
             20,
             (80, 20),
-            id="the last capacity is not in force",
         ),
-        pytest.param(
-            forward(a_side(80, 80), a_side(40, 20, sustainable=0)),
+        "active takes over from a sick one": (
+            forward(side(80, 80), side(40, 20, sustainable=0)),
             20,
             (100, 40),
-            id="active takes over from a sick one",
         ),
-        pytest.param(
+        "a cluster that failed a gate still holds its capacity": (
             forward(
-                a_side(60, 50),
-                a_side(60, 50, sustainable=0, has_failed_gate=True),
+                side(60, 50),
+                side(60, 50, sustainable=0, has_failed_gate=True),
                 pause="a gate failed",
             ),
             20,
             (60, 60),
-            id="a cluster that failed a gate still holds its capacity",
         ),
-        pytest.param(
+        "beside it active grows as far as the surge allows": (
             forward(
-                a_side(60, 60),
-                a_side(40, 40, sustainable=0, has_failed_gate=True),
+                side(60, 60),
+                side(40, 40, sustainable=0, has_failed_gate=True),
                 pause="a gate failed",
             ),
             20,
             (80, 40),
-            id="beside it active grows as far as the surge allows",
         ),
-        pytest.param(
-            forward(a_side(30, 30, sustainable=0), a_side(70, 70), pause="paused"),
+        "and the other way": (
+            forward(side(30, 30, sustainable=0), side(70, 70), pause="paused"),
             20,
             (30, 100),
-            id="and the other way",
         ),
-        pytest.param(
-            back(a_side(30, 30, sustainable=0), a_side(70, 70)),
-            20,
-            (30, 100),
-            id="in a rollback, too",
-        ),
-        pytest.param(
-            forward(a_side(80, 80, sustainable=60), a_side(40, 20)),
+        "in a rollback, too": (back(side(30, 30, sustainable=0), side(70, 70)), 20, (30, 100)),
+        "what a partly sick one has counts": (
+            forward(side(80, 80, sustainable=60), side(40, 20)),
             20,
             (80, 40),
-            id="what a partly sick one has counts",
         ),
-        pytest.param(
+        "a guard waits for nothing": (
             forward(
-                a_side(100, 50), a_side(0, 50), gateway_problem="is not Programmed", pause="paused"
+                side(100, 50), side(0, 50), gateway_problem="is not Programmed", pause="paused"
             ),
             20,
             (100, 50),
-            id="a guard waits for nothing",
         ),
-        pytest.param(
-            back(a_side(80, 80), a_side(40, 20)), 20, (100, 20), id="back: down and up in one step"
-        ),
-        pytest.param(
-            back(a_side(80, 70), a_side(40, 30)), 20, (80, 40), id="back: traffic is still moving"
-        ),
-        pytest.param(back(a_side(100, 100), a_side(20, 0)), 20, (100, 0), id="back: the end"),
-        pytest.param(
-            back(a_side(10, 3), a_side(100, 97)), 30, (30, 100), id="back: the old one grows first"
-        ),
-        pytest.param(
-            back(a_side(30, 30), a_side(100, 70)), 30, (60, 70), id="back: never below the weight"
-        ),
-        pytest.param(
-            back(a_side(80, 80), a_side(40, 20, is_alive=False)),
+        "back: down and up in one step": (back(side(80, 80), side(40, 20)), 20, (100, 20)),
+        "back: traffic is still moving": (back(side(80, 70), side(40, 30)), 20, (80, 40)),
+        "back: the end": (back(side(100, 100), side(20, 0)), 20, (100, 0)),
+        "back: the old one grows first": (back(side(10, 3), side(100, 97)), 30, (30, 100)),
+        "back: never below the weight": (back(side(30, 30), side(100, 70)), 30, (60, 70)),
+        "back: a dead cluster has no capacity": (
+            back(side(80, 80), side(40, 20, is_alive=False)),
             20,
             (100, 40),
-            id="back: a dead cluster has no capacity",
         ),
-        pytest.param(
-            back(a_side(40, 40), a_side(60, 60)),
-            0,
-            (100, 60),
-            id="back: without surge, all at once",
-        ),
-    ],
+        "back: without surge, all at once": (back(side(40, 40), side(60, 60)), 0, (100, 60)),
+    },
 )
 def test_the_capacities_that_should_hold(
     migration: Migration, surge: int, expected: tuple[int, int]
@@ -196,7 +141,7 @@ def test_the_capacities_that_should_hold(
 
 
 def test_two_visible_changes_are_a_moment_apart() -> None:
-    migration = forward(a_side(80, 80), a_side(20, 20), changed_at=NOW - timedelta(seconds=0.25))
+    migration = forward(side(80, 80), side(20, 20), changed_at=NOW - timedelta(seconds=0.25))
     split = capacity.decide(migration, a_policy(20), now=NOW)
     assert (split.active, split.pending, split.requeue_at) == (
         80,
@@ -206,8 +151,8 @@ def test_two_visible_changes_are_a_moment_apart() -> None:
 
 
 BEHIND = "is not accepted yet"
-SENT = a_side(50, 0, sent=50)
-"""A cluster without traffic any more, by a route that no Gateway has accepted yet."""
+SENT = side(50, 0, sent=50)
+"""A cluster whose traffic a new route has removed, but no Gateway has accepted that route yet."""
 
 
 @pytest.mark.parametrize(
@@ -219,7 +164,7 @@ def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_tha
     surge: int, waited: int
 ) -> None:
     held = back(
-        a_side(100, 100),
+        side(100, 100),
         SENT,
         lag=BEHIND,
         route_problem=BEHIND,
@@ -234,27 +179,27 @@ def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_tha
 @pytest.mark.parametrize(
     ("surge", "pending", "expected"),
     [
-        pytest.param(50, a_side(60, 60), (50, 60), id="it gets what it is still sent"),
-        pytest.param(0, a_side(60, 60), (40, 60), id="as far as the surge allows"),
+        pytest.param(50, side(60, 60), (50, 60), id="it gets what it is still sent"),
+        pytest.param(0, side(60, 60), (40, 60), id="as far as the surge allows"),
     ],
 )
 def test_a_cluster_with_a_withdrawn_allowance_grows_to_what_the_accepted_route_sends(
     surge: int, pending: ClusterState, expected: tuple[int, int]
 ) -> None:
-    held = forward(a_side(40, 40, sent=50), pending, lag=BEHIND, route_problem=BEHIND)
+    held = forward(side(40, 40, sent=50), pending, lag=BEHIND, route_problem=BEHIND)
     split = capacity.decide(held, a_policy(surge), now=NOW)
     assert (split.active, split.pending) == expected
 
 
 def test_a_gateway_that_is_not_ready_asks_for_no_more_capacity() -> None:
     held = forward(
-        a_side(40, 40, sent=50), a_side(60, 60), lag=BEHIND, gateway_problem="is not Programmed"
+        side(40, 40, sent=50), side(60, 60), lag=BEHIND, gateway_problem="is not Programmed"
     )
     assert capacity.guard(held, a_policy(50)) is None
 
 
 def test_a_clock_that_jumps_forward_skips_no_wait_for_a_gateway() -> None:
-    held = back(a_side(100, 100), SENT, lag=BEHIND, route_problem=BEHIND, changed_at=NOW)
+    held = back(side(100, 100), SENT, lag=BEHIND, route_problem=BEHIND, changed_at=NOW)
     assert capacity.decide(held, a_policy(20), now=NOW + timedelta(days=1)).pending == 50
 
 
@@ -264,76 +209,38 @@ def test_a_rollback_waits_ten_seconds_for_a_gateway_that_reports_itself_not_read
 ) -> None:
     changed_at = NOW - timedelta(seconds=waited)
     held = back(
-        a_side(100, 100),
-        SENT,
-        lag=BEHIND,
-        gateway_problem="is not Programmed",
-        changed_at=changed_at,
+        side(100, 100), SENT, lag=BEHIND, gateway_problem="is not Programmed", changed_at=changed_at
     )
     split = capacity.decide(held, a_policy(50), now=NOW)
     assert split.pending == expected
     assert split.requeue_at == (NOW + timedelta(seconds=1) if waited == 9 else None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("migration", "surge", "expected"),
-    [
-        pytest.param(
-            forward(a_side(100, 100), a_side(0, 0)), 0, (80, 0), id="the old one makes room first"
-        ),
-        pytest.param(
-            forward(a_side(80, 100), a_side(0, 0)), 0, (80, 20), id="the new one takes it"
-        ),
-        pytest.param(
-            forward(a_side(80, 100), a_side(20, 0, proven=0)),
-            0,
-            (80, 20),
-            id="never below the floor",
-        ),
-        pytest.param(
-            forward(a_side(80, 80), a_side(20, 20)),
-            0,
-            (80, 20),
-            id="traffic moves on the allowance first",
-        ),
-        pytest.param(forward(a_side(80, 75), a_side(20, 25)), 0, (60, 20), id="and so on"),
-        pytest.param(
-            forward(a_side(75, 25), a_side(75, 75)),
+    {
+        "the old one makes room first": (forward(side(100, 100), side(0, 0)), 0, (80, 0)),
+        "the new one takes it": (forward(side(80, 100), side(0, 0)), 0, (80, 20)),
+        "never below the floor": (forward(side(80, 100), side(20, 0, proven=0)), 0, (80, 20)),
+        "traffic moves on the allowance first": (forward(side(80, 80), side(20, 20)), 0, (80, 20)),
+        "and so on": (forward(side(80, 75), side(20, 25)), 0, (60, 20)),
+        "the allowance is shared in proportion to traffic": (
+            forward(side(75, 25), side(75, 75)),
             75,
             (20, 75),
-            id="the allowance is shared in proportion to traffic",
         ),
-        pytest.param(
-            forward(a_side(20, 20), a_side(80, 80)),
-            0,
-            (20, 80),
-            id="the last of the traffic goes first",
-        ),
-        pytest.param(
-            forward(a_side(20, 0), a_side(80, 100)), 0, (0, 80), id="then the old one goes"
-        ),
-        pytest.param(
-            forward(a_side(0, 0), a_side(80, 100)), 0, (0, 100), id="and the new one is whole"
-        ),
-        pytest.param(
-            forward(a_side(100, 80), a_side(20, 20)), 20, (64, 20), id="with a surge, both"
-        ),
-        pytest.param(
-            forward(a_side(100, 100), a_side(20, 0, proven=0)),
+        "the last of the traffic goes first": (forward(side(20, 20), side(80, 80)), 0, (20, 80)),
+        "then the old one goes": (forward(side(20, 0), side(80, 100)), 0, (0, 80)),
+        "and the new one is whole": (forward(side(0, 0), side(80, 100)), 0, (0, 100)),
+        "with a surge, both": (forward(side(100, 80), side(20, 20)), 20, (64, 20)),
+        "a surge that finds no room takes some": (
+            forward(side(100, 100), side(20, 0, proven=0)),
             20,
             (80, 20),
-            id="a surge that finds no room takes some",
         ),
-        pytest.param(
-            back(a_side(80, 80), a_side(20, 20)),
-            0,
-            (80, 20),
-            id="back: the last of the traffic goes first",
-        ),
-        pytest.param(
-            back(a_side(60, 75), a_side(40, 25)), 0, (80, 20), id="back: down and up in one step"
-        ),
-    ],
+        "back: the last of the traffic goes first": (back(side(80, 80), side(20, 20)), 0, (80, 20)),
+        "back: down and up in one step": (back(side(60, 75), side(40, 25)), 0, (80, 20)),
+    },
 )
 def test_capacity_may_be_missing_where_the_user_allows_it(
     migration: Migration, surge: int, expected: tuple[int, int]
@@ -371,7 +278,7 @@ def test_no_decision_takes_back_what_the_last_one_gave(
     """While nothing but the capacities changes, they come to rest: a side that is raised for its traffic is not lowered at once."""
     pairs = zip(capacities, (100 - weight, weight), carried, proven, strict=True)
     sides = [
-        a_side(
+        side(
             amount,
             share,
             sustainable=most,

@@ -1,4 +1,4 @@
-"""What the gates of an UpgradePolicy come to at a weight."""
+"""The result of the gates of an UpgradePolicy at a weight."""
 
 import random
 
@@ -7,7 +7,7 @@ import pytest
 from common.ray.request_metrics import ALL, Requests, Sample
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.gates import Outcome, Window
+from common.upgrade.gates import GateOutcome, Window
 from common.upgrade.windows import MAX_RECENT_POLLS
 from support.builders.upgrade_policy import a_policy
 from traffic_manager.migration import progression
@@ -32,18 +32,18 @@ def judge(weight: int, pending: Sample | None) -> progression.Judgement:
 @pytest.mark.parametrize(
     ("pending", "outcome"),
     [
-        (a_sample(200), Outcome.PASS),
-        (a_sample(3), Outcome.INCONCLUSIVE),
-        (a_sample(900, 400), Outcome.FAIL),
+        (a_sample(200), GateOutcome.PASS),
+        (a_sample(3), GateOutcome.INCONCLUSIVE),
+        (a_sample(900, 400), GateOutcome.FAIL),
     ],
     ids=["enough requests", "too few requests", "too many errors"],
 )
 def test_each_gate_has_a_result_in_the_policys_order(
-    weight: int, pending: Sample, outcome: Outcome
+    weight: int, pending: Sample, outcome: GateOutcome
 ) -> None:
     found = judge(weight, pending)
     assert [each.gate for each in found.results] == list(POLICY.gates)
-    assert [each.outcome for each in found.results] == [outcome, Outcome.INCONCLUSIVE]
+    assert [each.outcome for each in found.results] == [outcome, GateOutcome.INCONCLUSIVE]
 
 
 def test_before_any_traffic_and_any_mirrored_request_no_gate_is_evaluated() -> None:
@@ -51,7 +51,7 @@ def test_before_any_traffic_and_any_mirrored_request_no_gate_is_evaluated() -> N
 
 
 def test_a_step_without_a_read_of_requests_has_inconclusive_gates() -> None:
-    assert [each.outcome for each in judge(10, None).results] == [Outcome.INCONCLUSIVE] * 2
+    assert [each.outcome for each in judge(10, None).results] == [GateOutcome.INCONCLUSIVE] * 2
 
 
 def recent(number: int, total: int, errors: int) -> Window:
@@ -67,13 +67,13 @@ def judge_with(*found: Window, pending: Sample) -> progression.Judgement:
 def test_a_window_within_the_step_fails_by_itself_where_the_whole_step_does_not() -> None:
     found = judge_with(recent(1, 40_000, 0), recent(2, 500, 50), pending=a_sample(100_000, 50))
     assert found.failed == "errorRate: 50 of 500 requests failed (10%), at most 1% allowed"
-    assert found.results[0].outcome is Outcome.FAIL
+    assert found.results[0].outcome is GateOutcome.FAIL
     assert judge_with(recent(1, 500, 4), pending=a_sample(100_000, 50)).failed is None
 
 
 def test_a_window_within_the_step_passes_nothing() -> None:
     found = judge_with(recent(1, 500, 0), pending=a_sample(3))
-    assert found.results[0].outcome is Outcome.INCONCLUSIVE
+    assert found.results[0].outcome is GateOutcome.INCONCLUSIVE
 
 
 def test_later_windows_within_the_step_need_more_evidence() -> None:
@@ -102,13 +102,16 @@ STRICT = upgrade_policy.read(
         ],
     },
 )
-"""The strictest gates that an equal version is within: at the limit, and without any growth."""
+"""The strictest policy that an equal version meets: with gates at the limit, and with no growth
+allowed."""
 
 
 def fails_in_a_step(
     seed: int, *, minutes: int, rate: int, late: float = 0.01, since: int = 0
 ) -> int | None:
-    """Return the second in which a step of a version with 1 % errors fails, None where it does not; from a minute on it has other ones."""
+    """Return the second in which a step of a version with 1 % errors fails, None if it does not;
+    from the minute `since` on its error rate is `late`.
+    """
     rng = random.Random(seed)
     counts = {"active": [0, 0], "pending": [0, 0]}
     marks: list[dict[str, tuple[int, int]]] = []

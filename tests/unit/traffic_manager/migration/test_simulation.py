@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from traffic_manager.migration import step
-from traffic_manager.migration.state import ClusterState, Direction, Migration, is_hurried
+from traffic_manager.migration.state import ClusterState, Migration, is_hurried
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = timedelta(seconds=0.5)
@@ -23,7 +24,7 @@ OLD = ClusterState(capacity=100, weight=100, moved_at=START, proven=100, reporte
 
 
 class Slowness(msgspec.Struct):
-    """How many turns others take, drawn anew for each of their answers."""
+    """Number of turns that others take, drawn anew for each of their answers."""
 
     rng: random.Random
     most: int = 0
@@ -33,14 +34,14 @@ class Slowness(msgspec.Struct):
 
 
 class Rig:
-    """One upgrade and those around it."""
+    """One upgrade with the models of everything around it."""
 
     def __init__(self, policy: Policy, slowness: Slowness, *, room: int = 1000) -> None:
         self.policy = policy
         self.room = room
-        """The percent of capacity that the nodes hold, of both clusters together."""
+        """Percentage of capacity that the nodes have room for, both clusters together."""
         self._placed = {"active": 100, "pending": 0}
-        """What of each cluster runs on them."""
+        """Percentage of capacity of each cluster that runs on the nodes."""
         self.now = START
         self.migration = Migration(direction=Direction.FORWARD, active=OLD, pending=NEW)
         self._slowness = slowness
@@ -51,11 +52,12 @@ class Rig:
         self._well: dict[str, datetime] = {}
         self.is_pending_dead = False
         self.is_bounded = True
-        """Whether the surge bound must hold; after a death both may have all for a while."""
+        """Whether the surge limit must hold; after the loss of a cluster both may have full
+        capacity for a while."""
         self.steps = 0
 
     def turn(self) -> None:
-        """Let everybody act once, the machine last."""
+        """Let all models act once, the state machine last."""
         self.now += TURN
         self._others()
         decided = step.decide(self.migration, self.policy, now=self.now)
@@ -72,7 +74,7 @@ class Rig:
             self._check(old)
 
     def run(self, *, until: tuple[tuple[int, int], tuple[int, int]], turns: int = 20_000) -> None:
-        """Go on until capacities and weights are these."""
+        """Run until capacities and weights have these values."""
         for _ in range(turns):
             if (self.capacities, self.weights) == until:
                 return
@@ -89,7 +91,7 @@ class Rig:
         return self.migration.active.weight, self.migration.pending.weight
 
     def go(self, direction: Direction) -> None:
-        """Let the user change their mind."""
+        """Let the user change the direction of the upgrade."""
         self.migration = msgspec.structs.replace(self.migration, direction=direction)
 
     def _others(self) -> None:
@@ -158,7 +160,7 @@ class Rig:
         )
 
     def _check(self, old: Migration) -> None:
-        """Hold a change against the rules."""
+        """Check a change against the rules."""
         m = self.migration
         assert m.active.weight + m.pending.weight == 100
         missing = self.policy.unavailable

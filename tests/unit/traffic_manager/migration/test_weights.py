@@ -1,14 +1,16 @@
-"""How much of the traffic each cluster gets; spec rayservice §8.4, §8.10."""
+"""The share of the traffic that each cluster gets; spec rayservice §8.4, §8.10."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
+from support.tables import cases
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import ClusterState, Direction, Migration, Standing
+from traffic_manager.migration.state import ClusterState, Migration, Standing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
@@ -22,83 +24,53 @@ PENDING = ClusterState(
 
 
 def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
-    side = msgspec.structs.replace(PENDING, **(pending or {}))
-    return msgspec.structs.replace(
-        Migration(direction=Direction.FORWARD, active=ACTIVE, pending=side), **fields
-    )
+    side = replace(PENDING, **(pending or {}))
+    return replace(Migration(direction=Direction.FORWARD, active=ACTIVE, pending=side), **fields)
 
 
 def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = None) -> Migration:
     return Migration(
         direction=Direction.BACK,
-        active=msgspec.structs.replace(ACTIVE, **(active or {})),
-        pending=msgspec.structs.replace(PENDING, **(pending or {})),
+        active=replace(ACTIVE, **(active or {})),
+        pending=replace(PENDING, **(pending or {})),
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("migration", "expected"),
-    [
-        pytest.param(forward(), (65, 35), id="a step"),
-        pytest.param(forward({"weight": 38}), (60, 40), id="the capacity caps the step"),
-        pytest.param(forward({"proven": 33}), (67, 33), id="what was seen to run caps the step"),
-        pytest.param(
-            forward({"weight": 40}), (70, 40), id="all that the capacity allows is carried"
-        ),
-        pytest.param(forward({"proven": 0}), (70, 30), id="nothing is proven"),
-        pytest.param(forward({"proven": 30}), (70, 30), id="no more than now is proven"),
-        pytest.param(
-            forward({"moved_at": NOW - timedelta(seconds=9)}),
-            (70, 30),
-            id="the interval is not over",
-        ),
-        pytest.param(
-            forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"
-        ),
-        pytest.param(
-            forward(gateway_problem="is not Programmed"),
-            (70, 30),
-            id="the Gateway takes no requests",
-        ),
-        pytest.param(
+    {
+        "a step": (forward(), (65, 35)),
+        "the capacity caps the step": (forward({"weight": 38}), (60, 40)),
+        "what was seen to run caps the step": (forward({"proven": 33}), (67, 33)),
+        "all that the capacity allows is carried": (forward({"weight": 40}), (70, 40)),
+        "nothing is proven": (forward({"proven": 0}), (70, 30)),
+        "no more than now is proven": (forward({"proven": 30}), (70, 30)),
+        "the interval is not over": (forward({"moved_at": NOW - timedelta(seconds=9)}), (70, 30)),
+        "the interval is over": (forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35)),
+        "the Gateway takes no requests": (forward(gateway_problem="is not Programmed"), (70, 30)),
+        "the last weights are not in force": (
             forward(route_problem="is not accepted yet"),
             (70, 30),
-            id="the last weights are not in force",
         ),
-        pytest.param(forward(pause="paused"), (70, 30), id="a pause holds the way forward"),
-        pytest.param(
+        "a pause holds the way forward": (forward(pause="paused"), (70, 30)),
+        "a sick cluster gives back in a pause too": (
             forward({"proven": 0, "sustainable": 0, "ready": 0}, pause="paused"),
             (80, 20),
-            id="a sick cluster gives back in a pause too",
         ),
-        pytest.param(
+        "a sick cluster gives back what fits": (
             forward({"proven": 0, "sustainable": 0, "ready": 0}),
             (80, 20),
-            id="a sick cluster gives back what fits",
         ),
-        pytest.param(
+        "a sick cluster without traffic gives nothing": (
             forward({"weight": 0, "proven": 0, "sustainable": 0, "ready": 0}),
             (70, 0),
-            id="a sick cluster without traffic gives nothing",
         ),
-        pytest.param(back(), (75, 25), id="a step back"),
-        pytest.param(
-            back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"
-        ),
-        pytest.param(
-            msgspec.structs.replace(back(), pause="paused"),
-            (75, 25),
-            id="a pause does not close the way back",
-        ),
-        pytest.param(
-            back({"proven": 0}), (70, 30), id="nothing goes to an active cluster that does not run"
-        ),
-        pytest.param(
-            back(pending={"is_alive": False}),
-            (80, 20),
-            id="a sick pending cluster loses it at once",
-        ),
-    ],
+        "a step back": (back(), (75, 25)),
+        "the capacity caps the step back": (back({"weight": 78}, {"weight": 22}), (80, 20)),
+        "a pause does not close the way back": (replace(back(), pause="paused"), (75, 25)),
+        "nothing goes to an active cluster that does not run": (back({"proven": 0}), (70, 30)),
+        "a sick pending cluster loses it at once": (back(pending={"is_alive": False}), (80, 20)),
+    },
 )
 def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int, int]) -> None:
     split = weights.decide(migration, POLICY, now=NOW)
@@ -118,37 +90,29 @@ SICK: dict[str, Any] = {
 
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("pause", [None, "paused"])
-@pytest.mark.parametrize(
+@cases(
     ("active", "pending", "expected"),
-    [
-        pytest.param(
+    {
+        "active dies, pending is whole": (
             SICK,
             {"capacity": 100, "proven": 100, "ready": 100, "rescue": 100},
             (0, 100),
-            id="active dies, pending is whole",
         ),
-        pytest.param(SICK, {}, (60, 40), id="active dies, pending takes what it can carry"),
-        pytest.param({}, SICK, (80, 20), id="pending dies"),
-        pytest.param(
+        "active dies, pending takes what it can carry": (SICK, {}, (60, 40)),
+        "pending dies": ({}, SICK, (80, 20)),
+        "a partly sick one sheds what it cannot carry": (
             {"sustainable": 65, "ready": 65},
             {},
             (65, 35),
-            id="a partly sick one sheds what it cannot carry",
         ),
-        pytest.param(
+        "as far as the other can carry it": (
             {"sustainable": 40, "ready": 40},
             {"ready": 33},
             (67, 33),
-            id="as far as the other can carry it",
         ),
-        pytest.param(
-            {},
-            {"sustainable": 35, "ready": 35},
-            None,
-            id="one that carries its share sheds nothing",
-        ),
-        pytest.param(SICK, SICK, None, id="where neither can carry, all stays"),
-    ],
+        "one that carries its share sheds nothing": ({}, {"sustainable": 35, "ready": 35}, None),
+        "where neither can carry, all stays": (SICK, SICK, None),
+    },
 )
 def test_what_a_side_is_observed_not_to_carry_goes_at_once(
     direction: Direction,
@@ -159,8 +123,8 @@ def test_what_a_side_is_observed_not_to_carry_goes_at_once(
 ) -> None:
     m = Migration(
         direction=direction,
-        active=msgspec.structs.replace(ACTIVE, **{"moved_at": NOW, **active}),
-        pending=msgspec.structs.replace(PENDING, **{"moved_at": NOW, **pending}),
+        active=replace(ACTIVE, **{"moved_at": NOW, **active}),
+        pending=replace(PENDING, **{"moved_at": NOW, **pending}),
         pause=pause,
         route_problem="is not accepted yet",
         changed_at=NOW,
@@ -174,10 +138,8 @@ def test_what_a_side_is_observed_not_to_carry_goes_at_once(
 def test_traffic_without_ready_capacity_stays_with_a_reason() -> None:
     m = Migration(
         direction=Direction.FORWARD,
-        active=msgspec.structs.replace(ACTIVE, **SICK),
-        pending=msgspec.structs.replace(
-            PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}
-        ),
+        active=replace(ACTIVE, **SICK),
+        pending=replace(PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}),
     )
     assert weights.unservable_traffic(m) == (
         "70 percent of the traffic stay at the active cluster, which cannot carry them (its head pod is not ready), "
@@ -215,55 +177,44 @@ def test_the_reason_names_what_is_missing() -> None:
     assert split.note == "the pending cluster cannot carry more yet: its head pod is not ready"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pending", "expected"),
-    [
-        pytest.param(
-            {"capacity": 80, "weight": 80, "proven": 80}, (15, 85), id="the floor carries the rest"
-        ),
-        pytest.param(
-            {"capacity": 80, "weight": 70, "proven": 80}, (25, 75), id="first what is proven"
-        ),
-        pytest.param(
-            {"capacity": 60, "weight": 74, "proven": 60}, (25, 75), id="both lack the same part"
-        ),
-        pytest.param(
-            {"capacity": 60, "weight": 75, "proven": 60}, (25, 75), id="and no more than that"
-        ),
-    ],
+    {
+        "the floor carries the rest": ({"capacity": 80, "weight": 80, "proven": 80}, (15, 85)),
+        "first what is proven": ({"capacity": 80, "weight": 70, "proven": 80}, (25, 75)),
+        "both lack the same part": ({"capacity": 60, "weight": 74, "proven": 60}, (25, 75)),
+        "and no more than that": ({"capacity": 60, "weight": 75, "proven": 60}, (25, 75)),
+    },
 )
 def test_the_floor_may_carry_everything_where_capacity_may_be_missing(
     pending: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     policy = Policy(surge=0, step=5, interval=timedelta(seconds=10), unavailable=20)
-    active = msgspec.structs.replace(ACTIVE, weight=100 - pending["weight"])
+    active = replace(ACTIVE, weight=100 - pending["weight"])
     split = weights.decide(forward(pending, active=active), policy, now=NOW)
     assert (split.active, split.pending) == expected
 
 
 HALF: dict[str, Any] = {"sustainable": 0, "surviving": 60, "ready": 0, "unhealthy_reason": "lost"}
-"""One of its applications has nothing left, another one carries 60 percent."""
+"""Facts of a cluster in which one application has nothing left and another one carries 60
+percent."""
 RESCUE: dict[str, Any] = {"capacity": 100, "ready": 100, "rescue": 100}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("standing", "active", "expected"),
-    [
-        pytest.param(Standing.PROVEN, HALF, (0, 100), id="a proven version takes over"),
-        pytest.param(
-            Standing.UNPROVEN, HALF, (60, 40), id="an unproven one gets what no application carries"
-        ),
-        pytest.param(Standing.FAILED, HALF, None, id="one that failed gets nothing"),
-        pytest.param(Standing.UNPROVEN, SICK, (0, 100), id="unless nothing else answers"),
-        pytest.param(Standing.FAILED, SICK, (0, 100), id="even if it failed"),
-    ],
+    {
+        "a proven version takes over": (Standing.PROVEN, HALF, (0, 100)),
+        "an unproven one gets what no application carries": (Standing.UNPROVEN, HALF, (60, 40)),
+        "one that failed gets nothing": (Standing.FAILED, HALF, None),
+        "unless nothing else answers": (Standing.UNPROVEN, SICK, (0, 100)),
+        "even if it failed": (Standing.FAILED, SICK, (0, 100)),
+    },
 )
 def test_traffic_that_a_version_gets_for_the_health_of_the_active_cluster_depends_on_its_standing(
     standing: Standing, active: dict[str, Any], expected: tuple[int, int] | None
 ) -> None:
-    side = weights.withhold(
-        msgspec.structs.replace(ACTIVE, **active), standing, "the gate has not passed"
-    )
+    side = weights.withhold(replace(ACTIVE, **active), standing, "the gate has not passed")
     m = forward(RESCUE, active=side, standing=standing, distrust="the gate has not passed")
     found = weights.shed(m)
     assert (None if found is None else (found.active, found.pending)) == expected

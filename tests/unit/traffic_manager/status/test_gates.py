@@ -1,4 +1,4 @@
-"""What the record holds of gates, and when it is written for that."""
+"""The content of the record about gates, and when it is written."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from common.upgrade.gate_record import Current, Verdict
 from common.upgrade.gate_types import Gate, Metric
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import GateOutcome, GateResult
 from traffic_manager.status import gates
 
 SINCE = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -18,16 +18,18 @@ def at(seconds: float) -> datetime:
 
 
 def a_result(
-    outcome: Outcome = Outcome.INCONCLUSIVE, requests: int = 0, text: str = "errorRate: text"
-) -> Result:
+    outcome: GateOutcome = GateOutcome.INCONCLUSIVE,
+    requests: int = 0,
+    text: str = "errorRate: text",
+) -> GateResult:
     value = None if requests == 0 else 0.5
-    return Result(
+    return GateResult(
         gate=GATE, outcome=outcome, requests=requests, value=value, limit=0.01, route="", text=text
     )
 
 
 def a_step(
-    *results: Result, seconds: float = 0, held: Current | None = None, waits: bool = False
+    *results: GateResult, seconds: float = 0, held: Current | None = None, waits: bool = False
 ) -> Current:
     return gates.updated(held, results, 10, SINCE, waits=waits, now=at(seconds))
 
@@ -36,7 +38,7 @@ def a_new_step() -> Current:
     return gates.begun([Verdict(gate="errorRate", outcome="Pass", at=at(-60))], 10, now=SINCE)
 
 
-def is_due(held: Current, *results: Result, seconds: float, waits: bool = False) -> bool:
+def is_due(held: Current, *results: GateResult, seconds: float, waits: bool = False) -> bool:
     return gates.is_due(
         held, a_step(*results, seconds=seconds, held=held, waits=waits), now=at(seconds)
     )
@@ -52,8 +54,8 @@ def test_a_new_step_has_the_gates_of_the_last_one_without_figures() -> None:
     )
 
 
-@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.FAIL])
-def test_a_changed_outcome_is_written_at_once(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [GateOutcome.PASS, GateOutcome.FAIL])
+def test_a_changed_outcome_is_written_at_once(outcome: GateOutcome) -> None:
     assert is_due(a_new_step(), a_result(outcome, 100), seconds=1)
 
 
@@ -81,7 +83,7 @@ def test_the_same_figures_are_not_written_again() -> None:
 
 
 def test_an_outcome_that_changes_to_and_fro_is_written_no_more_often_than_figures() -> None:
-    passed = a_step(a_result(Outcome.PASS, 100), seconds=100, held=a_new_step())
+    passed = a_step(a_result(GateOutcome.PASS, 100), seconds=100, held=a_new_step())
     assert not is_due(passed, a_result(requests=101), seconds=110)
     assert is_due(passed, a_result(requests=101), seconds=115)
 
@@ -90,7 +92,7 @@ def test_a_week_without_an_end_costs_no_more_than_a_write_in_five_minutes() -> N
     held, writes, seconds = a_new_step(), 0, 0
     while seconds < 7 * 86_400:
         seconds += 5
-        outcome = Outcome.PASS if seconds % 2 else Outcome.INCONCLUSIVE
+        outcome = GateOutcome.PASS if seconds % 2 else GateOutcome.INCONCLUSIVE
         new = a_step(a_result(outcome, seconds), seconds=seconds, held=held)
         if gates.is_due(held, new, now=at(seconds)):
             held, writes = new, writes + 1
@@ -98,11 +100,11 @@ def test_a_week_without_an_end_costs_no_more_than_a_write_in_five_minutes() -> N
 
 
 def test_a_verdict_keeps_its_figures_and_the_newest_are_beside_it() -> None:
-    passed = a_step(a_result(Outcome.PASS, 100), seconds=5, held=a_new_step())
-    later = a_step(a_result(Outcome.PASS, 400), seconds=60, held=passed)
+    passed = a_step(a_result(GateOutcome.PASS, 100), seconds=5, held=a_new_step())
+    later = a_step(a_result(GateOutcome.PASS, 400), seconds=60, held=passed)
     (state,) = later.gates
     assert (state.requests, state.at, state.figures.requests) == (100, at(5), 400)
-    (same,) = a_step(a_result(Outcome.PASS, 100), seconds=60, held=later).gates
+    (same,) = a_step(a_result(GateOutcome.PASS, 100), seconds=60, held=later).gates
     assert same == passed.gates[0]
 
 
@@ -113,17 +115,17 @@ def test_figures_of_a_gate_without_a_verdict_are_replaced() -> None:
 
 
 def test_another_weight_begins_anew() -> None:
-    passed = a_step(a_result(Outcome.PASS, 100), seconds=5)
+    passed = a_step(a_result(GateOutcome.PASS, 100), seconds=5)
     (state,) = gates.updated(
-        passed, [a_result(Outcome.PASS, 1)], 50, at(9), waits=False, now=at(9)
+        passed, [a_result(GateOutcome.PASS, 1)], 50, at(9), waits=False, now=at(9)
     ).gates
     assert (state.at, state.requests) == (at(9), 1)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_what_no_json_can_hold_is_no_value(value: float) -> None:
-    result = Result(
-        gate=GATE, outcome=Outcome.FAIL, requests=1, value=value, limit=value, route="", text=""
+    result = GateResult(
+        gate=GATE, outcome=GateOutcome.FAIL, requests=1, value=value, limit=value, route="", text=""
     )
     (state,) = a_step(result).gates
     assert (state.value, state.limit) == (None, None)
@@ -137,19 +139,19 @@ def test_what_tenants_wrote_is_bounded_and_does_nothing_to_a_terminal() -> None:
 
 
 def test_gates_that_pass_now_are_reported_once() -> None:
-    result = a_result(Outcome.PASS, 100, text="errorRate: fine")
+    result = a_result(GateOutcome.PASS, 100, text="errorRate: fine")
     assert gates.passed(a_new_step(), [result]) == ["errorRate: fine"]
     assert gates.passed(None, [result, a_result()]) == ["errorRate: fine"]
     assert gates.passed(a_step(result), [result]) == []
 
 
 def test_a_gate_that_an_edit_puts_in_the_place_of_another_passes_for_the_first_time() -> None:
-    held = a_step(a_result(Outcome.PASS, 100))
-    assert gates.passed(held, [a_result(Outcome.PASS, 200)]) == []
+    held = a_step(a_result(GateOutcome.PASS, 100))
+    assert gates.passed(held, [a_result(GateOutcome.PASS, 200)]) == []
     other = Gate(metric=Metric.LATENCY, quantile=0.95, max=1.0)
-    edited = Result(
+    edited = GateResult(
         gate=other,
-        outcome=Outcome.PASS,
+        outcome=GateOutcome.PASS,
         requests=200,
         value=0.5,
         limit=1.0,

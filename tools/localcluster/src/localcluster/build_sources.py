@@ -1,4 +1,4 @@
-"""The programs that are built, their Go modules, and the usual duration of the builds. Pure.
+"""The programs that are built, their Go modules, and the usual duration of the builds. Does no I/O.
 
 `k8s.io/kubernetes` replaces its staging modules by folders of its own repository, so a build from
 outside must require their released versions instead. Its programs are small main packages around
@@ -13,7 +13,7 @@ import msgspec
 from localcluster import settings
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class GoProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program that is built from source.
 
     `group` names the Go module written for the build, `main` is its main package, and `seconds` is
@@ -194,37 +194,42 @@ func run(ctx context.Context, kubeconfig string) error {
 """
 
 
-def _kubernetes(name: str, main: str, seconds: int) -> Program:
-    return Program(name=name, group="kubernetes", main=main, seconds=seconds)
+def _build_kubernetes_program(name: str, main: str, seconds: int) -> GoProgram:
+    return GoProgram(name=name, group="kubernetes", main=main, seconds=seconds)
 
 
-def _component(name: str, constructor: str, seconds: int) -> Program:
-    return _kubernetes(name, _COMPONENT.format(package=name, constructor=constructor), seconds)
+def _build_component_program(name: str, constructor: str, seconds: int) -> GoProgram:
+    return _build_kubernetes_program(
+        name, _COMPONENT.format(package=name, constructor=constructor), seconds
+    )
 
 
-PROGRAMS: dict[str, Program] = {
+PROGRAMS: dict[str, GoProgram] = {
     program.name: program
     for program in (
-        Program(name="etcd", group="etcd", main=_ETCD, seconds=50),
-        _component("kube-apiserver", "NewAPIServerCommand", 165),
-        _component("kube-controller-manager", "NewControllerManagerCommand", 75),
-        _component("kube-scheduler", "NewSchedulerCommand", 15),
-        _kubernetes("kubelet", _KUBELET, 40),
-        _component("kube-proxy", "NewProxyCommand", 10),
-        _kubernetes("kubectl", _KUBECTL, 30),
-        Program(name="coredns", group="coredns", main=_COREDNS, seconds=75),
-        Program(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
-        Program(name="kwok", group="kwok", main="", seconds=75),
-        Program(name=f"helm-{settings.HELM}", group="helm", main="", seconds=120),
-        Program(name=f"nats-{settings.NATS_CLI}", group="nats", main="", seconds=60),
-        Program(
+        GoProgram(name="etcd", group="etcd", main=_ETCD, seconds=50),
+        _build_component_program("kube-apiserver", "NewAPIServerCommand", 165),
+        _build_component_program("kube-controller-manager", "NewControllerManagerCommand", 75),
+        _build_component_program("kube-scheduler", "NewSchedulerCommand", 15),
+        _build_kubernetes_program("kubelet", _KUBELET, 40),
+        _build_component_program("kube-proxy", "NewProxyCommand", 10),
+        _build_kubernetes_program("kubectl", _KUBECTL, 30),
+        GoProgram(name="coredns", group="coredns", main=_COREDNS, seconds=75),
+        GoProgram(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
+        GoProgram(name="kwok", group="kwok", main="", seconds=75),
+        GoProgram(name=f"helm-{settings.HELM}", group="helm", main="", seconds=120),
+        GoProgram(name=f"nats-{settings.NATS_CLI}", group="nats", main="", seconds=60),
+        GoProgram(
             name=f"cert-manager-{settings.CERT_MANAGER}",
             group="cert-manager",
             main=_CERT_MANAGER,
             seconds=100,
         ),
-        Program(name=f"kueue-{settings.KUEUE}", group="kueue", main="", seconds=240),
-        Program(name=f"versitygw-{settings.VERSITYGW}", group="versitygw", main="", seconds=120),
+        GoProgram(name=f"kueue-{settings.KUEUE}", group="kueue", main="", seconds=240),
+        GoProgram(name=f"versitygw-{settings.VERSITYGW}", group="versitygw", main="", seconds=120),
+        GoProgram(
+            name=f"docker-compose-{settings.DOCKER_COMPOSE}", group="compose", main="", seconds=180
+        ),
     )
 }
 
@@ -239,6 +244,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "cert-manager": ("github.com/cert-manager/cert-manager", settings.CERT_MANAGER),
     "kueue": ("sigs.k8s.io/kueue", settings.KUEUE),
     "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
+    "compose": ("github.com/docker/compose/v2", settings.DOCKER_COMPOSE),
 }
 """Module and version by the name of a build group."""
 
@@ -249,6 +255,7 @@ INSTALLED: dict[str, str] = {
     "nats": "github.com/nats-io/natscli/nats",
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
     "versitygw": "github.com/versity/versitygw/cmd/versitygw",
+    "compose": "github.com/docker/compose/v2/cmd",
 }
 """Groups whose upstream module has a main package that can be built directly."""
 
@@ -293,15 +300,15 @@ MANIFESTS: dict[str, Manifests] = {
 }
 
 
-def by_group(names: Sequence[str]) -> list[list[Program]]:
+def by_group(names: Sequence[str]) -> list[list[GoProgram]]:
     """Group programs by module; modules and programs keep the order of `names`."""
-    groups: dict[str, list[Program]] = {}
+    groups: dict[str, list[GoProgram]] = {}
     for name in names:
         groups.setdefault(PROGRAMS[name].group, []).append(PROGRAMS[name])
     return list(groups.values())
 
 
-def module_file(group: str, upstream: str) -> str:
+def format_module_file(group: str, upstream: str) -> str:
     """Return the text of go.mod for a group.
 
     `upstream` is the go.mod of the module that it requires.
@@ -314,14 +321,16 @@ def module_file(group: str, upstream: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def linker_flags(group: str) -> str:
-    """Return the linker flags: no debug data, and for Kubernetes programs their version."""
+def build_linker_flags(group: str) -> str:
+    """Return the linker flags: no debug data, and a version for programs that report theirs."""
     flags = "-s -w"
     if group == "kubernetes":
         package = "k8s.io/component-base/version"
         major, minor, _ = settings.KUBERNETES.split(".")
         values = {"gitVersion": f"v{settings.KUBERNETES}", "gitMajor": major, "gitMinor": minor}
         flags += "".join(f" -X {package}.{name}={value}" for name, value in values.items())
+    if group == "compose":
+        flags += f" -X github.com/docker/compose/v2/internal.Version=v{settings.DOCKER_COMPOSE}"
     return flags
 
 

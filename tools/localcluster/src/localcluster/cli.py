@@ -19,10 +19,10 @@ import msgspec
 import typer
 
 from localcluster import binaries, driver, drivers, processes, settings
-from localcluster.driver import DriverName, Record, Request
+from localcluster.driver import ClusterRecord, ClusterRequest, DriverName
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.progress import Progress
-from localcluster.settings import Layout, Settings
+from localcluster.settings import Layout, LocalSettings
 
 HELP: Final = """Run a real Kubernetes cluster on this machine.
 
@@ -34,7 +34,7 @@ $ export KUBECONFIG=$(raybus cluster kubeconfig)
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-class Output(StrEnum):
+class ClusterOutput(StrEnum):
     """The formats of `--output`."""
 
     TEXT = "text"
@@ -49,7 +49,7 @@ Name = Annotated[
         "--name", help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout."
     ),
 ]
-Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+Format = Annotated[ClusterOutput, typer.Option("--output", "-o", help="Output format.")]
 _PASS_ON = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -110,25 +110,25 @@ def up(
     port: Annotated[
         int, typer.Option(help="Port of the API server on 127.0.0.1; 0 takes a free one.")
     ] = 0,
-    output: Format = Output.TEXT,
+    output: Format = ClusterOutput.TEXT,
 ) -> None:
     """Start the cluster; a running cluster is kept."""
-    with _errors():
-        given = Settings.from_environment()
+    with _report_errors():
+        given = LocalSettings.from_environment()
         layout = given.layout(name)
-        wanted = _wanted(driver_name, kubeconfig, control_plane_only=control_plane_only)
-        request = Request(
+        wanted = _choose_driver(driver_name, kubeconfig, control_plane_only=control_plane_only)
+        request = ClusterRequest(
             layout=layout,
             settings=given,
             kubeconfig=kubeconfig,
-            crds=_crds(crds, given),
+            crds=_find_crds(crds, given),
             gateway=gateway and not control_plane_only,
             gateway_api=gateway_api,
             images=load_images or (),
             port=port,
         )
-        with _locked(layout):
-            known = _run(_up(wanted, request))
+        with _hold_lock(layout):
+            known = _run(_create_cluster(wanted, request))
         _print(known, output)
 
 
@@ -146,7 +146,7 @@ def prepare(
     gateway: Annotated[bool, typer.Option(help="Include the programs of Envoy Gateway.")] = True,
 ) -> None:
     """Build the programs of the driver 'built' in advance, for a later 'up' or test run."""
-    with _errors():
+    with _report_errors():
         names = [
             *binaries.CONTROL_PLANE,
             "kube-scheduler",
@@ -155,8 +155,10 @@ def prepare(
         ]
         if not control_plane_only:
             names = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
-        found = _run(binaries.obtain(names, Settings.from_environment(), Progress.to_stderr()))
-        typer.echo("\n".join(f"{name:<26}{path}" for name, path in found.paths.items()))
+        obtained = _run(
+            binaries.obtain(names, LocalSettings.from_environment(), Progress.to_stderr())
+        )
+        typer.echo("\n".join(f"{name:<26}{path}" for name, path in obtained.paths.items()))
 
 
 @app.command()
@@ -171,10 +173,10 @@ def down(
     The store of imported images is kept, so that the next start need not import
     them again.
     """
-    with _errors():
-        layout = Settings.from_environment().layout(name)
-        with _locked(layout):
-            _run(_down(layout, purge=purge))
+    with _report_errors():
+        layout = LocalSettings.from_environment().layout(name)
+        with _hold_lock(layout):
+            _run(_remove_cluster(layout, purge=purge))
             kept = layout.images_size()
         if kept:
             typer.echo(
@@ -187,17 +189,17 @@ def down(
 
 
 @app.command()
-def status(name: Name = None, output: Format = Output.TEXT) -> None:
+def status(name: Name = None, output: Format = ClusterOutput.TEXT) -> None:
     """Show whether the cluster runs; exit code 1 if it does not."""
-    with _errors():
-        layout = Settings.from_environment().layout(name)
-        known = _known(layout)
+    with _report_errors():
+        layout = LocalSettings.from_environment().layout(name)
+        known = _read_record(layout)
         dead = [process.name for process in known.processes if not processes.is_alive(process)]
-        if output is Output.JSON:
-            answer = {**_as_json(known), "running": not dead, "dead": dead}
+        if output is ClusterOutput.JSON:
+            answer = {**_format_json(known), "running": not dead, "dead": dead}
             typer.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         else:
-            typer.echo(_as_text(known))
+            typer.echo(_format_text(known))
             typer.echo(
                 f"state       {'running' if not dead else 'broken: ' + ', '.join(dead) + ' ended'}"
             )
@@ -208,8 +210,8 @@ def status(name: Name = None, output: Format = Output.TEXT) -> None:
 @app.command()
 def kubeconfig(name: Name = None) -> None:
     """Print the path of the kubeconfig (cluster-admin)."""
-    with _errors():
-        typer.echo(str(_known(Settings.from_environment().layout(name)).kubeconfig))
+    with _report_errors():
+        typer.echo(str(_read_record(LocalSettings.from_environment().layout(name)).kubeconfig))
 
 
 @app.command()
@@ -218,18 +220,18 @@ def load(
         list[Path], typer.Argument(help="Image archives, as 'docker save' writes them.")
     ],
     name: Name = None,
-    output: Format = Output.TEXT,
+    output: Format = ClusterOutput.TEXT,
 ) -> None:
     """Load images into the cluster's node."""
-    with _errors():
-        layout = Settings.from_environment().layout(name)
-        known = _known(layout)
+    with _report_errors():
+        layout = LocalSettings.from_environment().layout(name)
+        known = _read_record(layout)
         progress = Progress.to_stderr()
         with progress.step(f"loading {len(images)} image file(s)", estimate=5 * len(images)):
             tags = _run(drivers.by_name(known.driver).load(known, layout, images))
         typer.echo(
             msgspec.json.encode({"loaded": tags}).decode()
-            if output is Output.JSON
+            if output is ClusterOutput.JSON
             else "\n".join(tags)
         )
 
@@ -237,9 +239,9 @@ def load(
 @app.command(context_settings=_PASS_ON)
 def kubectl(context: typer.Context, name: Name = None) -> None:
     """Run kubectl against the cluster: raybus cluster kubectl -- get pods -A."""
-    with _errors():
-        known = _known(Settings.from_environment().layout(name))
-        program = known.binaries.get("kubectl") or shutil.which("kubectl") or _any_kubectl()
+    with _report_errors():
+        known = _read_record(LocalSettings.from_environment().layout(name))
+        program = known.binaries.get("kubectl") or shutil.which("kubectl") or _run_any_kubectl()
         _become([str(program), *context.args], {"KUBECONFIG": str(known.kubeconfig)}, known)
 
 
@@ -249,16 +251,16 @@ def execute(context: typer.Context, name: Name = None) -> None:
 
     For example: raybus cluster exec -- curl http://…
     """
-    with _errors():
+    with _report_errors():
         if not context.args:
             raise MisuseError("name a program to run: raybus cluster exec -- CMD [ARG…]")
-        layout = Settings.from_environment().layout(name)
-        known = _known(layout)
+        layout = LocalSettings.from_environment().layout(name)
+        known = _read_record(layout)
         command = drivers.by_name(known.driver).inside(known, layout, context.args)
         _become(command.argv, command.environment, known)
 
 
-async def _up(wanted: DriverName | str, request: Request) -> Record:
+async def _create_cluster(wanted: DriverName | str, request: ClusterRequest) -> ClusterRecord:
     chosen = await driver.choose() if wanted is DriverName.AUTO else wanted
     known = driver.read(request.layout)
     if known is not None and known.driver != chosen:
@@ -270,7 +272,7 @@ async def _up(wanted: DriverName | str, request: Request) -> Record:
     return await drivers.by_name(chosen).up(request, Progress.to_stderr())
 
 
-async def _down(layout: Layout, *, purge: bool) -> None:
+async def _remove_cluster(layout: Layout, *, purge: bool) -> None:
     known = driver.read(layout)
     # After a crash there is no record, and the cluster can only belong to one of these two drivers.
     # Removing a cluster that does not exist does nothing.
@@ -279,7 +281,7 @@ async def _down(layout: Layout, *, purge: bool) -> None:
         await drivers.by_name(name).down(layout, Progress.to_stderr(), purge=purge)
 
 
-def _wanted(
+def _choose_driver(
     named: DriverName, kubeconfig: Path | None, *, control_plane_only: bool
 ) -> DriverName | str:
     if kubeconfig is not None and named is not DriverName.KUBECONFIG:
@@ -294,7 +296,7 @@ def _wanted(
     return driver.CONTROL_PLANE_ONLY
 
 
-def _crds(named: Path | None, given: Settings) -> Path | None:
+def _find_crds(named: Path | None, given: LocalSettings) -> Path | None:
     if named is not None:
         if not named.is_dir():
             raise MisuseError(f"--crds {named}: the folder does not exist")
@@ -303,25 +305,25 @@ def _crds(named: Path | None, given: Settings) -> Path | None:
     return ours if ours.is_dir() else None
 
 
-def _known(layout: Layout) -> Record:
+def _read_record(layout: Layout) -> ClusterRecord:
     known = driver.read(layout)
     if known is None:
         raise ClusterError(f"there is no cluster {layout.name}; start it with 'raybus cluster up'")
     return known
 
 
-def _any_kubectl() -> NoReturn:
+def _run_any_kubectl() -> NoReturn:
     raise ClusterError(
         "kubectl is not installed here; install it, or use the kubeconfig with another client"
     )
 
 
-def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoReturn:
+def _become(argv: list[str], environment: dict[str, str], known: ClusterRecord) -> NoReturn:
     """Replace this process by a program.
 
     The program then receives input and signals directly, and its exit code is returned.
     """
-    merged = settings.base_environment()
+    merged = settings.copy_environment()
     folders = dict.fromkeys(str(path.parent) for path in known.binaries.values())
     merged["PATH"] = os.pathsep.join([*folders, merged.get("PATH", os.defpath)])
     program = shutil.which(argv[0], path=merged["PATH"])
@@ -332,7 +334,7 @@ def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoRe
 
 
 @contextmanager
-def _locked(layout: Layout) -> Generator[None]:
+def _hold_lock(layout: Layout) -> Generator[None]:
     """Hold the cluster's lock, so that only one command at a time changes it."""
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
     with layout.lock.open("w") as lock:
@@ -345,7 +347,7 @@ def _locked(layout: Layout) -> Generator[None]:
 
 
 @contextmanager
-def _errors() -> Generator[None]:
+def _report_errors() -> Generator[None]:
     """Print an error as one line and exit with its code."""
     try:
         yield
@@ -363,25 +365,25 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:
-        raise _first_of_ours(group) or group from group
+        raise _find_cluster_error(group) or group from group
 
 
-def _first_of_ours(error: BaseException) -> ClusterError | None:
+def _find_cluster_error(error: BaseException) -> ClusterError | None:
     """Return the first `ClusterError` in an exception group; None without one."""
     if isinstance(error, ClusterError):
         return error
     inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-    return next((found for found in map(_first_of_ours, inner) if found is not None), None)
+    return next((error for error in map(_find_cluster_error, inner) if error is not None), None)
 
 
-def _print(known: Record, output: Output) -> None:
-    if output is Output.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(_as_json(known))).decode())
+def _print(known: ClusterRecord, output: ClusterOutput) -> None:
+    if output is ClusterOutput.JSON:
+        typer.echo(msgspec.json.format(msgspec.json.encode(_format_json(known))).decode())
     else:
-        typer.echo(_as_text(known))
+        typer.echo(_format_text(known))
 
 
-def _as_json(known: Record) -> dict[str, Any]:
+def _format_json(known: ClusterRecord) -> dict[str, Any]:
     return {
         "name": known.name,
         "driver": known.driver,
@@ -393,7 +395,7 @@ def _as_json(known: Record) -> dict[str, Any]:
     }
 
 
-def _as_text(known: Record) -> str:
+def _format_text(known: ClusterRecord) -> str:
     rows = [("cluster", known.name), ("driver", known.driver), ("server", known.server)]
     rows.append(("kubeconfig", str(known.kubeconfig)))
     return "\n".join(f"{title:<12}{value}" for title, value in rows)

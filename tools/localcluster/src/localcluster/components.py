@@ -1,7 +1,7 @@
-"""The command lines of the Kubernetes programs, for the loopback control plane and the node. Pure.
+"""The command lines of the Kubernetes programs, for the loopback control plane and the node.
 
-Flags are those of the Kubernetes version in `settings.KUBERNETES`. Where a value differs from the
-default for no obvious reason, a comment gives the reason.
+Does no I/O. Flags are those of the Kubernetes version in `settings.KUBERNETES`. Where a value
+differs from the default for no obvious reason, a comment gives the reason.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from localcluster.binaries import Binaries
-from localcluster.kubeconfig import Pki
+from localcluster.kubeconfig import ClusterPki
 
 SERVICE_RANGE = "10.96.0.0/16"
 IPV6_SERVICE_RANGE = "fd00:10:96::/112"
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     binaries: Binaries
     work: Path
-    pki: Pki
+    pki: ClusterPki
     host: str
     """Address that the API server listens on and advertises."""
     ports: Ports
@@ -72,7 +72,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.work / "logs" / f"{component}.log"
 
 
-def etcd(place: Place) -> list[str]:
+def build_etcd_argv(place: Place) -> list[str]:
     """Return etcd's command line: one member on loopback.
 
     fsync is disabled, because no data has to survive the cluster.
@@ -92,7 +92,7 @@ def etcd(place: Place) -> list[str]:
     ]
 
 
-def api_server(place: Place) -> list[str]:
+def build_api_server_argv(place: Place) -> list[str]:
     """Return the API server's command line.
 
     RBAC and ServiceAccount admission are enabled as in production.
@@ -136,7 +136,7 @@ def api_server(place: Place) -> list[str]:
     return [place.binaries.argv0("kube-apiserver"), *flags]
 
 
-def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
+def build_controller_manager_argv(place: Place, *, simulated_nodes: bool) -> list[str]:
     """Return the controller-manager's command line.
 
     With simulated nodes, pods are not evicted for missing heartbeats.
@@ -144,7 +144,7 @@ def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
     pki = place.pki
     controllers = "*,-taint-eviction-controller" if simulated_nodes else "*"
     return [
-        *_controller(place, "controller-manager", place.ports.controller_manager),
+        *_build_controller_flags(place, "controller-manager", place.ports.controller_manager),
         f"--service-account-private-key-file={pki.key('service-accounts')}",
         # Pods get this CA as kube-root-ca.crt.
         f"--root-ca-file={pki.ca}",
@@ -156,16 +156,16 @@ def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
     ]
 
 
-def scheduler(place: Place) -> list[str]:
+def build_scheduler_argv(place: Place) -> list[str]:
     """Return the scheduler's command line."""
     return [
-        *_controller(place, "scheduler", place.ports.scheduler),
+        *_build_controller_flags(place, "scheduler", place.ports.scheduler),
         "--kube-api-qps=2000",
         "--kube-api-burst=4000",
     ]
 
 
-def _controller(place: Place, name: str, port: int) -> list[str]:
+def _build_controller_flags(place: Place, name: str, port: int) -> list[str]:
     """Return the flags that controller-manager and scheduler share."""
     config = place.kubeconfig(name)
     return [
@@ -180,7 +180,7 @@ def _controller(place: Place, name: str, port: int) -> list[str]:
     ]
 
 
-def kwok(place: Place, stages: Sequence[Path]) -> list[str]:
+def build_kwok_argv(place: Place, stages: Sequence[Path]) -> list[str]:
     """Return kwok's command line; kwok acts as the kubelet of every node."""
     configs = [f"--config={stage}" for stage in stages]
     return [

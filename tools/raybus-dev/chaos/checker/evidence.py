@@ -28,7 +28,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class Strategy(msgspec.Struct, frozen=True, rename="camel"):
+class WorkersToDelete(msgspec.Struct, frozen=True, rename="camel"):
     """The worker pods that the autoscaler wants to remove."""
 
     workers_to_delete: list[str] | None = None
@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
     replicas: int | None = None
     min_replicas: int | None = None
     max_replicas: int | None = None
-    scale_strategy: Strategy = Strategy()
+    scale_strategy: WorkersToDelete = WorkersToDelete()
 
     @property
     def wanted(self) -> int:
@@ -53,26 +53,27 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
         return max(least, min(self.replicas or 0, most))
 
 
-class Backend(msgspec.Struct, frozen=True):
+class RouteBackend(msgspec.Struct, frozen=True):
     """A backend of a route rule and its weight."""
 
     name: str
     weight: int = 1
 
 
-class Rule(msgspec.Struct, frozen=True, rename="camel"):
+class EvidenceRule(msgspec.Struct, frozen=True, rename="camel"):
     """A rule of a route."""
 
-    backend_refs: list[Backend] = []
+    backend_refs: list[RouteBackend] = []
 
 
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
+class SpecFields(msgspec.Struct, frozen=True, rename="camel"):
     """The spec fields of all kinds that the rules read."""
 
     suspend: bool | None = None
     enable_in_tree_autoscaling: bool | None = None
     worker_group_specs: list[Group] | None = None
-    rules: list[Rule] = []
+    backoff_limit: int | None = None
+    rules: list[EvidenceRule] = []
 
 
 class Side(msgspec.Struct, frozen=True, rename="camel"):
@@ -92,13 +93,20 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     service_status: str = ""
     active_service_status: Side = Side()
     pending_service_status: Side = Side()
+    job_id: str = ""
+    ray_cluster_name: str = ""
+    job_deployment_status: str = ""
+    job_status: str = ""
+    reason: str = ""
+    succeeded: int | None = None
+    failed: int | None = None
 
 
-class Object(msgspec.Struct, frozen=True):
+class EvidenceObject(msgspec.Struct, frozen=True):
     """An object of any kind."""
 
     metadata: Meta
-    spec: Spec = Spec()
+    spec: SpecFields = SpecFields()
     status: Status = Status()
 
     @property
@@ -114,7 +122,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     at: float
     """Seconds from the beginning of the run until the watch delivered the state."""
-    object: Object
+    object: EvidenceObject
     is_gone: bool = False
 
     @property
@@ -130,7 +138,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         status = self.object.status
-        state = "gone" if self.is_gone else status.phase or status.state or status.service_status
+        state = (
+            "gone"
+            if self.is_gone
+            else status.phase
+            or status.state
+            or status.service_status
+            or f"{status.job_deployment_status} {status.job_status} {status.reason}".strip()
+        )
         return (
             f"{self.kind} {self.object.metadata.name} is {state or 'there'} (version "
             f"{self.version})"
@@ -151,7 +166,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     based_on: str = ""
-    """Resource version or uid that the request demanded as precondition; empty without one."""
+    """Resource version or UID that the request named as its precondition; empty without one."""
     of_root: ObjectRef | None = None
 
     def __str__(self) -> str:
@@ -162,11 +177,11 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule."""
+    """A rule that was broken, by which object and when."""
 
     rule: str
     about: str
-    """Namespace and name of the tree's root, or of the object."""
+    """Namespace and name of the tree's root, or of the object, that broke the rule."""
     text: str
     at: float
     """Seconds since the beginning of the run."""
@@ -178,13 +193,14 @@ def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]) ->
     `origins` holds the root of each RayCluster by namespace and name.
     """
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
+    cron_job = meta.labels.get(labels.CRON_JOB_NAME)
     match kind:
-        case "RayService":
-            return ObjectRef("RayService", meta.namespace, meta.name)
-        case "RayCluster":
-            if origin and origin_kind == "RayService":
-                return ObjectRef("RayService", meta.namespace, origin)
-            return ObjectRef("RayCluster", meta.namespace, meta.name)
+        case "RayJob" | "RayCluster" if cron_job:
+            return ObjectRef("RayCronJob", meta.namespace, cron_job)
+        case "RayCluster" if origin and origin_kind in {"RayService", "RayJob"}:
+            return ObjectRef(origin_kind, meta.namespace, origin)
+        case "RayService" | "RayCronJob" | "RayJob" | "RayCluster":
+            return ObjectRef(kind, meta.namespace, meta.name)
         case "HTTPRoute":
             return ObjectRef("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
         case _:

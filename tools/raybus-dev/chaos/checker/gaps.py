@@ -15,7 +15,7 @@ from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM, WATCHER,
 RULE: Final = "no long gap"
 STALLED: Final = "no stalled key"
 STALLED_SECONDS: Final = 120.0
-"""No fault lasts this long, so a key that waits longer was forgotten."""
+"""Seconds after which a key that still waits was forgotten. No fault lasts this long."""
 CALM: Final = "none"
 LIMITS: Final = {
     CRASH.name: 10.0,
@@ -32,7 +32,7 @@ Scaling has a higher limit than SIGTERM, because new processes take processor ti
 work.
 """
 LATE_SECONDS: Final = 1.0
-"""A wait that is longer than this when a fault begins has another cause."""
+"""Maximum seconds for which a change may have waited when a fault begins that explains its wait."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The service that has to react."""
     asked: float
     done: float | None
-    """None if there was no effect before the end."""
+    """Time of the effect; None if there was none before the end."""
 
 
 class Struck(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Struck(msgspec.Struct, frozen=True, kw_only=True):
     began: float
     over: float
     replicas: int
-    """Desired replicas of each reconciler at that time."""
+    """Desired replicas of each reconciler at the time of the fault."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Viola
     An earlier number of workers remains allowed for `memory` seconds, until the change is known.
     """
     reported = sorted(seen, key=lambda each: each.version)
-    replay = _Replay(memory, _at_first(reported))
+    replay = _Replay(memory, _get_first_worker_counts(reported))
     return [each for one in reported for each in replay.take(one)]
 
 
@@ -32,8 +32,8 @@ def _groups(cluster: Seen) -> dict[str, int]:
     }
 
 
-def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return the worker numbers in the first state of each RayCluster that a watch delivered."""
+def _get_first_worker_counts(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the wanted workers by group, from the first watched state of each RayCluster."""
     first: dict[tuple[str, str], dict[str, int]] = {}
     for one in reported:
         if one.kind == "RayCluster":
@@ -46,9 +46,11 @@ def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]
 class _Replay:
     """All objects as of one resource version."""
 
-    def __init__(self, memory: float, at_first: Mapping[tuple[str, str], dict[str, int]]) -> None:
+    def __init__(
+        self, memory: float, first_counts: Mapping[tuple[str, str], dict[str, int]]
+    ) -> None:
         self._memory = memory
-        self._at_first = at_first
+        self._first_counts = first_counts
         self._now: dict[tuple[str, str, str], Seen] = {}
         self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
         self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = (
@@ -122,7 +124,7 @@ class _Replay:
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the maximum number of workers that a group asked for in the last seconds."""
-        history = self._wanted[cluster] or [(at, self._at_first.get(cluster, {}))]
+        history = self._wanted[cluster] or [(at, self._first_counts.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
         return max((wanted.get(group, 0) for wanted in before + recent), default=0)

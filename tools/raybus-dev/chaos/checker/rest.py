@@ -13,6 +13,8 @@ from common.ray import spec_hash
 READY: Final = "ready"
 SUSPENDED: Final = "suspended"
 RUNNING: Final = "Running"
+ENDED: Final = frozenset({"Complete", "Failed"})
+SUSPENDED_JOB: Final = "Suspended"
 
 
 class Harness(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +24,12 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     services: Sequence[Body]
     pods: Sequence[Body]
     routes: Sequence[Body] = ()
+    jobs: Sequence[Body] = ()
+    """All RayJobs."""
+    job_children: Sequence[Body] = ()
+    """The Kubernetes Jobs and Services that RayJobs own."""
     configs: Mapping[str, str] = {}
-    """The Serve application's message in the last config of a head, by cluster."""
+    """By cluster: the variable MESSAGE in the last Serve config that the head received."""
 
 
 class Unreconciled(msgspec.Struct, frozen=True, order=True):
@@ -43,6 +49,9 @@ def judge(harness: Harness) -> list[Unreconciled]:
             (harness.clusters, _cluster),
             (harness.services, _service),
             (harness.pods, _pod),
+            (harness.jobs, _job),
+            (harness.job_children, _job_child),
+            (harness.clusters, _job_child),
         )
         for body in bodies
         for why in rule(body, harness)
@@ -135,6 +144,33 @@ def _weights(namespace: str, service: str, active: str, harness: Harness) -> Ite
         }
         if weights != {names.serve_service(active): 100}:
             yield f"its route weighs {weights}"
+
+
+def _job(body: Body, harness: Harness) -> Iterator[str]:
+    meta, spec, status = body["metadata"], body["spec"], body.get("status", {})
+    if "deletionTimestamp" in meta:
+        yield f"it is being deleted, with the finalizers {meta.get('finalizers', [])}"
+        return
+    state = status.get("jobDeploymentStatus", "")
+    if state not in ({SUSPENDED_JOB, *ENDED} if spec.get("suspend") else ENDED):
+        yield f"its state is {state or 'unknown'}"
+    cluster = status.get("rayClusterName", "")
+    is_there = any(
+        (each["metadata"]["namespace"], each["metadata"]["name"]) == (meta["namespace"], cluster)
+        for each in harness.clusters
+    )
+    if spec.get("shutdownAfterJobFinishes") and is_there:
+        yield f"its cluster {cluster} is left"
+
+
+def _job_child(body: Body, harness: Harness) -> Iterator[str]:
+    """Yield a problem if the object is left over from a RayJob that does not exist."""
+    meta = body["metadata"]
+    for owner in meta.get("ownerReferences", []):
+        if owner["kind"] == "RayJob" and not any(
+            each["metadata"]["uid"] == owner["uid"] for each in harness.jobs
+        ):
+            yield f"its RayJob {owner['name']} is gone"
 
 
 def _pod(body: Body, harness: Harness) -> Iterator[str]:

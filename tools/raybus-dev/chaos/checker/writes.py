@@ -18,13 +18,13 @@ from common.bus.subjects import compute_partition
 
 _NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
 PartitionsOf = Callable[[Seen], frozenset[int]]
-"""Returns the partitions that a Lease lists."""
+"""Function that returns the partitions that a Lease lists."""
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedWrites(msgspec.Struct, frozen=True, kw_only=True):
     """The violations, and how many writes each rule judged.
 
-    A rule that judged none proves nothing.
+    A rule that judged no write proves nothing.
     """
 
     violations: list[Violation]
@@ -35,14 +35,16 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """Number of worker deletions in autoscaled clusters."""
 
 
-def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf) -> Judged:
+def judge(
+    writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf
+) -> JudgedWrites:
     """Judge all writes."""
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
     based = [each for each in all_writes if each.verb in _NEEDS_BASE]
     owned = [each for each in all_writes if each.version and leases.is_known(each)]
     shrunk = [each for each in all_writes if _is_of_a_worker(each, history)]
-    return Judged(
+    return JudgedWrites(
         violations=[
             *(
                 _broken("every write names its base", each, "it demands no version")

@@ -7,17 +7,20 @@ docs/troubleshooting.md does not mention.
 
 import re
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Final
 
 import msgspec
 
 from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
-from cluster_reconciler.events import EventSpec, Reported
+from cluster_reconciler.events import ClusterEventTemplate, EventSpec
 from common.ray.config_writer import NOT_RECORDED
-from common.runtime.actions import EventTemplate
+from common.runtime.actions import FINALIZER_NOT_SET, STATUS_NOT_WRITTEN, EventTemplate
 from common.upgrade import service_conditions
 from generators.docs import markdown
+from job_reconciler import events as job_events
+from job_reconciler import reasons as of_jobs
 from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
 from traffic_manager import events as of_traffic
@@ -137,6 +140,22 @@ CLUSTERS: Final = {
 }
 
 NORMAL: Final = {
+    "BatchSchedulerCleanedUp": "The PodGroup has the size of what is left of the job.",
+    "RayJobRunning": "The cluster is ready, and the job runs or is about to be submitted.",
+    "RayJobWaiting": "The cluster is ready; the user submits a job and sets `spec.jobId`.",
+    "RayJobSubmitted": "raybus submitted the job to Ray's dashboard (HTTPMode).",
+    "EntrypointRunsInShell": (
+        "The entrypoint is more than one command or has variables. All of it runs in the Ray job, "
+        "so Ray's dashboard shows `bash -c`."
+    ),
+    "RayJobSucceeded": "Ray reports that the job has succeeded.",
+    "RayJobStopped": "Ray reports that the job was stopped.",
+    "RayJobSuspended": "The job is suspended, and its cluster is deleted.",
+    "RayJobResumed": "The job starts again on a new cluster.",
+    "SuspendedRayCronJob": "The RayCronJob is suspended and starts no RayJobs.",
+    "SuccessfulCreate": "The RayCronJob started a RayJob.",
+    "SuccessfulDelete": "A newer run replaced a RayJob.",
+    "JobAlreadyActive": "A run waits until an earlier RayJob has ended (`Forbid`).",
     (
         "UpgradePolicyEdited"
     ): "The upgrade now follows the edited UpgradePolicy (`applyEdits: AtOnce`).",
@@ -201,6 +220,7 @@ WARNINGS: Final = {
     "RayServiceInitializingTimeout": "The service was not ready within its time limit.",
     "UpgradeStalled": "An upgrade made no progress; the message starts with the cause.",
     "UpgradeEventLost": "NATS rejected an upgrade event.",
+    "JobEventLost": "NATS rejected an event of the RayJob.",
     "DrainNotTold": (
         "A pod could not be marked as draining. raybus still deletes its cluster in time."
     ),
@@ -213,11 +233,31 @@ WARNINGS: Final = {
     "StatusTruncated": (
         "Ray Serve's application messages are too long for the status; raybus shortens them."
     ),
+    "FailedToCleanupBatchScheduler": "The PodGroup could not get another size.",
+    "FailedToSubmitRayJob": "A submission to Ray's dashboard had no answer (HTTPMode).",
+    "RayClusterNotFound": "The cluster that `clusterSelector` names does not exist.",
+    "RayJobFailed": "The job has failed for good; the message has the reason.",
+    "RayJobRetrying": "An attempt has failed, and another follows; the message has the reason.",
+    "RayJobNotStarted": (
+        "The pods of the cluster cannot start; the message names the image, quota, webhook or "
+        "missing room."
+    ),
+    "NoDeletionRuleMatched": (
+        "The job ended in a way that no rule of `deletionStrategy` matches, so nothing is deleted."
+    ),
+    "InvalidRayJobMetadata": "The name of the RayJob is invalid.",
+    "InvalidRayJobSpec": "The spec is invalid; the message names the field.",
+    "InvalidRayJobStatus": "The status contradicts `submissionMode`.",
+    "InvalidRayCronJobSpec": "The spec is invalid; the message names the field.",
+    "FailedCreate": "The RayJob of a run could not be created.",
+    "FailedDelete": "A RayJob that a newer run replaces could not be deleted.",
+    "MissSchedule": "Runs were missed or are too late, and are not started.",
     "StatusNotWritten": "The API server rejects the status; dependent actions wait.",
     "FinalizerReleased": (
         "RayClusters of a deleted RayService still exist after 10 min, so raybus removed its "
         "finalizer from the RayService. The message names the RayClusters, or their label if an "
-        "object was in quarantine."
+        "object was in quarantine. On a RayJob: an object in "
+        "quarantine kept raybus from stopping the Ray job."
     ),
     "FinalizerNotSet": "The API server rejects the finalizer; raybus creates nothing without it.",
     "SpecNotRecorded": (
@@ -268,8 +308,8 @@ WARNINGS: Final = {
     ): "The head's dashboard rejects raybus's token, or raybus has no token to send.",
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "ObjectNotOwned": (
-        "On suspend, raybus kept a Gateway or route with the expected name, because the object "
-        "has another owner."
+        "An object with the expected name has another owner, so raybus leaves it alone: a Gateway "
+        "or route on suspend, or an object that a RayJob needs."
     ),
     "NoServePort": "No pod takes requests at the port where Serve listens.",
     "ServiceNotOwned": "Another owner has the Service with the expected name.",
@@ -317,16 +357,18 @@ _OF_CLUSTERS: Final = [
         *cluster_events.DELETED.values(),
         *cluster_events.TAKEN.values(),
     )
-    if isinstance(each, EventSpec | Reported)
-    for reason in (each.reasons if isinstance(each, Reported) else (each.reason,))
+    if isinstance(each, EventSpec | ClusterEventTemplate)
+    for reason in (each.reasons if isinstance(each, ClusterEventTemplate) else (each.reason,))
 ]
-_OF_SERVICES: Final = [
-    event.reason
-    for each in vars(service_events).values()
-    if isinstance(each, EventTemplate)
-    for event in (each.format("", "").success, each.format("", "").failure)
-    if event is not None
-]
+_OF_WRITES: Final = (STATUS_NOT_WRITTEN, FINALIZER_NOT_SET)
+
+
+def _reasons_of_templates(module: ModuleType) -> list[str]:
+    """Return the reasons of the Events that a module builds from templates."""
+    templates = (each for each in vars(module).values() if isinstance(each, EventTemplate))
+    return [reason for template in templates for reason in template.reasons]
+
+
 _OF_TRAFFIC: Final = [
     reason
     for each in of_traffic.CREATED
@@ -340,8 +382,18 @@ _OF_SUBMITS: Final = (
 )
 _EVENTS: Final[dict[str, Iterable[str]]] = {
     "service-reconciler, about a RayService": dict.fromkeys(
-        (*_OF_SERVICES, *_OF_SUBMITS, NOT_RECORDED, *of_services.EventReason)
+        (
+            *_reasons_of_templates(service_events),
+            *_OF_SUBMITS,
+            NOT_RECORDED,
+            *of_services.EventReason,
+            *_OF_WRITES,
+        )
     ),
+    "job-reconciler, about a RayJob": dict.fromkeys(
+        (*_reasons_of_templates(job_events), *of_jobs.EventReason, *_OF_WRITES)
+    ),
+    "job-reconciler, about a RayCronJob": of_jobs.CronEventReason,
     "traffic-manager, about a RayService": dict.fromkeys(
         (
             *_OF_TRAFFIC,
@@ -365,6 +417,7 @@ _THINGS: Final = {
     "Pod": "pods of the cluster",
     "PodCollection": "pods of the cluster",
     "RedisCleanupJob": "Redis clean-up Job",
+    "RayJobSubmitter": "Kubernetes Job that submits the job",
     "PVC": "volume claim of the GCS",
 }
 """Names of things in Event reasons that are not plain kinds."""
@@ -383,7 +436,7 @@ programs, raybus publishes [upgrade events](../events/README.md) on NATS.
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the page about conditions and Events."""
     lines = [_HEAD]
     for title, held in (
         ("Conditions of a RayService", SERVICES),
@@ -454,7 +507,7 @@ def trouble() -> set[str]:
 
 
 def is_explained(reason: str) -> bool:
-    """Return whether the page has a meaning for an Event reason."""
+    """Return whether the conditions page explains an Event reason."""
     return reason in NORMAL or reason in WARNINGS or _FAMILY.fullmatch(reason) is not None
 
 

@@ -1,4 +1,4 @@
-"""The page docs/reference/configuration.md: variables, feature gates and the operator's file.
+"""The page docs/reference/configuration.md: variables, feature gates and the configuration file.
 
 Variables, defaults and fields come from the code: a variable from the line that reads it, and its
 default from the settings of an empty environment.
@@ -15,9 +15,11 @@ import msgspec
 from cluster_reconciler import config as cluster_config
 from cluster_reconciler import settings as cluster_settings
 from common import feature_gates, settings
-from common.feature_gates import BETA, Gate
+from common.feature_gates import BETA, FeatureGate
+from common.ray import operator_file
 from common.settings import OPERATOR_FILE, Settings
 from generators.docs import annotations, markdown
+from job_reconciler import settings as job_settings
 from notifications import settings as notification_settings
 from service_reconciler import settings as service_settings
 
@@ -37,6 +39,9 @@ TEXTS: Final = {
     ),
     "RAYBUS_KUBECONFIG": "Kubeconfig file. Without it, the pod's ServiceAccount is used.",
     "RAYBUS_HTTP_PORT": "Port of `/metrics`, `/healthz` and `/readyz`.",
+    "RAYBUS_HTTP_PORT_FILE": (
+        "File to write the port to. With it, a port in use is replaced by the next free one."
+    ),
     "RAYBUS_NAMESPACE": "Namespace of raybus's Leases.",
     (
         "RAYBUS_LEASE_NAMESPACE"
@@ -88,7 +93,7 @@ TEXTS: Final = {
     "ENABLE_GCS_FT_REDIS_CLEANUP": "Clean up Redis at the deletion of a fault-tolerant cluster.",
     "ENABLE_RANDOM_POD_DELETE": "Delete surplus workers at random, even with the autoscaler.",
     "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "The head's Service has a cluster IP.",
-    "ENABLE_LOGIN_SHELL": "Ray starts in a login shell.",
+    "ENABLE_LOGIN_SHELL": "Ray and submitters start in a login shell.",
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod has the name of its cluster.",
     "USE_INGRESS_ON_OPENSHIFT": "Create an Ingress on OpenShift too.",
     "CLUSTER_DOMAIN": (
@@ -112,34 +117,48 @@ TEXTS: Final = {
     (
         "RAYBUS_NATS_CREDENTIALS"
     ): "Folder with `ca.crt` and `users/subscriber-NAME.seed`, for use outside Kubernetes.",
+    ("RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS"): (
+        "Seconds after the end of the Ray job in which its submitter must end."
+    ),
+    ("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS"): (
+        "Seconds without an answer of the dashboard after which the attempt fails."
+    ),
+    (
+        "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES"
+    ): "`shutdownAfterJobFinishes` deletes the RayJob, and not only its RayCluster.",
+    "TZ": "Time zone of RayCronJobs without `timeZone`; UTC when absent.",
     "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: `NewCluster` if true, else `None`.",
 }
 """The meaning of each variable."""
 _GATES: Final = {
-    Gate.STATUS_CONDITIONS: "Conditions of RayClusters.",
-    Gate.DELETION_POLICY: "Groups of a cluster without autoscaling can be suspended.",
-    Gate.MULTI_HOST_INDEXING: (
+    FeatureGate.STATUS_CONDITIONS: "Conditions of RayClusters.",
+    FeatureGate.DELETION_POLICY: (
+        "Permits `deletionStrategy`. Groups of a cluster without autoscaling can be suspended."
+    ),
+    FeatureGate.MULTI_HOST_INDEXING: (
         "raybus numbers the pods of a multi-host group, and creates and deletes them together."
     ),
-    Gate.INCREMENTAL_UPGRADE: (
+    FeatureGate.INCREMENTAL_UPGRADE: (
         "Upgrades in steps; if off, they are blue/green, with the Event "
         "`IncrementalUpgradeDisabled`."
     ),
-    Gate.CRON_JOB: "raybus runs no RayCronJobs.",
-    Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs. Requires Kubernetes 1.35.",
-    Gate.NETWORK_POLICY: (
+    FeatureGate.CRON_JOB: "RayCronJobs start RayJobs; if off, they do nothing.",
+    FeatureGate.SIDECAR_SUBMITTER_RESTART: (
+        "A submitter in the head pod restarts up to two times. Requires Kubernetes 1.35."
+    ),
+    FeatureGate.NETWORK_POLICY: (
         "Permits `networkPolicy`: one NetworkPolicy for the head, and one for each worker group."
     ),
-    Gate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
-    Gate.MTLS: (
+    FeatureGate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
+    FeatureGate.MTLS: (
         "Permits `tlsOptions`: mutual TLS between Ray's processes, with certificates of "
         "cert-manager. Needs the rights of `deploy/components/mtls`."
     ),
-    Gate.HISTORY_SERVER: (
+    FeatureGate.HISTORY_SERVER: (
         "Permits `historyServerOptions`: a container that collects logs and events for the "
         "history server."
     ),
-    Gate.KUBERNETES_WAS: (
+    FeatureGate.KUBERNETES_WAS: (
         "Kubernetes' own scheduler schedules gangs (`scheduling.k8s.io/v1alpha2`)."
     ),
 }
@@ -151,6 +170,8 @@ _FILE: Final = {
     "defaultPodLabels": "Labels of every Ray pod that does not set them.",
     "batchScheduler": "Name of the batch scheduler.",
     "enableBatchScheduler": "KubeRay's old switch for Volcano.",
+    "deleteRayJobAfterJobFinishes": "Whether `shutdownAfterJobFinishes` deletes the RayJob, as "
+    "`DELETE_RAYJOB_CR_AFTER_JOB_FINISHES` does. KubeRay ignores this field.",
 }
 _HEAD: Final = f"""\
 # Configuration
@@ -162,14 +183,14 @@ and the valid values. {markdown.WRITTEN}
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the configuration page."""
     lines = [_HEAD]
     for title, module, held in _parts():
         rows = [_row(name, held.get(name, "")) for name in _variables(module)]
         lines += [f"## {title}", "", *markdown.table(("variable", "default", "meaning"), rows), ""]
     gates = [
         (f"`{gate}`", "beta, on" if gate in BETA else "alpha, off", _heeded(gate), _GATES[gate])
-        for gate in sorted(Gate)
+        for gate in sorted(FeatureGate)
     ]
     lines += [
         "## Feature gates",
@@ -182,7 +203,8 @@ def page() -> str:
     lines += [
         "## The operator's file",
         "",
-        f"`{OPERATOR_FILE}` names a file, as KubeRay's `--config` does.",
+        f"`{OPERATOR_FILE}` names a file, as KubeRay's `--config` does. job-reconciler reads only "
+        "the batch scheduler and `deleteRayJobAfterJobFinishes`.",
         "",
     ]
     lines += ["```yaml", "apiVersion: config.ray.io/v1alpha1", "kind: Configuration", "```", ""]
@@ -203,12 +225,12 @@ def page() -> str:
 
 
 def variables() -> list[str]:
-    """Return every variable on the page."""
+    """Return every environment variable on the configuration page."""
     return [name for _, module, _ in _parts() for name in _variables(module)]
 
 
 def fields() -> set[str]:
-    """Return every field of the operator's file on the page."""
+    """Return every field of the operator's configuration file that the page lists."""
     return {*_FILE, *(field for field, _ in _without_effect()), "apiVersion", "kind"}
 
 
@@ -225,9 +247,10 @@ def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
     service = _defaults(service_settings, service_settings.config_of(gates, {}))
     return [
         ("Every service", settings, shared),
-        ("cluster-reconciler", cluster_settings, {}),
+        ("cluster-reconciler and job-reconciler", operator_file, {}),
         ("cluster-reconciler, KubeRay's switches", cluster_config, config),
         ("service-reconciler", service_settings, service),
+        ("job-reconciler", job_settings, _job_defaults()),
         (
             "notifications",
             notification_settings,
@@ -237,9 +260,19 @@ def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
 
 
 def _variables(module: ModuleType) -> list[str]:
-    if module is cluster_settings:
-        return [OPERATOR_FILE, cluster_settings.BATCH_SCHEDULER]
-    return [name for _, name in _READ.findall(inspect.getsource(module))]
+    if module is operator_file:
+        return [OPERATOR_FILE, operator_file.BATCH_SCHEDULER]
+    found = [name for _, name in _READ.findall(inspect.getsource(module))]
+    return [*found, "TZ"] if module is job_settings else found
+
+
+def _job_defaults() -> dict[str, object]:
+    config = job_settings.read_config(BETA, {}, cluster_domain="")
+    limits = msgspec.structs.asdict(config.limits)
+    seconds = {name: int(limit.total_seconds()) for name, limit in limits.items()}
+    values: dict[str, object] = {**msgspec.structs.asdict(config), **seconds}
+    found = _READ.findall(inspect.getsource(job_settings))
+    return {name: values[field] for field, name in found}
 
 
 def _defaults(module: ModuleType, held: msgspec.Struct) -> dict[str, object]:
@@ -258,7 +291,7 @@ def _row(name: str, default: object) -> tuple[str, str, str]:
     return f"`{name}`", markdown.code(written), TEXTS[name]
 
 
-def _heeded(gate: Gate) -> str:
+def _heeded(gate: FeatureGate) -> str:
     own = Path(feature_gates.__file__)
     named = (
         path
@@ -269,7 +302,7 @@ def _heeded(gate: Gate) -> str:
 
 
 def _without_effect() -> list[tuple[str, str]]:
-    """Return the fields without effect, each with the variable that replaces the field."""
+    """Return the fields of the configuration file without effect, each with its replacement."""
     kinds = {
         field.encode_name: field.default
         for field in msgspec.structs.fields(cluster_settings.OperatorFile)
@@ -277,7 +310,7 @@ def _without_effect() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name in (name for name, default in kinds.items() if default is None):
         file = _with(name)
-        (reported,) = cluster_settings.without_effect(file)
+        (reported,) = cluster_settings.find_ineffective_fields(file)
         found.append((name, reported.removeprefix(name).strip(" ()").removeprefix("set ")))
     return found
 

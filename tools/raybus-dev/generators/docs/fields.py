@@ -44,7 +44,7 @@ cluster. `raybus plan -f FILE` forecasts the effect of a change.
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the page about fields."""
     lines = [_HEAD]
     for kind, roots in _ROOTS.items():
         others = [name for name in structs() if name not in roots and _owner(name) == kind]

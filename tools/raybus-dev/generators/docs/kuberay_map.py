@@ -11,7 +11,7 @@ END: Final = "\nEqual are:"
 
 
 def page() -> str:
-    """Return the page with a newly generated table."""
+    """Return docs/kuberay-map.md with a newly generated table."""
     text = PAGE.read_text()
     before, _, rest = text.partition(HEADING)
     return f"{before}{HEADING}\n{_table()}{END}{rest.partition(END)[2]}"

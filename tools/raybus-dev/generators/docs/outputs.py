@@ -8,23 +8,30 @@ from typing import Any, Final
 import msgspec
 
 from common.api.opaque import Json
-from raybus_cli.control.history import Entry
-from raybus_cli.control.performing import Result
+from raybus_cli.control.history import HistoryEntry
+from raybus_cli.control.performing import CommandResult
+from raybus_cli.crds.check import DefinitionReport
 from raybus_cli.doctor.check import Check
+from raybus_cli.events.attempts import Attempt
 from raybus_cli.explaining.findings import Explanation
-from raybus_cli.linting.serve_schema import Finding
-from raybus_cli.logs.selection import Document
-from raybus_cli.migrating.report import Report
-from raybus_cli.planning.plan import Plan
+from raybus_cli.explaining.job_findings import JobExplanation
+from raybus_cli.linting.serve_schema import LintFinding
+from raybus_cli.logs.selection import LogRecord
+from raybus_cli.migrating.report import MigrationReport
+from raybus_cli.planning.job_plan import JobPlan
+from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.policy.trial import Trial
-from raybus_cli.show.frame import ClusterRow, Listing, ServiceRow
+from raybus_cli.show.frame import ClusterRow, ListOutput, ServiceRow
+from raybus_cli.show.job_report import JobReport
+from raybus_cli.show.job_rows import CronJobRow, JobRow
+from raybus_cli.show.job_tree import CronJobTree, JobTree
 from raybus_cli.show.rollout_status import RolloutStatus
 from raybus_cli.show.tree import ClusterTree, Tree
-from raybus_cli.show.version import Version
+from raybus_cli.show.version import VersionInfo
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The types that some verbs print, and their description on the page."""
+    """The types that some commands print, and their description on the page of schemas."""
 
     types: tuple[Any, ...]
     verbs: tuple[str, ...]
@@ -38,9 +45,10 @@ HEAD: Final = """# Output of the command line for programs
 program, and the tests validate the output of every verb against them. Every field is always
 present, even if it is empty or null.
 
-`raybus events -o json` prints [upgrade events](../events/README.md), which have their own schemas.
-`-o name` prints names such as `rayservice.ray.io/NAME`, as kubectl does; `raybus history -o name`
-prints the numbers of revisions.
+`raybus events -o json` prints events of [upgrades](../events/README.md) and
+[jobs](../events/jobs.md), which have their own schemas. `-o name` prints names such as
+`rayservice.ray.io/NAME`, as kubectl does; `raybus history -o name` prints the numbers of revisions
+or attempts.
 
 """
 OUTPUTS: Final = {
@@ -48,42 +56,65 @@ OUTPUTS: Final = {
     "cluster-tree": Printed(
         (ClusterTree,), ("get raycluster NAME",), "One RayCluster; with `-w`, each line."
     ),
-    "trees": Printed((Tree, ClusterTree), SEVERAL, "Several objects with names."),
+    "job-tree": Printed((JobTree,), ("get rayjob NAME",), "One RayJob; with `-w`, each line."),
+    "cron-job-tree": Printed(
+        (CronJobTree,), ("get raycronjob NAME",), "One RayCronJob; with `-w`, each line."
+    ),
+    "trees": Printed(
+        (Tree, ClusterTree, JobTree, CronJobTree), SEVERAL, "Several objects with names."
+    ),
     "listing": Printed(
-        (Listing,), ("list", "get rayservices", "get rayclusters"), "Tables of all objects."
+        (ListOutput,),
+        ("list", "get rayservices", "get rayclusters", "get rayjobs", "get raycronjobs"),
+        "Tables of all objects.",
     ),
     "row": Printed(
-        (ServiceRow | ClusterRow,),
-        ("list -w", "get rayservices -w", "get rayclusters -w"),
+        (ServiceRow | ClusterRow | JobRow | CronJobRow,),
+        ("list -w", "get rayservices -w", "get rayclusters -w", "get rayjobs -w"),
         "One object: each line of a watched table.",
     ),
     "status": Printed((RolloutStatus,), ("status",), "The end of a rollout."),
     "history": Printed(
-        (list[Entry],), ("history",), "The revisions of a RayService, oldest first."
+        (list[HistoryEntry],), ("history",), "The revisions of a RayService, oldest first."
     ),
-    "logs": Printed((Document,), ("logs",), "Each line of a log; JSON only."),
+    "history-job": Printed(
+        (list[Attempt],), ("history rayjob/NAME",), "The attempts of a RayJob, oldest first."
+    ),
+    "logs": Printed((LogRecord,), ("logs",), "Each line of a log; JSON only."),
     "plan": Printed(
-        (Plan | list[Plan],),
+        (UpgradePlan | list[UpgradePlan],),
         ("plan", "restart", "set image"),
         "One plan, or a list for several manifests.",
     ),
+    "plan-job": Printed(
+        (JobPlan | list[JobPlan],), ("plan -f job.yaml",), "Plans of RayJobs and RayCronJobs."
+    ),
     "action": Printed(
-        (Result | list[Result],),
-        ("pause", "resume", "promote", "abort", "retry", "undo"),
+        (CommandResult | list[CommandResult],),
+        ("pause", "resume", "promote", "abort", "retry", "undo", "stop"),
         "The result of an action; a list for several names.",
     ),
-    "explain": Printed((Explanation,), ("explain",), "The blocking issues of a RayService."),
-    "lint": Printed((list[Finding],), ("lint", "policy lint"), "Errors and advice."),
+    "job": Printed((JobReport,), ("submit", "status rayjob/NAME"), "The state of a RayJob."),
+    "explain": Printed((Explanation,), ("explain NAME",), "The blocking issues of a RayService."),
+    "explain-job": Printed(
+        (JobExplanation,),
+        ("explain rayjob/NAME", "explain raycronjob/NAME"),
+        "Why a RayJob does not start or failed, or why a RayCronJob starts no run.",
+    ),
+    "lint": Printed((list[LintFinding],), ("lint", "policy lint"), "Errors and advice."),
     "policy-try": Printed(
         (Trial,), ("policy try",), "The outcome of each gate of an UpgradePolicy."
     ),
     "doctor": Printed(
         (list[Check],), ("doctor",), "The checks of an installation and their results."
     ),
-    "migrate-check": Printed(
-        (Report,), ("migrate check",), "What a take-over from KubeRay would change."
+    "crds-check": Printed(
+        (list[DefinitionReport],), ("crds check",), "What new CRDs would change, by CRD."
     ),
-    "version": Printed((Version,), ("version",), "The version of the program."),
+    "migrate-check": Printed(
+        (MigrationReport,), ("migrate check",), "What a take-over from KubeRay would change."
+    ),
+    "version": Printed((VersionInfo,), ("version",), "The version of the program."),
 }
 
 
@@ -109,7 +140,7 @@ def text(name: str) -> str:
 
 
 def page() -> str:
-    """Return the page that lists the schemas."""
+    """Return the text of the page that lists the schemas."""
     lines = ["| verb | schema | content |", "|---|---|---|"]
     for name, each in OUTPUTS.items():
         verbs = ", ".join(f"`{verb}`" for verb in each.verbs)

@@ -8,7 +8,7 @@ from typing import Final
 
 from common.upgrade.controls import Policy
 from generators.docs import markdown
-from raybus_cli.planning import picture, steps
+from raybus_cli.planning import policies, steps
 
 BEGIN: Final = "<!-- computed by the code: begin -->"
 END: Final = "<!-- computed by the code: end -->"
@@ -29,7 +29,7 @@ _TRIED: Final = (
 
 
 def table() -> str:
-    """Return the table."""
+    """Return the table of docs/how-to/sizing.md."""
     rows = [_row(*each) for each in _TRIED]
     headings = ("surge", "step", "interval", "moves", "traffic takes", "capacity of both", "for")
     return "\n".join([BEGIN, "", *markdown.table(headings, rows), "", END])
@@ -48,6 +48,6 @@ def _row(surge: int, step: int, interval: int, unavailable: int, what: str) -> t
     rollout = steps.simulate(
         Policy(surge=surge, step=moved, interval=length, unavailable=unavailable)
     )
-    taken = picture.length(round(rollout.length.total_seconds()))
+    taken = policies.format_duration(rollout.length.total_seconds())
     capacity = f"{rollout.least} to {rollout.most} %"
     return str(surge), str(step), str(interval), str(len(rollout.weights)), taken, capacity, what

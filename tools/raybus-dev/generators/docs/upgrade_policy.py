@@ -96,7 +96,7 @@ and without any requests, it is inconclusive.
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the page about the UpgradePolicy."""
     example = yaml.safe_dump(a_policy(), sort_keys=False, width=100)
     lines = [f"{_HEAD}```yaml\n{example}```\n\n## Fields\n"]
     lines += markdown.table(

@@ -26,6 +26,8 @@ _JOB_SPEC: Final = "raybus.streamsJob"
 _OPENSHIFT: Final = ".Values.openshift"
 _GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
+_CONFIGURED: Final = {"cluster-reconciler", "job-reconciler"}
+"""Services that read the operator's configuration file."""
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 _AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
@@ -37,7 +39,10 @@ _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 def templates(
     production: Sequence[Document], extras: Mapping[str, Sequence[Document]]
 ) -> dict[str, str]:
-    """Return the templates by file name. `extras` are optional objects by their condition."""
+    """Return the chart's templates by file name.
+
+    `extras` maps a Helm condition to the objects that are created only if it is true.
+    """
     parts: dict[str, list[str]] = {}
     for document in production:
         if document["kind"] != "Namespace":
@@ -110,10 +115,11 @@ def _part(document: Document, condition: str) -> str:
 
 
 def _named_by_its_spec(text: str) -> tuple[str, str]:
-    """Return a Job that is named by a hash of its spec, and the definition of that spec.
+    """Return the template of a Job whose name has a hash of its spec, and the spec's template.
 
-    The pod template of a Job cannot be changed. An upgrade with another template therefore creates
-    another Job, and Helm deletes the earlier one, which may not have finished.
+    The spec is a named template (`define`). The pod template of a Job cannot be changed, so an
+    upgrade with another pod template creates another Job. Helm deletes the earlier Job, even if it
+    has not finished.
     """
     head, spec = text.split("\nspec:\n")
     name = f'nats-streams-{{{{ include "{_JOB_SPEC}" . | sha256sum | trunc 10 }}}}'
@@ -137,7 +143,11 @@ def _place(document: Document) -> None:
 
 
 def _anywhere(document: Document) -> str:
-    """Return a right for all namespaces, or for each namespace in `watchNamespace`."""
+    """Return the template of an RBAC object that grants rights in all namespaces.
+
+    If the chart value `watchNamespace` is set, the template yields a namespaced object in each of
+    its namespaces instead.
+    """
     for place in (document, document.get("roleRef", {})):
         if "kind" in place:
             kind = place["kind"]
@@ -220,7 +230,7 @@ def _deployment(document: Document) -> None:
     )
     _outside(document["spec"]["template"]["spec"], name)
     _pods(document)
-    _restarts(document, "settings", *(["operator"] if name == "cluster-reconciler" else []))
+    _restarts(document, "settings", *(["operator"] if name in _CONFIGURED else []))
 
 
 def _stateful_set(document: Document) -> None:
@@ -267,7 +277,7 @@ def _network_policy(document: Document) -> None:
 
 
 def _policy(document: Document) -> None:
-    """Replace namespace and accounts in a policy by the release's."""
+    """Replace the namespace and the accounts in an admission policy by those of the release."""
     release = value(".Release.Namespace")
     spec = document["spec"]
     for each in spec["matchConditions"]:

@@ -19,22 +19,25 @@ _EXPRESSION: Final = re.compile(r"'?⟦(.+?)⟧'?")
 
 
 def value(expression: str) -> str:
-    """Mark the value of an expression, which must yield one line of YAML."""
+    """Return the marked string for a Helm expression, which must yield one line of YAML."""
     return f"⟦{{{{ {expression} }}}}⟧"
 
 
 def either(condition: str, then: str, otherwise: str) -> str:
-    """Mark a choice between two texts."""
+    """Return the marked string for a choice between two texts."""
     return f"⟦{{{{ if {condition} }}}}{then}{{{{ else }}}}{otherwise}{{{{ end }}}}⟧"
 
 
 def field(condition: str, name: str) -> str:
-    """Mark a field as conditional. It must not be the first field of its object."""
+    """Return the marked name of a conditional field.
+
+    The field must not be the first of its object.
+    """
     return f"⟦if {condition}⟧{name}"
 
 
 def element(condition: str, text: str) -> str:
-    """Mark a list element as conditional."""
+    """Return the marked text of a conditional list element."""
     return f"⟦if {condition}⟧ {text}"
 
 

@@ -23,10 +23,11 @@ OWNERS: Final = {
     "cluster_reconciler": "cluster-reconciler",
     "service_reconciler": "service-reconciler",
     "traffic_manager": "traffic-manager",
+    "job_reconciler": "job-reconciler",
     "nats_admin": "The container keeper beside each NATS server",
     "notifications": "notifications",
 }
-"""Title of the page's section by package, in the order of the page."""
+"""For each package, the title of its section on the metrics page, in the page's order."""
 _DECLARES: Final = re.compile(
     r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|MetricFamily)\(", re.MULTILINE
 )
@@ -56,14 +57,13 @@ restart loses none.
 Each process also exports the metrics of the Python client: `process_cpu_seconds_total`,
 `process_resident_memory_bytes`, `process_open_fds`, `process_max_fds`,
 `process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`, `python_gc_*`. Of
-KubeRay's metrics, raybus lacks `kuberay_job_*` (raybus runs no RayJobs), `go_*`, and the
-`rest_client_*` metrics of a rate limiter, of DNS lookups and of retries, because its client has
-none of these.
+KubeRay's metrics, raybus lacks `go_*`, and the `rest_client_*` metrics of a rate limiter, of DNS
+lookups and of retries, because its client has none of these.
 """
 
 
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the page."""
+class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric: one row of the metrics page."""
 
     name: str
     type: str
@@ -77,9 +77,9 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         return next((unit for ending, unit in _UNITS.items() if bare.endswith(ending)), "")
 
 
-def metrics() -> dict[str, list[Metric]]:
+def metrics() -> dict[str, list[MetricRow]]:
     """Return all metrics by section title."""
-    found: dict[str, list[Metric]] = {title: [] for title in OWNERS.values()}
+    found: dict[str, list[MetricRow]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
         package = path.relative_to(
             next(each for each in path.parents if each.name == "src")
@@ -95,14 +95,14 @@ def names() -> set[str]:
     return {name for each in held for name in _exposed(each)}
 
 
-def _exposed(metric: Metric) -> list[str]:
+def _exposed(metric: MetricRow) -> list[str]:
     if metric.type != "histogram":
         return [metric.name]
     return [f"{metric.name}_{end}" for end in ("bucket", "sum", "count")]
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the metrics page."""
     lines = [_HEAD]
     for title, part in metrics().items():
         lines += [
@@ -126,7 +126,7 @@ def _sources() -> Iterator[Path]:
                 yield path
 
 
-def _of(module: ModuleType) -> Iterator[Metric]:
+def _of(module: ModuleType) -> Iterator[MetricRow]:
     held = [
         list(cast("dict[object, object]", each).values()) if isinstance(each, dict) else [each]
         for each in vars(module).values()
@@ -134,12 +134,14 @@ def _of(module: ModuleType) -> Iterator[Metric]:
     for declared in chain.from_iterable(held):
         if isinstance(declared, MetricFamily):
             kind = "counter" if declared.is_counter else "gauge"
-            yield Metric(name=declared.name, type=kind, labels=declared.labels, text=declared.text)
+            yield MetricRow(
+                name=declared.name, type=kind, labels=declared.labels, text=declared.text
+            )
         elif isinstance(declared, MetricWrapperBase):
             (reported,) = declared.describe()
             labels = cast("tuple[str, ...]", vars(declared)["_labelnames"])  # not public elsewhere
             ending = "_total" if reported.type == "counter" else ""
-            yield Metric(
+            yield MetricRow(
                 name=reported.name + ending,
                 type=reported.type,
                 labels=labels,

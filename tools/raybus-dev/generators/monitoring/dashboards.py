@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from generators.monitoring.grafana import Dashboard, Panel, Query, Row, Variable
+from generators.monitoring.grafana import GrafanaDashboard, GrafanaVariable, Panel, PanelRow, Query
 
 RATE: Final = "[$__rate_interval]"
 
@@ -14,7 +14,7 @@ def _p(share: str, metric: str, by: str) -> Query:
     return Query(expr, f"{{{{{label}}}}} p{share.removeprefix('0.').ljust(2, '0')}")
 
 
-_HEALTH: Final = Row(
+_HEALTH: Final = PanelRow(
     title="Health",
     panels=(
         Panel(
@@ -73,7 +73,7 @@ _HEALTH: Final = Row(
         ),
     ),
 )
-_RECONCILES: Final = Row(
+_RECONCILES: Final = PanelRow(
     title="Reconciles",
     panels=(
         Panel(
@@ -140,7 +140,7 @@ _RECONCILES: Final = Row(
         ),
     ),
 )
-_OTHERS: Final = Row(
+_OTHERS: Final = PanelRow(
     title="API server, NATS, Serve",
     panels=(
         Panel(
@@ -224,7 +224,7 @@ _OTHERS: Final = Row(
         ),
     ),
 )
-_NATS: Final = Row(
+_NATS: Final = PanelRow(
     title="NATS",
     panels=(
         Panel(
@@ -298,7 +298,7 @@ _NATS: Final = Row(
         ),
     ),
 )
-_RAY: Final = Row(
+_RAY: Final = PanelRow(
     title="Ray",
     panels=(
         Panel(
@@ -328,7 +328,7 @@ _RAY: Final = Row(
         ),
     ),
 )
-_PROCESSES: Final = Row(
+_PROCESSES: Final = PanelRow(
     title="Processes",
     panels=(
         Panel(
@@ -356,10 +356,10 @@ _PROCESSES: Final = Row(
         ),
     ),
 )
-OPERATOR: Final = Dashboard(
+OPERATOR: Final = GrafanaDashboard(
     uid="raybus-operator",
     title="raybus / Operator",
-    text="State of the four services. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
+    text="State of the five services. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
     rows=(_HEALTH, _RECONCILES, _OTHERS, _NATS, _RAY, _PROCESSES),
 )
 
@@ -379,7 +379,7 @@ def _count(title: str, text: str, metric: str) -> Panel:
     )
 
 
-_NOW: Final = Row(
+_NOW: Final = PanelRow(
     title="Now",
     panels=(
         _count(
@@ -395,7 +395,7 @@ _NOW: Final = Row(
         ),
     ),
 )
-_COURSE: Final = Row(
+_COURSE: Final = PanelRow(
     title="Progress",
     panels=(
         Panel(
@@ -457,7 +457,7 @@ _COURSE: Final = Row(
         ),
     ),
 )
-_ENDED: Final = Row(
+_ENDED: Final = PanelRow(
     title="Ended",
     panels=(
         Panel(
@@ -533,7 +533,7 @@ _ENDED: Final = Row(
         ),
     ),
 )
-UPGRADES: Final = Dashboard(
+UPGRADES: Final = GrafanaDashboard(
     uid="raybus-upgrades",
     title="raybus / Upgrades",
     text=(
@@ -542,12 +542,12 @@ UPGRADES: Final = Dashboard(
     ),
     rows=(_NOW, _COURSE, _ENDED),
     variables=(
-        Variable(
+        GrafanaVariable(
             name="namespace",
             label="Namespace",
             query="label_values(kuberay_service_info, namespace)",
         ),
-        Variable(
+        GrafanaVariable(
             name="rayservice",
             label="RayService",
             query='label_values(kuberay_service_info{namespace=~"$namespace"}, name)',

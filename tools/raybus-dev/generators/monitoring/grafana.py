@@ -37,14 +37,14 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum of the axis; None for automatic."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PanelRow(msgspec.Struct, frozen=True, kw_only=True):
     """A titled row of panels."""
 
     title: str
     panels: tuple[Panel, ...]
 
 
-class Variable(msgspec.Struct, frozen=True, kw_only=True):
+class GrafanaVariable(msgspec.Struct, frozen=True, kw_only=True):
     """A variable at the top of a dashboard, with a query for its values."""
 
     name: str
@@ -52,17 +52,17 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     query: str
 
 
-class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
+class GrafanaDashboard(msgspec.Struct, frozen=True, kw_only=True):
     """A dashboard."""
 
     uid: str
     title: str
     text: str
-    rows: tuple[Row, ...]
-    variables: tuple[Variable, ...] = ()
+    rows: tuple[PanelRow, ...]
+    variables: tuple[GrafanaVariable, ...] = ()
 
 
-def render(page: Dashboard) -> str:
+def render(page: GrafanaDashboard) -> str:
     """Return the JSON for Grafana's import or provisioning."""
     model: Json = {
         "uid": page.uid,
@@ -85,7 +85,7 @@ def render(page: Dashboard) -> str:
     return msgspec.json.format(msgspec.json.encode(model), indent=2).decode() + "\n"
 
 
-def _panels(rows: Sequence[Row]) -> Iterable[Json]:
+def _panels(rows: Sequence[PanelRow]) -> Iterable[Json]:
     number, top = 1, 0
     for row in rows:
         yield {
@@ -179,7 +179,7 @@ def _datasource() -> Json:
     }
 
 
-def _variable(each: Variable) -> Json:
+def _variable(each: GrafanaVariable) -> Json:
     return {
         "name": each.name,
         "label": each.label,

@@ -1,7 +1,7 @@
 """The metrics and labels that KubeRay's own operator dashboard reads.
 
-They concern RayClusters, RayServices and controllers. RayJobs, which raybus does not run, and the
-Go runtime are left out.
+They concern RayClusters, RayServices and controllers. Metrics of RayJobs, which have series only
+while there are RayJobs, and of the Go runtime are left out.
 """
 
 from collections.abc import Iterator

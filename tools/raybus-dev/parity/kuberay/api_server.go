@@ -52,7 +52,7 @@ func newScheme() *runtime.Scheme {
 // lists returns an empty list of each kind that an operator reads or writes.
 func lists() []client.ObjectList {
 	return append([]client.ObjectList{
-		&rayv1.RayClusterList{}, &corev1.PodList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &corev1.SecretList{},
+		&rayv1.RayClusterList{}, &rayv1.RayJobList{}, &corev1.PodList{}, &corev1.ServiceList{}, &corev1.ServiceAccountList{}, &corev1.SecretList{},
 		&corev1.PersistentVolumeClaimList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &batchv1.JobList{}, &networkingv1.IngressList{},
 		&networkingv1.NetworkPolicyList{}, &routev1.RouteList{}, &volcanov1beta1.PodGroupList{}, &coschedulingv1alpha1.PodGroupList{},
 	}, otherLists()...)
@@ -80,7 +80,7 @@ func newWorld(bodies []json.RawMessage) (*World, error) {
 		WithScheme(scheme).
 		WithTypeConverters(managedfields.NewDeducedTypeConverter()).
 		WithObjects(objects...).
-		WithStatusSubresource(&rayv1.RayCluster{}, &corev1.Pod{}, &corev1.Service{}, &batchv1.Job{}, &networkingv1.Ingress{}).
+		WithStatusSubresource(&rayv1.RayCluster{}, &rayv1.RayJob{}, &rayv1.RayCronJob{}, &corev1.Pod{}, &corev1.Service{}, &batchv1.Job{}, &networkingv1.Ingress{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create:      world.create,
 			Update:      world.update,

@@ -28,6 +28,8 @@ type Request struct {
 	Settings Settings          `json:"settings"`
 	Objects  []json.RawMessage `json:"objects"`
 	Service  *rayv1.RayService `json:"service,omitempty"`
+	Job      *rayv1.RayJob     `json:"job,omitempty"`
+	CronJob  *rayv1.RayCronJob `json:"cronJob,omitempty"`
 }
 
 // Response is what the API server holds once nothing changes any more, and what happened until then.
@@ -88,6 +90,12 @@ func answer(line []byte) (response Response) {
 	}
 	if request.Service != nil {
 		return ofService(context.Background(), request.Service)
+	}
+	if request.CronJob != nil {
+		return ofCronJob(context.Background(), request)
+	}
+	if request.Job != nil {
+		return ofJob(context.Background(), request)
 	}
 	return ofCluster(context.Background(), request)
 }

@@ -32,3 +32,19 @@ func controllersOf(ctx context.Context, manager Manager, settings Settings) ([]C
 		BatchSchedulerManager:   schedulers,
 	})}, nil
 }
+
+// jobController makes the controller that main.go of KubeRay makes for RayJobs.
+func jobController(ctx context.Context, manager Manager, settings Settings) (Controller, error) {
+	options := ray.RayJobReconcilerOptions{}
+	if settings.Scheduler != "" {
+		schedulers, err := batchscheduler.NewSchedulerManager(ctx, settings.configuration(), nil, manager.GetClient())
+		if err != nil {
+			return nil, err
+		}
+		options.BatchSchedulerManager = schedulers
+	}
+	return ray.NewRayJobReconciler(ctx, manager, options, noDashboards{}), nil
+}
+
+// ofCronJob compares nothing: these versions name the RayJobs at random, and know no time zones.
+func ofCronJob(context.Context, Request) Response { return Response{Objects: []any{}} }

@@ -63,36 +63,46 @@ async def collect(
     kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime
 ) -> Files:
     """Collect the files of the archive; raise `NotFound` if there is no such RayService."""
-    service = await reader.service(kube, namespace, name)
-    found = _Collector(kube)
-    await found.one(RAY_SERVICE, namespace, name, "rayservice.yaml")
+    service = await reader.read_ray_service(kube, namespace, name)
+    collector = _Collector(kube)
+    await collector.collect_object(RAY_SERVICE, namespace, name, "rayservice.yaml")
     marks = ",".join(f"{key}={value}" for key, value in owner.marks(name).items())
-    clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
-    await found.all(SERVICE, namespace, "services.yaml", selector=marks)
-    await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
+    clusters = await collector.collect_objects(
+        RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks
+    )
+    await collector.collect_objects(SERVICE, namespace, "services.yaml", selector=marks)
+    await collector.collect_objects(
+        CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks
+    )
     pods: list[Json] = []
     for body in clusters:
         cluster = str(body["metadata"]["name"])
         mark = f"{labels.CLUSTER}={cluster}"
-        own = await found.all(POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark)
-        pods += [_with_ray_first(pod, body) for pod in own]
+        own = await collector.collect_objects(
+            POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark
+        )
+        pods += [_put_ray_first(pod, body) for pod in own]
         for resource in (CONTROLLER_REVISION, SERVICE):
-            await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
-    await _of_ray(found, service, pods, now=now)
-    await found.one(HTTP_ROUTE, namespace, weighted_route.name_of(service), "httproute.yaml")
-    await found.one(GATEWAY, namespace, names.gateway(name), "gateway.yaml")
+            await collector.collect_objects(
+                resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark
+            )
+    await _collect_ray_logs(collector, service, pods, now=now)
+    await collector.collect_object(
+        HTTP_ROUTE, namespace, weighted_route.name_of(service), "httproute.yaml"
+    )
+    await collector.collect_object(GATEWAY, namespace, names.gateway(name), "gateway.yaml")
     for resource in (EVENT, QUOTA, ENDPOINT_SLICE):
-        await found.all(resource, namespace, f"{resource.plural}.yaml")
-    await _of_raybus(found, raybus)
-    facts = await survey.survey(kube, raybus)
-    judged = redact.value(msgspec.to_builtins(checks.all_of(facts, now=now)))
-    found.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
-    found.files["version.txt"] = (
+        await collector.collect_objects(resource, namespace, f"{resource.plural}.yaml")
+    await _collect_raybus(collector, raybus)
+    facts = await survey.read_installation(kube, raybus)
+    judged = redact.redact_value(msgspec.to_builtins(checks.check_all(facts, now=now)))
+    collector.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
+    collector.files["version.txt"] = (
         f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
     )
-    if found.unseen:
-        found.files["unseen.txt"] = redact.text("\n".join(found.unseen) + "\n")
-    return found.files
+    if collector.unseen:
+        collector.files["unseen.txt"] = redact.redact_text("\n".join(collector.unseen) + "\n")
+    return collector.files
 
 
 def archive(files: Files, folder: str, *, now: datetime) -> bytes:
@@ -107,13 +117,13 @@ def archive(files: Files, folder: str, *, now: datetime) -> bytes:
     return buffer.getvalue()
 
 
-async def _of_ray(
-    found: "_Collector", service: RayService, pods: list[Json], *, now: datetime
+async def _collect_ray_logs(
+    collector: "_Collector", service: RayService, pods: list[Json], *, now: datetime
 ) -> None:
     """Keep the logs of Ray's pods, heads first, and an index for `raybus logs --bundle`."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
-    found.unseen += [
+    collector.unseen += [
         f"log of {pod['metadata']['name']}: only those of {kept_logs.MAX_PODS} pods are kept"
         for pod in heads_first[kept_logs.MAX_PODS :]
     ]
@@ -128,7 +138,7 @@ async def _of_ray(
         )
         for pod in heads_first[: kept_logs.MAX_PODS]
         for container, file in (
-            await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)
+            await collector.collect_logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)
         ).items()
     ]
     index = kept_logs.Index(
@@ -140,16 +150,16 @@ async def _of_ray(
         lines=LOG_LINES,
         logs=kept,
     )
-    found.files[kept_logs.INDEX] = msgspec.json.encode(index).decode() + "\n"
+    collector.files[kept_logs.INDEX] = msgspec.json.encode(index).decode() + "\n"
 
 
-def _with_ray_first(pod: Json, cluster: Json) -> Json:
+def _put_ray_first(pod: Json, cluster: Json) -> Json:
     """Move Ray's container to the front.
 
     `raybus logs` reads the first kept container by default.
     """
     name = traits.ray_container_name(ray_cluster.decode(cluster), msgspec.convert(pod, Pod))
-    ordered = sorted(pod["spec"]["containers"], key=lambda each: each["name"] != name)
+    ordered = sorted(pod["spec"]["containers"], key=lambda container: container["name"] != name)
     return {**pod, "spec": {**pod["spec"], "containers": ordered}}
 
 
@@ -157,11 +167,13 @@ def _mark(pod: Json, label: str) -> str:
     return str(cast("Json", pod["metadata"].get("labels") or {}).get(label, ""))
 
 
-async def _of_raybus(found: "_Collector", namespace: str) -> None:
+async def _collect_raybus(collector: "_Collector", namespace: str) -> None:
     for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
-        await found.all(resource, namespace, f"raybus/{resource.plural}.yaml")
-    for pod in await found.all(POD, namespace, "raybus/pods.yaml", selector=PART_OF):
-        await found.logs(namespace, pod, "raybus", timestamps=True)
+        await collector.collect_objects(resource, namespace, f"raybus/{resource.plural}.yaml")
+    for pod in await collector.collect_objects(
+        POD, namespace, "raybus/pods.yaml", selector=PART_OF
+    ):
+        await collector.collect_logs(namespace, pod, "raybus", timestamps=True)
 
 
 class _Collector:
@@ -172,7 +184,9 @@ class _Collector:
         self.files: Files = {}
         self.unseen: list[str] = []
 
-    async def one(self, resource: Resource, namespace: str, name: str, path: str) -> None:
+    async def collect_object(
+        self, resource: Resource, namespace: str, name: str, path: str
+    ) -> None:
         """Read an object into a file; skip an object that does not exist."""
         try:
             body: Body = msgspec.json.decode(await self._kube.get(resource, namespace, name))
@@ -181,9 +195,9 @@ class _Collector:
         except errors.Forbidden as problem:
             self.unseen.append(f"{path}: {problem}")
             return
-        self.files[path] = yaml.safe_dump(redact.obj(body), sort_keys=False)
+        self.files[path] = yaml.safe_dump(redact.redact_object(body), sort_keys=False)
 
-    async def all(
+    async def collect_objects(
         self, resource: Resource, namespace: str, path: str, *, selector: str = ""
     ) -> list[Json]:
         """Read the objects of a kind into a file, and return them."""
@@ -195,21 +209,21 @@ class _Collector:
             self.unseen.append(f"{path}: {problem}")
             return []
         items: list[Json] = [
-            {"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])
+            {"kind": resource.kind, **item} for item in cast("list[Json]", body.get("items") or [])
         ]
         if items:
             self.files[path] = yaml.safe_dump_all(
-                [redact.obj(each) for each in items], sort_keys=False
+                [redact.redact_object(item) for item in items], sort_keys=False
             )
         return items
 
-    async def logs(
+    async def collect_logs(
         self, namespace: str, pod: Json, folder: str, *, timestamps: bool
     ) -> dict[str, str]:
         """Read the end of each container's log into a file; return the paths by container."""
         name, containers = (
             str(pod["metadata"]["name"]),
-            [str(each["name"]) for each in pod["spec"]["containers"]],
+            [str(container["name"]) for container in pod["spec"]["containers"]],
         )
         paths: dict[str, str] = {}
         for container in containers:
@@ -231,7 +245,7 @@ class _Collector:
                 if len(containers) == 1
                 else f"{folder}/{name}.{container}.log"
             )
-            self.files[paths[container]] = redact.text(answer.decode(errors="replace"))
+            self.files[paths[container]] = redact.redact_text(answer.decode(errors="replace"))
         return paths
 
 
@@ -260,10 +274,10 @@ def bundle(
     $ raybus bundle demo
     $ raybus bundle demo -n serving -f demo.tar.gz
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     folder = f"raybus-bundle-{name}"
     path = file or Path(f"{folder}.tar.gz")
-    now = session.now()
+    now = session.read_clock()
 
     async def work(kube: KubeClient) -> Files:
         return await collect(kube, place.namespace, name, raybus_namespace, now=now)

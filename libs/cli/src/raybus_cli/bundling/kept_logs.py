@@ -22,13 +22,13 @@ MAX_PODS: Final = 40
 """Maximum number of pods whose logs are kept; each pod takes several requests."""
 MAX_LOG_SIZE: Final = 2 * 2**20
 """Maximum bytes of one log."""
-LARGEST: Final = 512 * 2**20
+MAX_SIZE: Final = 512 * 2**20
 """Maximum bytes of the files in an archive, unpacked."""
 MAX_FILES: Final = 10_000
 CHUNK: Final = 2**16
-"""Bytes read after the last file, so that gzip verifies its checksum. tar pads an archive to blocks
-of 10 KiB.
-"""
+"""Maximum bytes to read after the last file, up to the end of the archive.
+
+gzip verifies its checksum only at the end, and tar pads an archive to blocks of 10 KiB."""
 REMEDY: Final = "name an archive that 'raybus bundle' made"
 
 
@@ -72,7 +72,7 @@ def read(path: Path) -> Archive:
     """
     try:
         with path.open("rb") as file:
-            texts = _texts(file, path)
+            texts = _read_files(file, path)
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
         raise errors.InvalidSpec(f"--bundle {path} is no tar.gz: {problem}; {REMEDY}") from problem
     except OSError as problem:
@@ -90,11 +90,11 @@ def read(path: Path) -> Archive:
     return Archive(index, texts)
 
 
-def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
+def _read_files(file: IO[bytes], path: Path) -> dict[str, bytes]:
     """Return the files in the folder of logs, by path without the archive's own folder."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
-        for member in _bounded(tar, path):
+        for member in _list_members(tar, path):
             name = member.name.partition("/")[2]
             content = (
                 tar.extractfile(member)
@@ -102,18 +102,18 @@ def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
                 else None
             )
             if content is not None:
-                found[name] = content.read()
+                contents[name] = content.read()
         unpacked.read(CHUNK)  # raises for a truncated archive, whose checksum is missing
-    return found
+    return contents
 
 
-def _bounded(tar: tarfile.TarFile, path: Path) -> Iterable[tarfile.TarInfo]:
+def _list_members(tar: tarfile.TarFile, path: Path) -> Iterable[tarfile.TarInfo]:
     size = 0
     for number, member in enumerate(tar, start=1):
         size += member.size
-        if number > MAX_FILES or size > LARGEST:
+        if number > MAX_FILES or size > MAX_SIZE:
             raise errors.InvalidSpec(
-                f"--bundle {path} has more than {MAX_FILES} files or {LARGEST // 2**20} MiB: it "
+                f"--bundle {path} has more than {MAX_FILES} files or {MAX_SIZE // 2**20} MiB: it "
                 "is not made by 'raybus bundle'"
             )
         yield member

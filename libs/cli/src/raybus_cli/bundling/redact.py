@@ -67,7 +67,7 @@ _HARMLESS: Final = re2.compile(
     rb"[\w.-]*tokens?(?:_per_\w+)?|enable[\w]*|[\w.-]*(?:partition|sort|primary|group|foreign)[_-]?keys?"
     rb"|monkey|turkey|passed|passing|tokens_per_\w+"
 )
-"""Matches names that contain a secret's name and yet mean no secret, such as `max_tokens`."""
+"""Matches names that contain a word for a secret and name none, such as `max_tokens`."""
 _REFERENCES: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -113,15 +113,15 @@ _MAX_MARKS: Final = 10_000
 """Maximum number of brackets and quotes in one value. If a value has more, the rest of the line is
 removed.
 """
-_SHORTEST: Final = 5
+_MIN_LENGTH: Final = 5
 """Minimum length of a line with a secret: a name, a separator and a value, such as `key=x`."""
 _RANDOM: Final = re2.compile(rb"[A-Za-z0-9_]{16,}")
 _PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
 
-def obj(body: Json) -> Json:
+def redact_object(body: Json) -> Json:
     """Return a Kubernetes object without confidential values and without `managedFields`."""
-    kept = cast("Json", value(body))
+    kept = cast("Json", redact_value(body))
     if body.get("kind") in {"Secret", "ConfigMap"}:
         kept |= {key: dict.fromkeys(body[key] or {}, REMOVED) for key in _DATA if key in body}
     metadata = kept.get("metadata")
@@ -130,7 +130,7 @@ def obj(body: Json) -> Json:
     return kept
 
 
-def text(lines: str) -> str:
+def redact_text(lines: str) -> str:
     """Return lines of a log, command or message without confidential values.
 
     A value may span lines, such as a private key or a YAML block below its name. Such lines are
@@ -141,21 +141,25 @@ def text(lines: str) -> str:
     for line in lines.splitlines(keepends=True):
         if block is not None and block.has(line):
             continue
-        block = _Block.after(line)
-        kept.append(_line(line))
+        block = _Block.find_start(line)
+        kept.append(_redact_line(line))
         if block is not None:
             kept.append(f"{REMOVED}\n")
     return "".join(kept)
 
 
-def value(content: object, key: str = "") -> object:
+def redact_value(content: object, key: str = "") -> object:
     """Return a JSON value without confidential parts; `key` is the name of its field."""
     if isinstance(content, dict):
-        return _mapping(cast("dict[str, Any]", content), key)
+        return _redact_mapping(cast("dict[str, Any]", content), key)
     if isinstance(content, list):
-        return _items(cast("list[object]", content), key)
+        return _redact_items(cast("list[object]", content), key)
     if isinstance(content, str):
-        return _serve_config(content) if key in {"serveConfigV2", "serve_config"} else text(content)
+        return (
+            _serve_config(content)
+            if key in {"serveConfigV2", "serve_config"}
+            else redact_text(content)
+        )
     return content
 
 
@@ -167,7 +171,7 @@ class _Block(msgspec.Struct):
     is_over: bool = False
 
     @classmethod
-    def after(cls, line: str) -> "_Block | None":
+    def find_start(cls, line: str) -> "_Block | None":
         """Return the block that starts after a line; None if the line starts no block."""
         if _PEM_BEGIN in line and "PRIVATE KEY" in line and _PEM_END not in line:
             return cls(0, is_pem=True)
@@ -194,24 +198,24 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" \t"))
 
 
-def _line(line: str) -> str:
-    if len(line) < _SHORTEST:
+def _redact_line(line: str) -> str:
+    if len(line) < _MIN_LENGTH:
         return line
-    found = line.encode(errors="surrogatepass")
-    if _PEM_BEGIN.encode() in found and b"PRIVATE KEY" in found:
-        found = found[: found.index(_PEM_BEGIN.encode())] + _GONE + b"\n"
-    found = _without_pairs(found)
-    if b"://" in found:
-        found = _URL.sub(_url, found)
-    if b"@" in found:
-        found = _USER_INFO.sub(_user_info, found)
-    if b"=" in found:
-        found = _VARIABLE.sub(rb"\1" + _GONE, found)
-    found = _HEADER.sub(rb"\1\2" + _GONE, found)
-    return _FORMS.sub(_GONE, found).decode(errors="surrogatepass")
+    encoded = line.encode(errors="surrogatepass")
+    if _PEM_BEGIN.encode() in encoded and b"PRIVATE KEY" in encoded:
+        encoded = encoded[: encoded.index(_PEM_BEGIN.encode())] + _GONE + b"\n"
+    encoded = _redact_pairs(encoded)
+    if b"://" in encoded:
+        encoded = _URL.sub(_redact_url, encoded)
+    if b"@" in encoded:
+        encoded = _USER_INFO.sub(_redact_user_info, encoded)
+    if b"=" in encoded:
+        encoded = _VARIABLE.sub(rb"\1" + _GONE, encoded)
+    encoded = _HEADER.sub(rb"\1\2" + _GONE, encoded)
+    return _FORMS.sub(_GONE, encoded).decode(errors="surrogatepass")
 
 
-def _without_pairs(line: bytes) -> bytes:
+def _redact_pairs(line: bytes) -> bytes:
     """Remove the value after each name that means a secret: `name=…`, `"name": …`, `--name …`."""
     kept: list[bytes] = []
     position = written = 0
@@ -221,9 +225,9 @@ def _without_pairs(line: bytes) -> bytes:
         begin = _name_begin(line, word.start(), position)
         position = end
         if _is_secret(line[begin:end].decode(errors="replace")):
-            start = _value_begin(line, begin, end)
+            start = _find_value_start(line, begin, end)
             if start is not None:
-                position = _value_end(line, start, is_header=_is_header(line[begin:end]))
+                position = _find_value_end(line, start, is_header=_is_header(line[begin:end]))
                 kept += [line[written:start], _GONE]
                 written = position
     return b"".join([*kept, line[written:]])
@@ -238,7 +242,7 @@ def _name_begin(line: bytes, start: int, limit: int) -> int:
     return start - (len(before) - len(before.rstrip(_NAME_BYTES)))
 
 
-def _value_begin(line: bytes, begin: int, end: int) -> int | None:
+def _find_value_start(line: bytes, begin: int, end: int) -> int | None:
     """Return the start of the value after a name.
 
     The result is None if the name is a word of prose without a value.
@@ -256,12 +260,12 @@ def _value_begin(line: bytes, begin: int, end: int) -> int | None:
     return None
 
 
-def _value_end(line: bytes, start: int, *, is_header: bool) -> int:
+def _find_value_end(line: bytes, start: int, *, is_header: bool) -> int:
     quote = _QUOTE.match(line, start)
     if quote is not None:
-        return _closing(line, quote.group(), quote.end())
+        return _find_closing_quote(line, quote.group(), quote.end())
     if line[start : start + 1] in {b"[", b"{"}:
-        return _bracket_end(line, start)
+        return _find_closing_bracket(line, start)
     if is_header:
         end = line.find(b"\n", start)
         return len(line) if end < 0 else end
@@ -269,7 +273,7 @@ def _value_end(line: bytes, start: int, *, is_header: bool) -> int:
     return start if unquoted is None else unquoted.end()
 
 
-def _closing(line: bytes, quote: bytes, start: int) -> int:
+def _find_closing_quote(line: bytes, quote: bytes, start: int) -> int:
     """Return the position of the closing quote.
 
     The closing quote has as many backslashes as the opening one.
@@ -282,7 +286,7 @@ def _closing(line: bytes, quote: bytes, start: int) -> int:
     return len(line.rstrip(b"\r\n"))
 
 
-def _bracket_end(line: bytes, start: int) -> int:
+def _find_closing_bracket(line: bytes, start: int) -> int:
     depth, position, open_quote, slashes = 0, start, b"", None
     for _ in range(_MAX_MARKS):
         at = _STRUCTURE.search(line, position)
@@ -310,16 +314,16 @@ def _is_header(name: bytes) -> bool:
     return name.lower().lstrip(b"-").endswith((b"authorization", b"cookie"))
 
 
-def _url(found: Any) -> bytes:
-    """Return a URL without user, query, fragment, and a path that may contain a token."""
-    scheme, rest = found.group(1), found.group(2)
+def _redact_url(match: Any) -> bytes:
+    """Remove user, query, fragment, and a path that may contain a token, from a URL."""
+    scheme, rest = match.group(1), match.group(2)
     rest = rest.rpartition(b"@")[2] if b"@" in rest else rest
     rest = rest.partition(b"#")[0]
     rest, query, _ = rest.partition(b"?")
     host, slash, path = rest.partition(b"/")
-    user = _GONE + b"@" if b"@" in found.group(2) else b""
+    user = _GONE + b"@" if b"@" in match.group(2) else b""
     if scheme.lower() in {b"http", b"https"} and path:
-        path = _RANDOM.sub(_random, path) if _is_open(host) else _GONE
+        path = _RANDOM.sub(_redact_random_segment, path) if _is_open(host) else _GONE
     return b"".join([scheme, b"://", user, host, slash, path, query and b"?" + _GONE])
 
 
@@ -328,44 +332,44 @@ def _is_open(host: bytes) -> bool:
     return name.endswith(HOSTS) or not name.strip("0123456789.") or host.startswith(b"[")
 
 
-def _random(found: Any) -> bytes:
+def _redact_random_segment(match: Any) -> bytes:
     """Remove a long path segment that mixes letters and digits, because it may be a token."""
-    part: bytes = found.group()
+    part: bytes = match.group()
     is_mixed = not part.isdigit() and not part.replace(b"_", b"").isalpha()
     return _GONE if is_mixed else part
 
 
-def _user_info(found: Any) -> bytes:
+def _redact_user_info(match: Any) -> bytes:
     """Remove the password from `user:password@host`.
 
     An image digest, which also follows an @, is kept.
     """
-    if found.group(3).startswith(b"sha256"):
-        return cast("bytes", found.group())
-    return cast("bytes", found.group(1) + _GONE + b"@" + found.group(3))
+    if match.group(3).startswith(b"sha256"):
+        return cast("bytes", match.group())
+    return cast("bytes", match.group(1) + _GONE + b"@" + match.group(3))
 
 
-def _items(values: list[object], key: str) -> list[object]:
+def _redact_items(values: list[object], key: str) -> list[object]:
     """Return a list without confidential items.
 
     In a command, the item after a flag such as `--token` is removed.
     """
     if key in _ENVIRONMENTS:
-        return [_variable(each) for each in values]
+        return [_redact_variable(value) for value in values]
     kept: list[object] = []
-    for before, each in zip(["", *values], values, strict=False):
-        is_removed = isinstance(before, str) and isinstance(each, str) and _takes_secret(before)
-        kept.append(REMOVED if is_removed else value(each, key))
+    for before, item in zip(["", *values], values, strict=False):
+        is_removed = isinstance(before, str) and isinstance(item, str) and _is_secret_flag(before)
+        kept.append(REMOVED if is_removed else redact_value(item, key))
     return kept
 
 
-def _takes_secret(flag: str) -> bool:
+def _is_secret_flag(flag: str) -> bool:
     if flag in {"-e", "--env", "-H", "--header", "-u", "--user"}:
         return True
     return flag.startswith("-") and "=" not in flag and " " not in flag and _is_secret(flag)
 
 
-def _variable(variable: object) -> object:
+def _redact_variable(variable: object) -> object:
     """Remove the value of an environment variable; `valueFrom` is kept."""
     if isinstance(variable, str):
         return f"{variable.partition('=')[0]}={REMOVED}"
@@ -375,17 +379,17 @@ def _variable(variable: object) -> object:
     return fields | ({"value": REMOVED} if "value" in fields else {})
 
 
-def _mapping(fields: dict[str, Any], key: str) -> dict[str, Any]:
+def _redact_mapping(fields: dict[str, Any], key: str) -> dict[str, Any]:
     if key in _ENVIRONMENTS:
         return dict.fromkeys(fields, REMOVED)
     if key == "annotations":
-        return {name: _annotation(name, each) for name, each in fields.items()}
+        return {name: _redact_annotation(name, value) for name, value in fields.items()}
     if "header" in key.lower():
         fields = {
-            name: REMOVED if isinstance(each, str) and _is_closed_header(name, fields) else each
-            for name, each in fields.items()
+            name: REMOVED if isinstance(value, str) and _is_closed_header(name, fields) else value
+            for name, value in fields.items()
         }
-    kept = {name: _field(name, each) for name, each in fields.items()}
+    kept = {name: _redact_field(name, value) for name, value in fields.items()}
     named = fields.get("name")
     if (
         "value" in fields
@@ -398,41 +402,46 @@ def _mapping(fields: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _is_closed_header(name: str, fields: dict[str, Any]) -> bool:
-    """Return whether a field holds the value of a header that is not in `HEADERS`."""
+    """Return whether a field holds the value of a header that must be removed.
+
+    Only the headers in `HEADERS` are kept.
+    """
     if "name" in fields:
         return name == "value" and str(fields["name"]).lower() not in HEADERS
     return name.lower() not in HEADERS
 
 
-def _field(name: str, content: object) -> object:
+def _redact_field(name: str, content: object) -> object:
     if name in {"url", "webhook", "webhookUrl", "webhookURL"} and isinstance(content, str):
-        return _origin(content)
+        return _reduce_to_origin(content)
     if name in _REFERENCES or isinstance(content, bool) or content is None:
-        return value(content, name)
+        return redact_value(content, name)
     if not _is_secret(name) or name in _ENVIRONMENTS:
-        return value(content, name)
+        return redact_value(content, name)
     if isinstance(content, dict):
         fields = cast("dict[str, Any]", content)
-        if any(each in _REFERENCES for each in _keys_below(fields)):
-            return _reference(fields)
+        if any(key in _REFERENCES for key in _list_keys_below(fields)):
+            return _redact_reference(fields)
     return REMOVED
 
 
-def _keys_below(fields: dict[str, Any]) -> list[str]:
+def _list_keys_below(fields: dict[str, Any]) -> list[str]:
     """Return the names of the fields in a mapping and in its direct children."""
-    children = (cast("dict[str, Any]", each) for each in fields.values() if isinstance(each, dict))
+    children = (
+        cast("dict[str, Any]", inner) for inner in fields.values() if isinstance(inner, dict)
+    )
     return [*fields, *(name for child in children for name in child)]
 
 
-def _reference(fields: dict[str, Any]) -> dict[str, Any]:
+def _redact_reference(fields: dict[str, Any]) -> dict[str, Any]:
     """Keep the reference to a secret, and remove values beside it."""
     return {
-        name: each if name in _REFERENCES or name == "valueFrom" else REMOVED
-        for name, each in fields.items()
+        name: value if name in _REFERENCES or name == "valueFrom" else REMOVED
+        for name, value in fields.items()
     }
 
 
-def _origin(url: str) -> str:
+def _reduce_to_origin(url: str) -> str:
     """Reduce a URL to scheme, host and port, because its other parts may contain a token."""
     scheme, mark, rest = url.partition("://")
     host = rest.partition("?")[0].partition("#")[0]
@@ -440,16 +449,16 @@ def _origin(url: str) -> str:
     return f"{scheme}://{host}{slash}{REMOVED if slash else ''}" if mark else REMOVED
 
 
-def _annotation(name: str, content: object) -> object:
+def _redact_annotation(name: str, content: object) -> object:
     if name not in ANNOTATIONS or not isinstance(content, str):
         return REMOVED
     if not content.startswith(("{", "[")):
-        return text(content)
+        return redact_text(content)
     try:
         read: object = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
         return REMOVED
-    return msgspec.json.encode(value(read)).decode()
+    return msgspec.json.encode(redact_value(read)).decode()
 
 
 def _serve_config(config: str) -> str:
@@ -457,4 +466,4 @@ def _serve_config(config: str) -> str:
         read: object = yaml.safe_load(config)
     except (yaml.YAMLError, RecursionError, ValueError):
         return REMOVED
-    return yaml.safe_dump(value(read), sort_keys=False)
+    return yaml.safe_dump(redact_value(read), sort_keys=False)

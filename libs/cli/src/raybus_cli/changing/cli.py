@@ -13,9 +13,9 @@ from raybus_cli.changing.execute import Order
 from raybus_cli.control.performing import TIMEOUT, TimeoutOption
 from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import picture
-from raybus_cli.planning.plan import Plan
+from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.printing import Output, ResultOption
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import rollout_wait
 from raybus_cli.show.rollout_status import RolloutState
 
@@ -55,7 +55,7 @@ def restart(
     $ raybus restart demo --dry-run
     $ raybus restart raycluster/lone -n serving --wait --timeout 5m
     """
-    now = session.now()
+    now = session.read_clock()
     order = Order(
         target=target,
         decide=lambda config: edits.restart(config, now=now),
@@ -64,7 +64,7 @@ def restart(
     )
     _run(
         order,
-        session.where(kubeconfig, context, namespace),
+        session.select_place(kubeconfig, context, namespace),
         output,
         RESTARTED,
         limit=timeout if wait else None,
@@ -101,9 +101,9 @@ def image(
     $ raybus set image demo head=rayproject/ray:2.53.0 --dry-run
     $ raybus set image demo '*=rayproject/ray:2.53.0' gpu/sidecar=example.com/s:2
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     try:
-        wanted = [edits.parse(each) for each in assignments]
+        wanted = [edits.parse(assignment) for assignment in assignments]
     except errors.InvalidSpec as problem:
         session.fail(problem)
     order = Order(
@@ -115,34 +115,36 @@ def image(
 def _run(order: Order, place: Where, output: Output, done: str, *, limit: float | None) -> None:
     is_text = output is Output.TEXT
 
-    def show(plan: Plan) -> None:
+    def show(plan: UpgradePlan) -> None:
         if is_text:
             printing.show(picture.draw(plan))
             typer.echo()
 
-    async def work(kube: KubeClient) -> Plan:
+    async def work(kube: KubeClient) -> UpgradePlan:
         return await execute.change(kube, place.namespace, order, show)
 
-    found = session.run(place, work)
+    outcome = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(outcome, output)
     elif output is Output.NAME:
-        printing.message(order.target.full_name)
+        printing.print_message(order.target.full_name)
     else:
-        printing.message(report(order.target, done, is_dry_run=order.is_dry_run))
+        printing.print_message(report(order.target, done, is_dry_run=order.is_dry_run))
     if limit is not None and not order.is_dry_run:
         target, seconds = order.target, limit
         ended = session.run(
             place,
-            lambda kube: rollout_wait.until_served(kube, place.namespace, target, seconds=seconds),
+            lambda kube: rollout_wait.wait_until_served(
+                kube, place.namespace, target, seconds=seconds
+            ),
         )
-        printing.message(
+        printing.print_message(
             ended.text, err=ended.course is not RolloutState.DONE or output is not Output.TEXT
         )
         raise SystemExit(rollout_wait.EXIT_CODES.get(ended.course, 1))
 
 
-def report(target: Target, done: str, *, is_dry_run: bool) -> str:
+def report(target: NamedTarget, done: str, *, is_dry_run: bool) -> str:
     """Return the last line of output: the change, and the command that follows it."""
     if is_dry_run:
         return f"{target.full_name} {done} (dry run: nothing is changed)"

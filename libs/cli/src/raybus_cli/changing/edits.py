@@ -21,7 +21,7 @@ from common.api.opaque import Body, Json
 
 HEAD: Final = "head"
 ALL: Final = "*"
-LONGEST: Final = 255
+MAX_FIELD_NAME_LENGTH: Final = 255
 """Maximum length, in characters, of an image name without tag and digest."""
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
@@ -55,13 +55,13 @@ def parse(given: str) -> Assignment:
             f"{given!r} is not GROUP=IMAGE or GROUP/CONTAINER=IMAGE, such as "
             "head=rayproject/ray:2.53.0"
         )
-    why = problem(image)
+    why = find_image_problem(image)
     if why is not None:
         raise errors.InvalidSpec(f"{given!r}: {image!r} is not an image reference: {why}")
     return Assignment(group, container, image)
 
 
-def problem(image: str) -> str | None:
+def find_image_problem(image: str) -> str | None:
     """Return why a text is not an image reference; None if it is."""
     rest, at, digest = image.partition("@")
     if at and not _DIGEST.fullmatch(digest):
@@ -71,8 +71,8 @@ def problem(image: str) -> str | None:
         name, tag = rest, None
     if tag is not None and not _TAG.fullmatch(tag):
         return "a tag has letters, digits, '_', '.' and '-', and at most 128 of them"
-    if not name or len(name) > LONGEST:
-        return f"the name has 1 to {LONGEST} characters"
+    if not name or len(name) > MAX_FIELD_NAME_LENGTH:
+        return f"the name has 1 to {MAX_FIELD_NAME_LENGTH} characters"
     return (
         None
         if _NAME.fullmatch(name)
@@ -85,7 +85,7 @@ SHOWN: Final = 8
 Place: TypeAlias = tuple[str | int, ...]
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True):
+class FieldEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A new value for one field of a cluster spec."""
 
     place: Place
@@ -94,7 +94,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     new: str
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class TemplateGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The pod template of the head or of a worker group."""
 
     name: str
@@ -108,77 +108,86 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         Init containers come last.
         """
         return {
-            pod_json.text(each, "name"): ((*self.place, "spec", field, at), each)
+            pod_json.text(container, "name"): ((*self.place, "spec", field, at), container)
             for field in ("containers", "initContainers")
-            for at, each in enumerate(pod_json.bodies(pod_json.spec(self.template), field))
+            for at, container in enumerate(pod_json.bodies(pod_json.spec(self.template), field))
         }
 
 
-def groups(config: Json) -> list[Group]:
+def list_groups(config: Json) -> list[TemplateGroup]:
     """Return the groups of a cluster spec, the head first."""
     head = pod_json.body(pod_json.body(config, "headGroupSpec"), "template")
     workers = [
-        Group(
-            name=pod_json.text(each, "groupName"),
+        TemplateGroup(
+            name=pod_json.text(group, "groupName"),
             place=("workerGroupSpecs", at, "template"),
-            template=pod_json.body(each, "template"),
+            template=pod_json.body(group, "template"),
         )
-        for at, each in enumerate(pod_json.bodies(config, "workerGroupSpecs"))
+        for at, group in enumerate(pod_json.bodies(config, "workerGroupSpecs"))
     ]
-    return [Group(name=HEAD, place=("headGroupSpec", "template"), template=head), *workers]
+    return [TemplateGroup(name=HEAD, place=("headGroupSpec", "template"), template=head), *workers]
 
 
-def restart(config: Json, *, now: datetime) -> list[Edit]:
+def restart(config: Json, *, now: datetime) -> list[FieldEdit]:
     """Set the restart annotation on every pod template.
 
     Templates are part of the cluster spec hash, so the edit makes a new cluster necessary.
     """
     at = rfc3339(now)
-    return [_annotation(each, at) for each in groups(config)]
+    return [_build_annotation_edit(group, at) for group in list_groups(config)]
 
 
-def _annotation(group: Group, at: str) -> Edit:
+def _build_annotation_edit(group: TemplateGroup, at: str) -> FieldEdit:
     meta: Json | None = group.template.get("metadata")
-    held: dict[str, str] | None = None if meta is None else meta.get("annotations")
+    annotations: dict[str, str] | None = None if meta is None else meta.get("annotations")
     value, place = {labels.RESTARTED_AT: at}, (*group.place, "metadata")
     if meta is None:
-        return Edit(place=place, value={"annotations": value}, new=f"{labels.RESTARTED_AT}: {at}")
-    if held is None:
-        return Edit(place=(*place, "annotations"), value=value, new=f"{labels.RESTARTED_AT}: {at}")
+        return FieldEdit(
+            place=place, value={"annotations": value}, new=f"{labels.RESTARTED_AT}: {at}"
+        )
+    if annotations is None:
+        return FieldEdit(
+            place=(*place, "annotations"), value=value, new=f"{labels.RESTARTED_AT}: {at}"
+        )
     whole = (*place, "annotations", labels.RESTARTED_AT)
-    return Edit(place=whole, value=at, old=held.get(labels.RESTARTED_AT, ""), new=at)
+    return FieldEdit(place=whole, value=at, old=annotations.get(labels.RESTARTED_AT, ""), new=at)
 
 
-def set_images(config: Json, assignments: Sequence[Assignment]) -> list[Edit]:
+def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdit]:
     """Return the edits that set the images.
 
     Raises `Rejected` for an unknown group or container, for two images for one container, and if
     every container has its image already.
     """
-    wanted: dict[Place, Edit] = {}
+    wanted: dict[Place, FieldEdit] = {}
     given: dict[Place, str] = {}
-    for each in assignments:
-        for place, old in _containers(groups(config), each):
-            if given.setdefault(place, each.image) != each.image:
+    for assignment in assignments:
+        for place, old in _select_containers(list_groups(config), assignment):
+            if given.setdefault(place, assignment.image) != assignment.image:
                 raise errors.Rejected(
-                    f"{each.target} gets two images, {given[place]} and {each.image}: name one"
+                    f"{assignment.target} gets two images, {given[place]} and "
+                    f"{assignment.image}: name one"
                 )
-            if old != each.image:
-                wanted[place] = Edit(place=place, value=each.image, old=old, new=each.image)
+            if old != assignment.image:
+                wanted[place] = FieldEdit(
+                    place=place, value=assignment.image, old=old, new=assignment.image
+                )
     if not wanted:
         raise errors.Rejected("every named container has that image already; nothing is changed")
     return list(wanted.values())
 
 
-def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place, str]]:
+def _select_containers(
+    known: list[TemplateGroup], assignment: Assignment
+) -> list[tuple[Place, str]]:
     """Return the path and the present value of each image field that an assignment selects."""
-    chosen = [each for each in known if assignment.group in {ALL, each.name}]
+    chosen = [group for group in known if assignment.group in {ALL, group.name}]
     if not chosen:
         raise errors.Rejected(
             f"there is no group {assignment.group!r}; groups: "
-            f"{_listed([g.name for g in known])}, or *"
+            f"{_format_names([g.name for g in known])}, or *"
         )
-    found = [
+    images = [
         ((*place, "image"), pod_json.text(body, "image"))
         for group in chosen
         for name, (place, body) in list(group.containers.items())[
@@ -186,24 +195,26 @@ def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place,
         ]
         if assignment.container in {"", name}
     ]
-    if not found:
-        there = _listed(list(dict.fromkeys(name for each in chosen for name in each.containers)))
+    if not images:
+        there = _format_names(
+            list(dict.fromkeys(name for group in chosen for name in group.containers))
+        )
         raise errors.Rejected(
             f"group {assignment.group!r} has no container {assignment.container!r}; containers: "
             f"{there}"
             if assignment.container
             else f"group {assignment.group!r} has no container"
         )
-    return found
+    return images
 
 
-def _listed(found: list[str]) -> str:
-    return ", ".join(found[:SHOWN]) + (
-        f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+def _format_names(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
 
 
-def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Body]:
+def build_operations(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> list[Body]:
     """Build the JSON patch.
 
     The API server rejects it if the object was created again under the same name, or if its spec
@@ -215,9 +226,12 @@ def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Bod
     ]
     return [
         *tests,
-        *({"op": "add", "path": _pointer((*root, *e.place)), "value": e.value} for e in edits),
+        *(
+            {"op": "add", "path": _format_pointer((*root, *e.place)), "value": e.value}
+            for e in edits
+        ),
     ]
 
 
-def _pointer(place: Place) -> str:
-    return "".join("/" + str(each).replace("~", "~0").replace("/", "~1") for each in place)
+def _format_pointer(place: Place) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)

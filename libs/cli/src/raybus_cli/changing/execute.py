@@ -15,29 +15,29 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import KIND, RayCluster
 from common.feature_gates import BETA
-from common.kube.client import JSON_PATCH, KubeClient, Patch
+from common.kube.client import JSON_PATCH, KubeClient, PatchRequest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import cluster_traits
 from raybus_cli import session
 from raybus_cli.changing import edits as changes
-from raybus_cli.changing.edits import Edit, Place
+from raybus_cli.changing.edits import FieldEdit, Place
 from raybus_cli.control import actions
-from raybus_cli.manifests import path
+from raybus_cli.manifests import format_path
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning.differences import CONFIG, Difference, Effect
-from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.differences import CONFIG, Effect, SpecDifference
+from raybus_cli.planning.plan import Sizing, UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 
 RECREATE: Final = "Recreate"
 
 
 def expect_recreated(cluster: RayCluster) -> None:
     """Raise `Rejected` for a RayCluster whose pods stay when its spec changes."""
-    name, held = cluster.metadata.name, cluster.metadata.labels
+    name, own_labels = cluster.metadata.name, cluster.metadata.labels
     if cluster_traits.is_for_a_service(cluster):
-        owner = held.get(labels.ORIGIN_NAME, "")
+        owner = own_labels.get(labels.ORIGIN_NAME, "")
         raise errors.Rejected(
             f"RayCluster {name} belongs to RayService {owner}, which makes its clusters: name "
             f"that one, {ray_service.KIND.lower()}/{owner}"
@@ -45,7 +45,7 @@ def expect_recreated(cluster: RayCluster) -> None:
     kind = cluster_traits.creator_kind(cluster)
     if kind != KIND:
         raise errors.Rejected(
-            f"RayCluster {name} belongs to {kind} {held.get(labels.ORIGIN_NAME, '')}: change "
+            f"RayCluster {name} belongs to {kind} {own_labels.get(labels.ORIGIN_NAME, '')}: change "
             "that one"
         )
     manager = cluster.raw_spec.get("managedBy") or labels.MANAGED_BY_US
@@ -56,19 +56,19 @@ def expect_recreated(cluster: RayCluster) -> None:
         )
     strategy = cluster.spec.upgrade_strategy
     if strategy is None or strategy.type != RECREATE:
-        found = "not set" if strategy is None or strategy.type is None else strategy.type
+        current = "not set" if strategy is None or strategy.type is None else strategy.type
         raise errors.Rejected(
-            f"spec.upgradeStrategy.type of RayCluster {name} is {found}, so its pods stay as "
+            f"spec.upgradeStrategy.type of RayCluster {name} is {current}, so its pods stay as "
             "they are when the spec changes; set it to "
             f"{RECREATE}, or delete the pods yourself: kubectl delete pod -l "
             f"{labels.CLUSTER}={name}"
         )
 
 
-def of_cluster(cluster: RayCluster, edits: Sequence[Edit]) -> Plan:
+def plan_cluster(cluster: RayCluster, edits: Sequence[FieldEdit]) -> UpgradePlan:
     """Plan the effect of edits on a RayCluster with upgradeStrategy Recreate."""
     meta, is_suspended = cluster.metadata, cluster.raw_spec.get("suspend") is True
-    return Plan(
+    return UpgradePlan(
         kind=KIND,
         namespace=meta.namespace,
         name=meta.name,
@@ -79,18 +79,18 @@ def of_cluster(cluster: RayCluster, edits: Sequence[Edit]) -> Plan:
             else "all pods are deleted, then created again; until then nothing is served"
         ],
         differences=[
-            Difference(
-                field=path(("spec", *each.place)),
+            SpecDifference(
+                field=format_path(("spec", *edit.place)),
                 effect=Effect.NOTHING if is_suspended else Effect.NEW_PODS,
-                old=each.old or "-",
-                new=each.new,
+                old=edit.old or "-",
+                new=edit.new,
             )
-            for each in edits
+            for edit in edits
         ],
     )
 
 
-def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
+def check(plan: UpgradePlan, target: NamedTarget, *, must_restart: bool) -> None:
     """Raise `Rejected` if the spec would be refused, or if a restart would create no new pods."""
     why = "; ".join(plan.notes)
     if plan.outcome is PlanOutcome.REFUSED:
@@ -105,22 +105,22 @@ def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
 
 ATTEMPTS: Final = 5
 
-Decide = Callable[[Json], Sequence[Edit]]
+Decide = Callable[[Json], Sequence[FieldEdit]]
 """Computes the edits from a cluster spec."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a user requested."""
 
-    target: Target
+    target: NamedTarget
     decide: Decide
     must_restart: bool = False
     is_dry_run: bool = False
 
 
 class _Planned(msgspec.Struct, frozen=True, kw_only=True):
-    plan: Plan
-    patch: Patch
+    plan: UpgradePlan
+    patch: PatchRequest
 
 
 class _Changed(msgspec.Struct, frozen=True):
@@ -128,20 +128,20 @@ class _Changed(msgspec.Struct, frozen=True):
 
 
 async def change(
-    kube: KubeClient, namespace: str, order: Order, show: Callable[[Plan], None]
-) -> Plan:
+    kube: KubeClient, namespace: str, order: Order, show: Callable[[UpgradePlan], None]
+) -> UpgradePlan:
     """Apply the change, unless it is a dry run, and return its plan.
 
     `show` is called with the plan before it is applied, and again if the plan changed after a
     conflict. Raises `Rejected` for a change that cannot be made, `Conflict` after `ATTEMPTS`
     concurrent changes.
     """
-    shown: Plan | None = None
+    shown: UpgradePlan | None = None
     resource, name = order.target.resource, order.target.name
     for _ in range(ATTEMPTS):
         read: list[ObjectMeta] = []
         try:
-            planned = await (_service if resource is RAY_SERVICE else _cluster)(
+            planned = await (_plan_service if resource is RAY_SERVICE else _plan_cluster)(
                 kube, namespace, order, read
             )
             if planned.plan != shown:
@@ -160,7 +160,7 @@ async def change(
     )
 
 
-async def _service(
+async def _plan_service(
     kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]
 ) -> _Planned:
     snapshot = await reader.read(kube, namespace, order.target.name)
@@ -170,11 +170,11 @@ async def _service(
     patch = _patch(service.metadata, (CONFIG,), order.decide(service.raw_cluster_config))
     goal = await reader.patch(kube, namespace, order.target.name, patch)
     return _Planned(
-        plan=plans.build(snapshot, goal, BETA, Sizing(), now=session.now()), patch=patch
+        plan=plans.build(snapshot, goal, BETA, Sizing(), now=session.read_clock()), patch=patch
     )
 
 
-async def _cluster(
+async def _plan_cluster(
     kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]
 ) -> _Planned:
     body = await kube.get(RAY_CLUSTER, namespace, order.target.name)
@@ -184,11 +184,13 @@ async def _cluster(
     edits = order.decide(cluster.raw_spec)
     patch = _patch(cluster.metadata, (), edits)
     await reader.send(kube, RAY_CLUSTER, namespace, order.target.name, patch)
-    return _Planned(plan=of_cluster(cluster, edits), patch=patch)
+    return _Planned(plan=plan_cluster(cluster, edits), patch=patch)
 
 
-def _patch(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> Patch:
-    return Patch(body=changes.operations(meta, ("spec", *root), edits), content_type=JSON_PATCH)
+def _patch(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> PatchRequest:
+    return PatchRequest(
+        body=changes.build_operations(meta, ("spec", *root), edits), content_type=JSON_PATCH
+    )
 
 
 async def _is_another(

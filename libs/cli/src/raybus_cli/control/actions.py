@@ -21,19 +21,19 @@ REQUESTED: Final = "PauseRequested"
 PAUSED: Final = "UpgradePaused"
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
+class ControlAction(msgspec.Struct, frozen=True, kw_only=True):
     """The annotations that a command writes, and how its effect is recognised."""
 
     annotations: dict[str, str | None]
     """Annotations to set; None removes an annotation."""
     effect: str
-    """The word for the result, as kubectl prints it: `paused`."""
+    """Word for the result in the output, as in kubectl's: `paused`."""
     note: str = ""
     is_dry_run: bool = False
     is_done: Callable[[RayService], bool]
-    """Returns whether the services have acted on the annotations, given the RayService as read
-    later.
-    """
+    """Function that returns whether the services have acted on the annotations.
+
+    Its argument is the RayService as read later."""
 
 
 def expect_ours(service: RayService) -> None:
@@ -50,9 +50,9 @@ def expect_ours(service: RayService) -> None:
         )
 
 
-def pause(service: RayService) -> Action:
+def pause(service: RayService) -> ControlAction:
     """Pause the upgrade; without one, the next upgrade is paused."""
-    return Action(
+    return ControlAction(
         annotations={labels.PAUSE: "true"},
         effect="paused",
         note="" if _is_upgrading(service) else "no upgrade is in progress; the next one waits",
@@ -62,32 +62,42 @@ def pause(service: RayService) -> Action:
     )
 
 
-def resume(service: RayService) -> Action:
+def resume(service: RayService) -> ControlAction:
     """Resume the upgrade.
 
     Raises `Rejected` if it is not paused, or if a deadline or a failed gate paused it.
     """
-    name, held = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
+    name, paused = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
     is_asked = labels.PAUSE in service.metadata.annotations
-    if not is_asked and held is not None and held.status == "True" and held.reason == DEADLINE:
+    if (
+        not is_asked
+        and paused is not None
+        and paused.status == "True"
+        and paused.reason == DEADLINE
+    ):
         raise errors.Rejected(
             f"the upgrade is paused by its deadline ({labels.ON_DEADLINE}: Pause): correct the "
             f"cause ('raybus explain {name}'), "
             f"then 'raybus promote {name}', or set {labels.ON_DEADLINE} to Wait"
         )
-    if not is_asked and held is not None and held.status == "True" and held.reason == GATE:
+    if not is_asked and paused is not None and paused.status == "True" and paused.reason == GATE:
         raise errors.Rejected(
             f"the upgrade is paused by a gate that failed ('raybus explain {name}'): 'raybus "
             f"abort {name}' rolls it back, "
             f"'raybus promote {name}' continues without gates"
         )
-    if not is_asked and held is not None and held.status == "True" and held.reason == BY_POLICY:
-        return _approval(service)
+    if (
+        not is_asked
+        and paused is not None
+        and paused.status == "True"
+        and paused.reason == BY_POLICY
+    ):
+        return _approve_pause(service)
     if not is_asked:
         raise errors.Rejected(
             f"RayService {name} is not paused; see 'raybus get rayservice {name}'"
         )
-    return Action(
+    return ControlAction(
         annotations={labels.PAUSE: None},
         effect="resumed",
         note=""
@@ -98,19 +108,16 @@ def resume(service: RayService) -> Action:
 
 
 def _is_paused_on_request(service: RayService) -> bool:
-    """Return whether the pause annotation is in effect.
-
-    Resume does not end a pause of another reason.
-    """
-    held = conditions.find(service.status.conditions, PAUSED)
-    return held is not None and (held.status, held.reason) == ("True", REQUESTED)
+    """Return whether the pause annotation is in effect. `resume` ends no other kind of pause."""
+    paused = conditions.find(service.status.conditions, PAUSED)
+    return paused is not None and (paused.status, paused.reason) == ("True", REQUESTED)
 
 
-def _approval(service: RayService) -> Action:
+def _approve_pause(service: RayService) -> ControlAction:
     """End a pause of an UpgradePolicy; later pauses of the same upgrade remain."""
     pending = service.status.pending_service_status
     weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
-    return Action(
+    return ControlAction(
         annotations={
             labels.APPROVED_STEP: (
                 f"{pending.ray_cluster_name}/{weight}@{service.metadata.generation}"
@@ -122,14 +129,14 @@ def _approval(service: RayService) -> Action:
     )
 
 
-def promote(service: RayService) -> Action:
+def promote(service: RayService) -> ControlAction:
     """Skip the remaining steps of this generation.
 
     A pause by annotation is removed as well, because it would otherwise hold for the next upgrade.
     Raises `Rejected` without an upgrade, or if a user aborted it.
     """
     name = service.metadata.name
-    aborted = _aborted(service)
+    aborted = _find_abort_reason(service)
     if aborted not in {None, DEADLINE, GATE}:
         raise errors.Rejected(
             f"the upgrade is aborted, which takes precedence; 'raybus retry {name}' withdraws "
@@ -142,8 +149,8 @@ def promote(service: RayService) -> Action:
     active = service.status.active_service_status.ray_cluster_name
     ended = "the pause ends; " if upgrade_controls.read_controls(service).pauses else ""
     annotations = {labels.PROMOTE: str(service.metadata.generation), labels.PAUSE: None}
-    return Action(
-        annotations=_without_absent(service, annotations),
+    return ControlAction(
+        annotations=_drop_absent(service, annotations),
         effect="promoted",
         note=f"{ended}traffic moves as the ready capacity of the new cluster allows",
         is_done=lambda later: (
@@ -153,7 +160,7 @@ def promote(service: RayService) -> Action:
     )
 
 
-def abort(service: RayService) -> Action:
+def abort(service: RayService) -> ControlAction:
     """Abort the upgrade of this generation, so that the service rolls back.
 
     Raise `Rejected` without an upgrade.
@@ -166,35 +173,35 @@ def abort(service: RayService) -> Action:
         )
     active = service.status.active_service_status.ray_cluster_name
     annotations = {labels.ABORT: str(service.metadata.generation), labels.PROMOTE: None}
-    return Action(
-        annotations=_without_absent(service, annotations),
+    return ControlAction(
+        annotations=_drop_absent(service, annotations),
         effect="aborted",
         note=f"generation {service.metadata.generation} rolls back to RayCluster {active}",
-        is_done=lambda later: _aborted(later) is not None and not _is_upgrading(later),
+        is_done=lambda later: _find_abort_reason(later) is not None and not _is_upgrading(later),
     )
 
 
-def retry(service: RayService) -> Action:
+def retry(service: RayService) -> ControlAction:
     """Withdraw an abort, so that the same spec is tried again.
 
-    Raise `Rejected` without an abort by a user.
+    Raise `Rejected` if no user has aborted the upgrade.
     """
     name = service.metadata.name
     if labels.ABORT in service.metadata.annotations:
-        return Action(
+        return ControlAction(
             annotations={labels.ABORT: None},
             effect="retried",
             note=f"generation {service.metadata.generation}",
-            is_done=lambda later: _aborted(later) is None,
+            is_done=lambda later: _find_abort_reason(later) is None,
         )
-    if _aborted(service) == DEADLINE:
+    if _find_abort_reason(service) == DEADLINE:
         raise errors.Rejected(
             f"generation {service.metadata.generation} was aborted at its deadline: correct the "
             f"cause ('raybus explain {name}'), "
             f"then 'raybus promote {name}' retries it without steps, and any edit of the spec "
             "with steps"
         )
-    if _aborted(service) == GATE:
+    if _find_abort_reason(service) == GATE:
         raise errors.Rejected(
             f"generation {service.metadata.generation} was aborted by a gate of its "
             f"UpgradePolicy ('raybus explain {name}'): a corrected "
@@ -214,12 +221,14 @@ def _is_upgrading(service: RayService) -> bool:
     )
 
 
-def _aborted(service: RayService) -> str | None:
+def _find_abort_reason(service: RayService) -> str | None:
     """Return the reason why an upgrade is aborted; None if none is."""
-    found = conditions.find(service.status.conditions, "UpgradeAborted")
-    return found.reason if found is not None and found.status == "True" else None
+    aborted = conditions.find(service.status.conditions, "UpgradeAborted")
+    return aborted.reason if aborted is not None and aborted.status == "True" else None
 
 
-def _without_absent(service: RayService, wanted: dict[str, str | None]) -> dict[str, str | None]:
-    held = service.metadata.annotations
-    return {name: value for name, value in wanted.items() if value is not None or name in held}
+def _drop_absent(service: RayService, wanted: dict[str, str | None]) -> dict[str, str | None]:
+    annotations = service.metadata.annotations
+    return {
+        name: value for name, value in wanted.items() if value is not None or name in annotations
+    }

@@ -1,6 +1,7 @@
 """The commands that control upgrades: options, and a table of revisions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -12,20 +13,24 @@ from common.kube.resources import CONTROLLER_REVISION
 from raybus_cli import printing, session
 from raybus_cli.arguments import (
     ContextOption,
+    HistoryTargetArgument,
     KubeconfigOption,
-    NameArgument,
     NamesArgument,
     NamespaceOption,
+    RaybusNamespaceOption,
 )
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
-from raybus_cli.control.actions import Action
+from raybus_cli.control.actions import ControlAction
 from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption, Write
+from raybus_cli.events import connection, job_history, run
+from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
+from raybus_cli.events.run import NatsAccess
 from raybus_cli.explaining import findings
 from raybus_cli.planning import picture
-from raybus_cli.planning.plan import Plan
-from raybus_cli.printing import Column, Output, OutputOption, ResultOption, Table, age
-from raybus_cli.reading import reader
+from raybus_cli.planning.plan import UpgradePlan
+from raybus_cli.printing import Column, Output, OutputOption, ResultOption, Table, format_age
+from raybus_cli.reading import kinds, reader
 from raybus_cli.reading.snapshot import Snapshot
 
 COLUMNS: Final = (
@@ -44,7 +49,7 @@ MORE: Final = (
 SHORT_HASH: Final = 10
 
 
-def _verb(write: Write, text: str) -> Callable[..., None]:
+def _build_command(write: Write, text: str) -> Callable[..., None]:
     """Build a command that performs one write on each named RayService; `text` is its help text."""
 
     def command(
@@ -59,7 +64,7 @@ def _verb(write: Write, text: str) -> Callable[..., None]:
         performing.perform(
             write,
             names,
-            session.where(kubeconfig, context, namespace),
+            session.select_place(kubeconfig, context, namespace),
             Reporting(output, wait, timeout),
         )
 
@@ -67,20 +72,20 @@ def _verb(write: Write, text: str) -> Callable[..., None]:
     return command
 
 
-async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
+async def _promote(kube: KubeClient, namespace: str, name: str) -> ControlAction:
     """Promote, with a warning if the new cluster cannot become ready."""
     snapshot = await reader.read(kube, namespace, name)
     action = await performing.by_annotations(actions.promote)(kube, namespace, name)
-    for each in findings.of_new_cluster(snapshot, now=session.now()):
+    for finding in findings.explain_new_cluster(snapshot, now=session.read_clock()):
         text = (
-            f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n "
-            f"{namespace}'"
+            f"the new cluster cannot become ready: {finding.message}; see 'raybus explain "
+            f"{name} -n {namespace}'"
         )
-        printing.message(f"warning: {text}", err=True)
+        printing.print_message(f"warning: {text}", err=True)
     return action
 
 
-pause = _verb(
+pause = _build_command(
     performing.by_annotations(actions.pause),
     """Pause an upgrade at its current step: no weight and no capacity moves to the new cluster.
 
@@ -89,7 +94,7 @@ pause = _verb(
     $ raybus pause demo canary -n serving --wait --timeout 5m
     """,
 )
-resume = _verb(
+resume = _build_command(
     performing.by_annotations(actions.resume),
     """Resume a paused upgrade.
 
@@ -98,7 +103,7 @@ resume = _verb(
     $ raybus resume demo canary -n serving --wait --timeout 5m
     """,
 )
-promote = _verb(
+promote = _build_command(
     _promote,
     """Skip the remaining steps of an upgrade.
 
@@ -110,7 +115,7 @@ promote = _verb(
     $ raybus promote demo canary -n serving --wait --timeout 5m
     """,
 )
-abort = _verb(
+abort = _build_command(
     performing.by_annotations(actions.abort),
     """Abort an upgrade and roll back to the active cluster.
 
@@ -121,7 +126,7 @@ abort = _verb(
     $ raybus abort demo canary -n serving --wait --timeout 5m
     """,
 )
-retry = _verb(
+retry = _build_command(
     performing.by_annotations(actions.retry),
     """Withdraw an abort and retry the same spec.
 
@@ -161,7 +166,7 @@ def undo(
     $ raybus undo demo --dry-run
     $ raybus undo demo --to-revision 3
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     if to_revision is not None and len(names) > 1:
         session.fail(
             errors.InvalidSpec(
@@ -169,79 +174,100 @@ def undo(
             )
         )
 
-    def show(snapshot: Snapshot, planned: Plan) -> None:
+    def show(snapshot: Snapshot, planned: UpgradePlan) -> None:
         _report_hidden(snapshot)
         if output is Output.TEXT:
             printing.show(picture.draw(planned))
             typer.echo()
 
-    write = performing.restoring(to_revision, is_dry_run=dry_run, show=show)
+    write = performing.build_restoring_write(to_revision, is_dry_run=dry_run, show=show)
     performing.perform(write, names, place, Reporting(output, wait and not dry_run, timeout))
 
 
 def history(
-    name: NameArgument,
+    target: HistoryTargetArgument,
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
+    raybus_namespace: RaybusNamespaceOption = "raybus",
+    nats: NatsOption = None,
+    nats_credentials: NatsCredentialsOption = None,
 ) -> None:
-    """Show the revisions of a RayService, oldest first, and its last upgrade.
+    """Show the revisions of a RayService, or the attempts of a RayJob, oldest first.
 
-    The receipt of the last upgrade and the upgrade in progress are shown below
-    the table.
+    For a RayService, the receipt of the last upgrade and the upgrade in
+    progress are shown below the table. The attempts of a RayJob come from its
+    events, which are read like those of 'raybus events'. Without NATS only the
+    last attempt is shown, from the status.
 
     Examples:
     $ raybus history demo
     $ raybus history demo -o wide
+    $ raybus history rayjob/train -o json
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
+    name = target.name
+    if target.kind == kinds.JOB:
+        if nats is None and nats_credentials is None:
+            connect = partial(run.run_through_forward, place, raybus_namespace)
+        else:
+            try:
+                access = NatsAccess(connection.build_settings(nats, nats_credentials))
+            except errors.InvalidSpec as problem:
+                session.fail(problem)
+
+            async def connect(read: run.Read) -> None:
+                await read(access)
+
+        job_history.show(place, name, output, connect)
+        return
 
     async def work(kube: KubeClient) -> Snapshot:
         return await reader.read(kube, place.namespace, name)
 
     snapshot = session.run(place, work)
     _report_hidden(snapshot)
-    entries = histories.build(snapshot, now=session.now())
+    entries = histories.build(snapshot, now=session.read_clock())
     if output in {Output.JSON, Output.YAML}:
-        printing.data(entries, output)
+        printing.print_data(entries, output)
         return
     if output is Output.NAME:
-        printing.message("\n".join(str(each.number) for each in entries))
+        printing.print_message("\n".join(str(entry.number) for entry in entries))
         return
-    printing.show(table(entries, wide=output is Output.WIDE))
-    if upgrades := histories.upgrades(snapshot):
-        printing.message("\n" + "\n".join(upgrades))
+    printing.show(format_table(entries, wide=output is Output.WIDE))
+    if upgrades := histories.describe_upgrades(snapshot):
+        printing.print_message("\n" + "\n".join(upgrades))
 
 
-def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
+def format_table(entries: list[histories.HistoryEntry], *, wide: bool = False) -> Table:
     """Format the revisions as a table."""
     image = Column("images" if wide else "image", keeps_end=not wide)
     rows = [
         (
             *(
-                str(each.number),
-                each.cluster or "-",
-                each.role,
-                "yes" if each.is_current else "",
-                each.outcome or "-",
+                str(entry.number),
+                entry.cluster or "-",
+                entry.role,
+                "yes" if entry.is_current else "",
+                entry.outcome or "-",
             ),
-            *(_images(each) if wide else each.image, age(each.age_seconds)),
-            *(_more(each) if wide else ()),
+            *(_list_images(entry) if wide else entry.image, format_age(entry.age_seconds)),
+            *(_format_more(entry) if wide else ()),
         )
-        for each in entries
+        for entry in entries
     ]
     return Table((*COLUMNS, image, Column("age", 2), *(MORE if wide else ())), rows)
 
 
-def _images(entry: histories.Entry) -> str:
+def _list_images(entry: histories.HistoryEntry) -> str:
     """Return the images of all groups; only one if they are equal."""
     if len(set(entry.images.values())) == 1:
         return entry.image
     return ", ".join(f"{group}={image}" for group, image in entry.images.items())
 
 
-def _more(entry: histories.Entry) -> tuple[str, ...]:
+def _format_more(entry: histories.HistoryEntry) -> tuple[str, ...]:
     names = ", ".join(entry.applications) or "-"
     created = rfc3339(entry.created) if entry.created is not None else "-"
     return (created, names, entry.ray_version, entry.spec_hash[:SHORT_HASH])
@@ -249,6 +275,6 @@ def _more(entry: histories.Entry) -> tuple[str, ...]:
 
 def _report_hidden(snapshot: Snapshot) -> None:
     """Report that revisions may be missing, if the user may not read the records."""
-    for each in snapshot.unseen:
-        if each.startswith(CONTROLLER_REVISION.plural):
-            printing.message(f"Not readable: {each}", err=True)
+    for unreadable in snapshot.unseen:
+        if unreadable.startswith(CONTROLLER_REVISION.plural):
+            printing.print_message(f"Not readable: {unreadable}", err=True)

@@ -21,19 +21,19 @@ from common.api.ray_service import RayService
 from common.ray import goal_revision, revision, serve_config, spec_hash
 from common.ray.goal_revision import Goal, GoalRevision
 from common.upgrade import gate_record
-from common.upgrade.receipt import Outcome, Receipt, receipt_of
-from raybus_cli.control.actions import Action
+from common.upgrade.receipt import Receipt, UpgradeOutcome, receipt_of
+from raybus_cli.control.actions import ControlAction
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
-from raybus_cli.show.tree import seconds_since
+from raybus_cli.show.tree import count_seconds_since
 
 IN_PROGRESS: Final = "InProgress"
 _RANKS: Final = ("active", "pending", "leaving", "gone")
-"""Order of preference of the clusters that run the same spec."""
+"""Roles of clusters, in the order of preference if several clusters run the same spec."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A spec that a cluster of the RayService has or had."""
 
     number: int
@@ -57,30 +57,33 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     applications: list[str]
     spec_hash: str
     is_current: bool
-    """Whether the spec is the RayService's present one."""
+    """Whether the spec is the present spec of the RayService."""
     age_seconds: int | None
     cluster_config: Json
     serve_config: str | None
-    """None if the Serve config is not recorded."""
+    """The Serve config of the spec; None if it is not recorded."""
 
 
-def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
+def build(snapshot: Snapshot, *, now: datetime) -> list[HistoryEntry]:
     """Return the stored revisions, oldest first."""
-    held = [
-        _Held(cluster=cluster, given=given)
+    configs = [
+        _ClusterConfig(cluster=cluster, given=given)
         for cluster in snapshot.clusters
-        for given in _given(snapshot, cluster)
+        for given in _list_configs(snapshot, cluster)
     ]
-    found = [_recorded(snapshot, each, held, now=now) for each in snapshot.goals]
-    number = found[-1].number if found else 0
-    for each in held:
-        if not any(each.runs(record.goal) for record in snapshot.goals):
+    entries = [_build_recorded_entry(snapshot, goal, configs, now=now) for goal in snapshot.goals]
+    number = entries[-1].number if entries else 0
+    for config in configs:
+        if not any(config.is_config_of(record.goal) for record in snapshot.goals):
             number += 1
-            found.append(_entry(snapshot, each, number, now=now))
-    return [structs.replace(each, outcome=_outcome(snapshot, each, found)) for each in found]
+            entries.append(_build_entry(snapshot, config, number, now=now))
+    return [
+        structs.replace(entry, outcome=_decide_outcome(snapshot, entry, entries))
+        for entry in entries
+    ]
 
 
-class _Held(msgspec.Struct, frozen=True, kw_only=True):
+class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster and one of its Serve config records."""
 
     cluster: RayCluster
@@ -90,7 +93,7 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return self.cluster.metadata.name
 
-    def runs(self, goal: Goal) -> bool:
+    def is_config_of(self, goal: Goal) -> bool:
         """Return whether the cluster spec and the Serve config are those of a recorded spec."""
         stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
         is_same_cluster = goal.spec_hash in {
@@ -102,66 +105,74 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
+def _list_configs(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
     """Return the Serve config records of a cluster, oldest first, without refused ones.
 
     Only the newest record is returned for a cluster that does not run the RayService's spec. The
     list is `[None]` for a cluster without records.
     """
     records = [
-        each
-        for each in revision.owned_records(cluster, list(snapshot.revisions))
-        if each.outcome is not revision.Outcome.REFUSED
+        record
+        for record in revision.owned_records(cluster, list(snapshot.revisions))
+        if record.outcome is not revision.SendOutcome.REFUSED
     ]
     if not records:
         return [None]
-    is_goal = _Held(cluster=cluster, given=None).runs(goal_revision.asked_of(snapshot.service).goal)
+    is_goal = _ClusterConfig(cluster=cluster, given=None).is_config_of(
+        goal_revision.asked_of(snapshot.service).goal
+    )
     return [*reversed(records)] if is_goal else [records[0]]
 
 
-def _recorded(
-    snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, now: datetime
-) -> Entry:
-    found = [each for each in held if each.runs(record.goal)]
-    home = min(found, key=lambda each: _RANKS.index(_role(snapshot, each.name)), default=None)
+def _build_recorded_entry(
+    snapshot: Snapshot, record: GoalRevision, configs: list[_ClusterConfig], *, now: datetime
+) -> HistoryEntry:
+    matching = [config for config in configs if config.is_config_of(record.goal)]
+    home = min(
+        matching, key=lambda config: _RANKS.index(_find_role(snapshot, config.name)), default=None
+    )
     name = home.name if home is not None else ""
-    numbers = {each.metadata.name: each.revision for each in snapshot.goals}
-    return Entry(
+    numbers = {goal.metadata.name: goal.revision for goal in snapshot.goals}
+    return HistoryEntry(
         number=record.revision,
         cluster=name,
-        role=_role(snapshot, name),
+        role=_find_role(snapshot, name),
         replaces=numbers.get(record.replaces),
         created=record.metadata.creation_timestamp,
-        age_seconds=seconds_since(record.metadata.creation_timestamp, now),
-        **_content(snapshot, record.goal),
+        age_seconds=count_seconds_since(record.metadata.creation_timestamp, now),
+        **_derive_content(snapshot, record.goal),
     )
 
 
-def _entry(snapshot: Snapshot, held: _Held, number: int, *, now: datetime) -> Entry:
-    text = held.given.data.serve_config if held.given is not None else None
-    made = held.given.metadata.creation_timestamp if held.given is not None else None
-    made = made or held.cluster.metadata.creation_timestamp
-    return Entry(
+def _build_entry(
+    snapshot: Snapshot, config: _ClusterConfig, number: int, *, now: datetime
+) -> HistoryEntry:
+    text = config.given.data.serve_config if config.given is not None else None
+    made = config.given.metadata.creation_timestamp if config.given is not None else None
+    made = made or config.cluster.metadata.creation_timestamp
+    return HistoryEntry(
         number=number,
-        cluster=held.name,
-        role=_role(snapshot, held.name),
+        cluster=config.name,
+        role=_find_role(snapshot, config.name),
         replaces=None,
         created=made,
-        age_seconds=seconds_since(made, now),
-        **_content(snapshot, Goal(ray_cluster_config=held.cluster.raw_spec, serve_config=text)),
+        age_seconds=count_seconds_since(made, now),
+        **_derive_content(
+            snapshot, Goal(ray_cluster_config=config.cluster.raw_spec, serve_config=text)
+        ),
     )
 
 
-def _content(snapshot: Snapshot, goal: Goal) -> Json:
+def _derive_content(snapshot: Snapshot, goal: Goal) -> Json:
     """Return the fields of an entry that are derived from its spec."""
     asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
-    digest, used = goal.spec_hash, tree.images_of(config)
+    digest, used = goal.spec_hash, tree.list_images(config)
     return {
         "image": used[labels.HEAD],
         "images": used,
         "ray_version": str(config.get("rayVersion", "")),
         "worker_groups": len(cast("list[Json]", config.get("workerGroupSpecs") or [])),
-        "applications": sorted(_applications(goal.serve_config)),
+        "applications": sorted(_list_applications(goal.serve_config)),
         "spec_hash": digest,
         "is_current": digest == asked.hash and goal.serve_config in {None, asked.goal.serve_config},
         "cluster_config": config,
@@ -169,7 +180,7 @@ def _content(snapshot: Snapshot, goal: Goal) -> Json:
     }
 
 
-def _role(snapshot: Snapshot, name: str) -> str:
+def _find_role(snapshot: Snapshot, name: str) -> str:
     if not name:
         return "gone"
     if name == snapshot.active:
@@ -177,7 +188,7 @@ def _role(snapshot: Snapshot, name: str) -> str:
     return "pending" if name == snapshot.pending else "leaving"
 
 
-def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
+def _decide_outcome(snapshot: Snapshot, entry: HistoryEntry, entries: list[HistoryEntry]) -> str:
     """Return the result of the upgrade to a spec.
 
     It is empty if status, receipt and records do not show a result.
@@ -185,56 +196,60 @@ def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
     if entry.role == "pending" and snapshot.active:
         return IN_PROGRESS
     if entry.role == "active" or _was_replaced(entry, entries):
-        return Outcome.PROMOTED
-    held = receipt_of(snapshot.service)
+        return UpgradeOutcome.PROMOTED
+    receipt = receipt_of(snapshot.service)
     if (
-        held is not None
-        and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new
+        receipt is not None
+        and (entry.cluster or _find_last_cluster(snapshot, receipt, entries, entry)) == receipt.new
     ):
-        return held.outcome
-    return Outcome.ABORTED if entry.is_current and phase.is_aborted(snapshot.service) else ""
+        return receipt.outcome
+    return UpgradeOutcome.ABORTED if entry.is_current and phase.is_aborted(snapshot.service) else ""
 
 
-def _was_replaced(entry: Entry, entries: list[Entry]) -> bool:
+def _was_replaced(entry: HistoryEntry, entries: list[HistoryEntry]) -> bool:
     """Return whether a later record says that it replaced this spec."""
-    return any(each.replaces == entry.number for each in entries)
+    return any(other.replaces == entry.number for other in entries)
 
 
-def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], entry: Entry) -> str:
+def _find_last_cluster(
+    snapshot: Snapshot, receipt: Receipt, entries: list[HistoryEntry], entry: HistoryEntry
+) -> str:
     """Return the cluster that the last upgrade created for an entry, if it failed; else "".
 
-    A failed upgrade leaves the old cluster active and deletes the new one. So its entry is the
-    newest one that was to replace the active spec and that no cluster has now.
+    A failed upgrade leaves the old cluster active and deletes the new one. Its entry is therefore
+    the newest entry that was to replace the active spec and that no existing cluster runs.
     """
-    if receipt.outcome is Outcome.PROMOTED or receipt.old != snapshot.active:
+    if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""
-    active = {each.number for each in entries if each.cluster == snapshot.active}
+    active = {candidate.number for candidate in entries if candidate.cluster == snapshot.active}
     failed = [
-        each.number
-        for each in entries
-        if not each.cluster and each.replaces in active and not _was_replaced(each, entries)
+        candidate.number
+        for candidate in entries
+        if not candidate.cluster
+        and candidate.replaces in active
+        and not _was_replaced(candidate, entries)
     ]
     return (
         receipt.new
-        if failed and entry.number == max(failed) and snapshot.cluster(receipt.new) is None
+        if failed and entry.number == max(failed) and snapshot.find_cluster(receipt.new) is None
         else ""
     )
 
 
-def _applications(text: str | None) -> frozenset[str]:
+def _list_applications(text: str | None) -> frozenset[str]:
     try:
-        return serve_config.read(text or "").applications
+        return serve_config.parse(text or "").applications
     except errors.InvalidSpec:
         return frozenset()
 
 
-def upgrades(snapshot: Snapshot) -> list[str]:
+def describe_upgrades(snapshot: Snapshot) -> list[str]:
     """Describe the last upgrade, if its receipt can be read, and the upgrade in progress."""
-    held = receipt_of(snapshot.service)
+    receipt = receipt_of(snapshot.service)
     ended = (
         []
-        if held is None
-        else [str(held), *(f"  {gate_record.step_text(each)}" for each in held.gated_steps)]
+        if receipt is None
+        else [str(receipt), *(f"  {gate_record.step_text(step)}" for step in receipt.gated_steps)]
     )
     if not snapshot.active or not snapshot.pending:
         return ended
@@ -262,41 +277,43 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that the patch restores."""
 
 
-def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
+def choose(entries: list[HistoryEntry], number: int | None, name: str) -> HistoryEntry:
     """Return the revision to restore, by default the spec that served before the present one.
 
     Raises `Rejected` if there is no such revision.
     """
     if number is not None:
-        found = next((each for each in entries if each.number == number), None)
-        if found is None:
+        entry = next((candidate for candidate in entries if candidate.number == number), None)
+        if entry is None:
             raise errors.Rejected(f"there is no revision {number}; see 'raybus history {name}'")
-        return found
-    older = [each for each in entries if not each.is_current]
+        return entry
+    older = [entry for entry in entries if not entry.is_current]
     if not older:
         raise errors.Rejected(
             f"no earlier spec of RayService {name} is stored ({labels.HISTORY_LIMIT} sets how "
             "many are); apply the manifest that "
             "you want back"
         )
-    current = next((each for each in entries if each.is_current), None)
+    current = next((entry for entry in entries if entry.is_current), None)
     if current is None:
-        return next((each for each in reversed(older) if each.role == "active"), older[-1])
+        return next((entry for entry in reversed(older) if entry.role == "active"), older[-1])
     since = [
-        each for each in older if each.number > current.number and each.cluster == current.cluster
+        entry
+        for entry in older
+        if entry.number > current.number and entry.cluster == current.cluster
     ]
     if since:  # the Serve config changed more than once on the same cluster
         return since[-1]
-    return next((each for each in older if each.number == current.replaces), older[-1])
+    return next((entry for entry in older if entry.number == current.replaces), older[-1])
 
 
-def change(service: RayService, entry: Entry) -> Change:
+def change(service: RayService, entry: HistoryEntry) -> Change:
     """Build the patch that restores an earlier spec.
 
     Raises `Rejected` if the RayService has that spec already, `Invariant` if the stored spec would
     not result in the recorded hash.
     """
-    config = _restored(entry.cluster_config, service.raw_cluster_config)
+    config = _restore_scale(entry.cluster_config, service.raw_cluster_config)
     if spec_hash.service_goal_hash(config) != entry.spec_hash:
         raise errors.Invariant(
             f"the spec of revision {entry.number} cannot be restored as it was; apply your manifest"
@@ -320,7 +337,9 @@ def change(service: RayService, entry: Entry) -> Change:
     return Change(operations=operations, fields=tuple(changed))
 
 
-def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool) -> str:
+def describe_change(
+    change: Change, entry: HistoryEntry, outcome: PlanOutcome, *, is_done: bool
+) -> str:
     """Describe the restored fields and the planned effect."""
     verb = ("is" if len(change.fields) == 1 else "are") if is_done else "would be"
     effect = _EFFECTS.get(outcome, "")
@@ -334,9 +353,9 @@ def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool
     )
 
 
-def action(note: str, generation: int, *, is_dry_run: bool) -> Action:
+def build_action(note: str, generation: int, *, is_dry_run: bool) -> ControlAction:
     """Return the action of an undo; it is done when raybus has observed the new generation."""
-    return Action(
+    return ControlAction(
         annotations={},
         effect="rolled back",
         note=note,
@@ -345,9 +364,12 @@ def action(note: str, generation: int, *, is_dry_run: bool) -> Action:
     )
 
 
-def _restored(config: Json, goal: Json) -> Json:
-    wanted = {str(each.get("groupName")): each for each in _groups(goal)}
-    groups = [_rescaled(each, wanted.get(str(each.get("groupName")))) for each in _groups(config)]
+def _restore_scale(config: Json, goal: Json) -> Json:
+    wanted = {str(group.get("groupName")): group for group in _list_groups(goal)}
+    groups = [
+        _restore_group_scale(group, wanted.get(str(group.get("groupName"))))
+        for group in _list_groups(config)
+    ]
     kept: Json = {"suspend": goal["suspend"]} if "suspend" in goal else {}
     without = {key: value for key, value in config.items() if key != "suspend"}
     return {
@@ -357,13 +379,13 @@ def _restored(config: Json, goal: Json) -> Json:
     }
 
 
-def _rescaled(group: Json, wanted: Json | None) -> Json:
+def _restore_group_scale(group: Json, wanted: Json | None) -> Json:
     """Return a group of an earlier spec with the scale of the RayService's present group.
 
     Fields that an autoscaler wrote are removed.
     """
-    held: Json = group.get("scaleStrategy") or {}
-    strategy = {key: value for key, value in held.items() if key != "workersToDelete"}
+    recorded: Json = group.get("scaleStrategy") or {}
+    strategy = {key: value for key, value in recorded.items() if key != "workersToDelete"}
     kept = {key: value for key, value in group.items() if key != "scaleStrategy"}
     if "scaleStrategy" in group:
         kept["scaleStrategy"] = strategy
@@ -373,5 +395,5 @@ def _rescaled(group: Json, wanted: Json | None) -> Json:
     return {**{key: value for key, value in kept.items() if key not in _SCALE}, **scale}
 
 
-def _groups(config: Json) -> list[Json]:
+def _list_groups(config: Json) -> list[Json]:
     return cast("list[Json]", config.get("workerGroupSpecs") or [])

@@ -12,15 +12,15 @@ from common import errors
 from common.api import ray_service
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
-from common.kube.client import JSON_PATCH, KubeClient, Patch
+from common.kube.client import JSON_PATCH, KubeClient, PatchRequest
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import printing, session, waiting
 from raybus_cli.control import actions, history
 from raybus_cli.control import history as histories
-from raybus_cli.control.actions import Action
+from raybus_cli.control.actions import ControlAction
 from raybus_cli.kubeconfig import Where
 from raybus_cli.planning import plan as plans
-from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.plan import Sizing, UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.printing import Output
 from raybus_cli.reading import reader
@@ -35,13 +35,13 @@ TimeoutOption = Annotated[
     float,
     typer.Option(
         "--timeout",
-        parser=waiting.seconds,
+        parser=waiting.parse_seconds,
         metavar="DURATION",
         help="Longest time of --wait: 10m, 90s.",
         show_default="10m",
     ),
 ]
-Write = Callable[[KubeClient, str, str], Awaitable[Action]]
+Write = Callable[[KubeClient, str, str], Awaitable[ControlAction]]
 """Performs a command on the RayService of a namespace and a name."""
 
 
@@ -54,7 +54,7 @@ class ActionState(StrEnum):
     DRY_RUN = "dry run"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a command as JSON or YAML."""
 
     namespace: str
@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporting(msgspec.Struct, frozen=True):
-    """Options that all these commands have."""
+    """The options for output and waiting that all commands for upgrades have."""
 
     output: Output
     wait: bool
@@ -73,38 +73,38 @@ class Reporting(msgspec.Struct, frozen=True):
     """Timeout of `--wait` in seconds."""
 
 
-def by_annotations(decide: Callable[[RayService], Action]) -> Write:
+def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
     """Build a command that patches the annotations of an action.
 
     `decide` returns the action for the present RayService.
     """
 
-    async def write(kube: KubeClient, namespace: str, name: str) -> Action:
-        service = await reader.service(kube, namespace, name)
+    async def write(kube: KubeClient, namespace: str, name: str) -> ControlAction:
+        service = await reader.read_ray_service(kube, namespace, name)
         actions.expect_ours(service)
         action = decide(service)
         body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
-        await kube.patch(RAY_SERVICE, namespace, name, Patch(body=body))
+        await kube.patch(RAY_SERVICE, namespace, name, PatchRequest(body=body))
         return action
 
     return write
 
 
-def restoring(
-    number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, Plan], None]
+def build_restoring_write(
+    number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, UpgradePlan], None]
 ) -> Write:
     """Build the command that restores a revision; by default the spec that served before.
 
     `show` is called with the plan before it is applied.
     """
 
-    async def write(kube: KubeClient, namespace: str, name: str) -> Action:
+    async def write(kube: KubeClient, namespace: str, name: str) -> ControlAction:
         snapshot = await reader.read(kube, namespace, name)
-        entry = history.choose(histories.build(snapshot, now=session.now()), number, name)
+        entry = history.choose(histories.build(snapshot, now=session.read_clock()), number, name)
         change = history.change(snapshot.service, entry)
-        patch = Patch(body=change.operations, content_type=JSON_PATCH)
+        patch = PatchRequest(body=change.operations, content_type=JSON_PATCH)
         goal = await reader.patch(kube, namespace, name, patch)
-        planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
+        planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.read_clock())
         show(snapshot, planned)
         if planned.outcome is PlanOutcome.REFUSED:
             raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
@@ -113,8 +113,8 @@ def restoring(
             if is_dry_run
             else ray_service.decode(await kube.patch(RAY_SERVICE, namespace, name, patch))
         )
-        note = history.message(change, entry, planned.outcome, is_done=not is_dry_run)
-        return history.action(note, stored.metadata.generation, is_dry_run=is_dry_run)
+        note = history.describe_change(change, entry, planned.outcome, is_done=not is_dry_run)
+        return history.build_action(note, stored.metadata.generation, is_dry_run=is_dry_run)
 
     return write
 
@@ -125,7 +125,7 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
     An error on one RayService is printed and does not stop the others. Exits with 1 if one failed,
     and with 3 if one did not show the effect within the timeout.
     """
-    code, done = 0, dict[str, Action]()
+    code, done = 0, dict[str, ControlAction]()
     for name in dict.fromkeys(names):
         try:
             done[name] = session.run(place, partial(_write, write, place.namespace, name))
@@ -135,30 +135,30 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
             code = 1  # the error is printed already; other objects do not depend on this one
             continue
         if how.output is Output.TEXT:
-            printing.message(_line(name, done[name]))
+            printing.print_message(_format_line(name, done[name]))
     late = (
         session.run(place, partial(_wait, place.namespace, done, how.limit))
         if how.wait and done
         else {}
     )
     _print(
-        [_result(place.namespace, name, action, how, late) for name, action in done.items()],
+        [_build_result(place.namespace, name, action, how, late) for name, action in done.items()],
         how.output,
     )
     for name, why in late.items():
-        printing.message(
+        printing.print_message(
             f"error: not within {how.limit:g} s: {why}; see 'raybus explain {name}'", err=True
         )
     if code or late:
         raise SystemExit(code or TIMED_OUT)
 
 
-async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> Action:
+async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> ControlAction:
     return await write(kube, namespace, name)
 
 
 async def _wait(
-    namespace: str, done: Mapping[str, Action], limit: float, kube: KubeClient
+    namespace: str, done: Mapping[str, ControlAction], limit: float, kube: KubeClient
 ) -> dict[str, str]:
     """Wait for the effects.
 
@@ -167,48 +167,49 @@ async def _wait(
 
     async def read() -> dict[str, str]:
         services = [
-            (await reader.service(kube, namespace, name), action) for name, action in done.items()
+            (await reader.read_ray_service(kube, namespace, name), action)
+            for name, action in done.items()
         ]
         return {
-            each.metadata.name: _pending(each, action)
-            for each, action in services
-            if not action.is_done(each)
+            service.metadata.name: _describe_pending(service, action)
+            for service, action in services
+            if not action.is_done(service)
         }
 
-    return await waiting.until(read, lambda left: "; ".join(left.values()), limit=limit)
+    return await waiting.poll_until(read, lambda left: "; ".join(left.values()), limit=limit)
 
 
-def _pending(service: RayService, action: Action) -> str:
-    current = phase.of(service)
+def _describe_pending(service: RayService, action: ControlAction) -> str:
+    current = phase.derive_phase(service)
     return (
         f"rayservice.ray.io/{service.metadata.name} is not {action.effect} yet: {current.phase}: "
         f"{current.message}"
     )
 
 
-def _line(name: str, action: Action) -> str:
+def _format_line(name: str, action: ControlAction) -> str:
     return f"rayservice.ray.io/{name} {action.effect}" + (
         f" ({action.note})" if action.note else ""
     )
 
 
-def _result(
-    namespace: str, name: str, action: Action, how: Reporting, late: Mapping[str, str]
-) -> Result:
+def _build_result(
+    namespace: str, name: str, action: ControlAction, how: Reporting, late: Mapping[str, str]
+) -> CommandResult:
     if action.is_dry_run:
         state = ActionState.DRY_RUN
     elif name in late:
         state = ActionState.TIMED_OUT
     else:
         state = ActionState.DONE if how.wait else ActionState.REQUESTED
-    return Result(
+    return CommandResult(
         namespace=namespace, name=name, action=action.effect, note=action.note, state=state
     )
 
 
-def _print(results: Sequence[Result], output: Output) -> None:
+def _print(results: Sequence[CommandResult], output: Output) -> None:
     if output is Output.NAME:
-        for each in results:
-            printing.message(f"rayservice.ray.io/{each.name}")
+        for result in results:
+            printing.print_message(f"rayservice.ray.io/{result.name}")
     elif output is not Output.TEXT and results:
-        printing.data(results if len(results) > 1 else results[0], output)
+        printing.print_data(results if len(results) > 1 else results[0], output)

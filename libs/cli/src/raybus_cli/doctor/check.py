@@ -44,7 +44,7 @@ class CheckState(StrEnum):
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The caller may not read the facts of the check."""
+    """The caller may not read the facts that the check needs."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +59,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """Documentation page about this failure or warning."""
 
 
-def of(category: Category, hint: Hint, *found: Check) -> Iterator[Check]:
+def categorize(category: Category, hint: Hint, *found: Check) -> Iterator[Check]:
     """Yield checks with their category; failed checks and warnings get the hint too."""
-    for each in found:
-        is_wrong = each.state in {CheckState.WARNING, CheckState.FAILED}
-        yield replace(each, category=category, hint=hint if is_wrong else None)
+    for check in found:
+        is_wrong = check.state in {CheckState.WARNING, CheckState.FAILED}
+        yield replace(check, category=category, hint=hint if is_wrong else None)

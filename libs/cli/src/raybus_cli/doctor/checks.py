@@ -13,12 +13,11 @@ from common.version import VERSION
 from nats_admin import certificates
 from raybus_cli.doctor import check, prerequisites
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
-from raybus_cli.doctor.facts import Facts, Workload
+from raybus_cli.doctor.facts import RECONCILERS, Facts, Lease, Workload
 from raybus_cli.show import phase as phases
 from raybus_cli.show.phase import Tone
 
-SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
-RECONCILERS: Final = SERVICES[1:]
+SERVICES: Final = ("watcher", *RECONCILERS)
 LEADER: Final = "ray-operator-leader"
 SOON: Final = timedelta(days=30)
 """Remaining validity below which a certificate leads to a warning."""
@@ -34,24 +33,73 @@ INSTALL: Final = (
 )
 
 
-def all_of(facts: Facts, *, now: datetime) -> list[Check]:
+def check_all(facts: Facts, *, now: datetime) -> list[Check]:
     """Return all checks, by category."""
     return [
-        *check.of(Category.KUBERNETES, Hint.INSTALL, prerequisites.server(facts)),
-        *check.of(Category.KUBERNETES, Hint.FEATURE_GATES, *prerequisites.gates(facts)),
-        *check.of(Category.DEFINITIONS, Hint.UPGRADE, *prerequisites.definitions(facts)),
-        *check.of(Category.SERVICES, Hint.SERVICES, *_services(facts), _leader(facts, now=now)),
-        *check.of(Category.SERVICES, Hint.REPLICAS, *_partitions(facts, now=now)),
-        *check.of(Category.NATS, Hint.NATS, _nats(facts)),
-        *check.of(Category.NATS, Hint.CERTIFICATES, _certificate(facts, now=now)),
-        *check.of(Category.GATEWAY_API, Hint.GATEWAY_API, prerequisites.gateways(facts)),
-        *check.of(Category.OPERATORS, Hint.TWO_OPERATORS, prerequisites.kuberay(facts)),
-        *check.of(Category.RIGHTS, Hint.RIGHTS, *prerequisites.rights(facts)),
-        *check.of(Category.RAY_SERVICES, Hint.RAY_SERVICES, *_ray_services(facts)),
+        *check.categorize(Category.KUBERNETES, Hint.INSTALL, prerequisites.check_server(facts)),
+        *check.categorize(
+            Category.KUBERNETES, Hint.FEATURE_GATES, *prerequisites.check_gates(facts)
+        ),
+        *check.categorize(
+            Category.DEFINITIONS, Hint.UPGRADE, *prerequisites.check_definitions(facts)
+        ),
+        *check.categorize(
+            Category.SERVICES,
+            Hint.SERVICES,
+            *(
+                _check_outside_services(facts, now=now)
+                if facts.is_outside
+                else _check_services(facts)
+            ),
+            _check_leader(facts, now=now),
+        ),
+        *check.categorize(Category.SERVICES, Hint.REPLICAS, *_check_partitions(facts, now=now)),
+        *(() if facts.is_outside else _check_nats_pods(facts, now=now)),
+        *check.categorize(
+            Category.GATEWAY_API, Hint.GATEWAY_API, prerequisites.check_gateways(facts)
+        ),
+        *check.categorize(
+            Category.OPERATORS, Hint.TWO_OPERATORS, prerequisites.check_kuberay(facts)
+        ),
+        *check.categorize(Category.RIGHTS, Hint.RIGHTS, *prerequisites.check_rights(facts)),
+        *check.categorize(Category.RAY_SERVICES, Hint.RAY_SERVICES, *_check_ray_services(facts)),
     ]
 
 
-def _services(facts: Facts) -> Iterator[Check]:
+def _list_alive(facts: Facts, service: str, *, now: datetime) -> list[Lease]:
+    """Return the Leases of the living replicas of a service."""
+    return [
+        lease
+        for lease in facts.leases or ()
+        if lease.metadata.labels.get(labels.REPLICA_OF) == service
+        and lease.spec.renew_time is not None
+        and now - lease.spec.renew_time <= STALE
+    ]
+
+
+def _check_outside_services(facts: Facts, *, now: datetime) -> Iterator[Check]:
+    """Check services that run outside the cluster; only their Leases are visible."""
+    text = f"outside the cluster, with Leases in namespace {facts.namespace}"
+    yield Check(name="installation", state=CheckState.OK, text=text)
+    for service in RECONCILERS:
+        alive = _list_alive(facts, service, now=now)
+        if alive:
+            text = f"{len(alive)} replica(s) outside the cluster"
+            yield Check(name=service, state=CheckState.OK, text=text)
+        else:
+            text = f"no replica has renewed its Lease in namespace {facts.namespace}"
+            remedy = f"start it; see {_describe_logs(facts, service)}"
+            yield Check(name=service, state=CheckState.FAILED, text=text, remedy=remedy)
+
+
+def _describe_logs(facts: Facts, service: str) -> str:
+    """Return where the logs of a service are."""
+    if facts.is_outside:
+        return f"'docker compose logs {service}', or the output of 'raybus up'"
+    return f"'kubectl -n {facts.namespace} logs deploy/{service}'"
+
+
+def _check_services(facts: Facts) -> Iterator[Check]:
     if facts.deployments is None:
         yield Check(
             name="services",
@@ -59,19 +107,19 @@ def _services(facts: Facts) -> Iterator[Check]:
             text=f"you may not read Deployments in {facts.namespace}",
         )
         return
-    held = {each.metadata.name: each for each in facts.deployments}
+    deployments = {deployment.metadata.name: deployment for deployment in facts.deployments}
     for name in SERVICES:
-        found = held.get(name)
-        if found is None:
+        deployment = deployments.get(name)
+        if deployment is None:
             text = f"there is no Deployment {name} in namespace {facts.namespace}"
             yield Check(name=name, state=CheckState.FAILED, text=text, remedy=INSTALL)
         else:
-            yield _workload(found, name, facts.namespace)
+            yield _check_workload(deployment, name, facts.namespace)
 
 
-def _workload(found: Workload, name: str, namespace: str) -> Check:
-    ready, wanted = found.status.ready_replicas, found.spec.replicas
-    image = _image(found.spec.template)
+def _check_workload(workload: Workload, name: str, namespace: str) -> Check:
+    ready, wanted = workload.status.ready_replicas, workload.spec.replicas
+    image = _find_image(workload.spec.template)
     tag = image.rpartition(":")[2]
     text = f"{ready} of {wanted} ready, {image}"
     if wanted == 0:
@@ -101,21 +149,40 @@ def _workload(found: Workload, name: str, namespace: str) -> Check:
     return Check(name=name, state=CheckState.OK, text=text)
 
 
-def _image(template: Json) -> str:
+def _find_image(template: Json) -> str:
     spec: Json = template.get("spec") or {}
     containers = cast("list[Json]", spec.get("containers") or [{}])
     return str(containers[0].get("image", ""))
 
 
-def _nats(facts: Facts) -> Check:
+def _check_nats_pods(facts: Facts, *, now: datetime) -> Iterator[Check]:
+    """Check NATS in the cluster.
+
+    Outside the cluster, a replica that does not reach NATS has no partitions, and another check
+    fails.
+    """
+    yield from check.categorize(Category.NATS, Hint.NATS, _check_nats(facts))
+    yield from check.categorize(
+        Category.NATS, Hint.CERTIFICATES, _check_certificate(facts, now=now)
+    )
+
+
+def _check_nats(facts: Facts) -> Check:
     if facts.stateful_sets is None:
         return Check(
             name="nats",
             state=CheckState.UNKNOWN,
             text=f"you may not read StatefulSets in {facts.namespace}",
         )
-    found = next((each for each in facts.stateful_sets if each.metadata.name == "nats"), None)
-    if found is None:
+    workload = next(
+        (
+            stateful_set
+            for stateful_set in facts.stateful_sets
+            if stateful_set.metadata.name == "nats"
+        ),
+        None,
+    )
+    if workload is None:
         text = (
             f"there is no StatefulSet nats in namespace {facts.namespace}; raybus may use "
             "another NATS"
@@ -126,59 +193,58 @@ def _nats(facts: Facts) -> Check:
             text=text,
             remedy="see RAYBUS_NATS_URL of the services",
         )
-    return _workload(found, "nats", facts.namespace)
+    return _check_workload(workload, "nats", facts.namespace)
 
 
-def _leader(facts: Facts, *, now: datetime) -> Check:
+def _check_leader(facts: Facts, *, now: datetime) -> Check:
     if facts.leases is None:
         return Check(
             name="leader",
             state=CheckState.UNKNOWN,
             text=f"you may not read Leases in {facts.namespace}",
         )
-    found = next((each for each in facts.leases if each.metadata.name == LEADER), None)
-    remedy = f"see 'kubectl -n {facts.namespace} logs deploy/watcher'"
-    if found is None or not found.spec.holder_identity:
+    lease = next(
+        (candidate for candidate in facts.leases if candidate.metadata.name == LEADER), None
+    )
+    remedy = f"see {_describe_logs(facts, 'watcher')}"
+    if lease is None or not lease.spec.holder_identity:
         return Check(
             name="leader",
             state=CheckState.FAILED,
             text=f"the Lease {LEADER} has no holder",
             remedy=remedy,
         )
-    renewed = found.spec.renew_time
+    renewed = lease.spec.renew_time
     if renewed is None or now - renewed > STALE:
         text = (
-            f"{found.spec.holder_identity} has not renewed the Lease {LEADER} since "
+            f"{lease.spec.holder_identity} has not renewed the Lease {LEADER} since "
             f"{renewed or 'ever'}"
         )
         return Check(name="leader", state=CheckState.FAILED, text=text, remedy=remedy)
     return Check(
-        name="leader", state=CheckState.OK, text=f"{found.spec.holder_identity} publishes the state"
+        name="leader", state=CheckState.OK, text=f"{lease.spec.holder_identity} publishes the state"
     )
 
 
-def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
+def _check_partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
     for service in RECONCILERS if facts.leases is not None else ():
-        held: list[int] = []
-        replicas = 0
-        for lease in facts.leases or []:
-            renewed = lease.spec.renew_time
-            is_alive = renewed is not None and now - renewed <= STALE
-            if lease.metadata.labels.get(labels.REPLICA_OF) == service and is_alive:
-                held += (
-                    ownership.parse_partitions(
-                        lease.metadata.annotations.get(labels.PARTITIONS, "")
-                    )
-                    or ()
-                )
-                replicas += 1
+        alive = _list_alive(facts, service, now=now)
+        replicas = len(alive)
+        held_partitions = [
+            partition
+            for lease in alive
+            for partition in ownership.parse_partitions(
+                lease.metadata.annotations.get(labels.PARTITIONS, "")
+            )
+            or ()
+        ]
         name = f"partitions of {service}"
-        twice, missing = len(held) - len(set(held)), PARTITIONS - len(set(held))
-        remedy = (
-            f"see 'kubectl -n {facts.namespace} logs deploy/{service}'; a hand-over takes some "
-            "seconds"
+        twice, missing = (
+            len(held_partitions) - len(set(held_partitions)),
+            PARTITIONS - len(set(held_partitions)),
         )
-        text = f"{len(set(held))} of {PARTITIONS} held by {replicas} replica(s)"
+        remedy = f"see {_describe_logs(facts, service)}; a hand-over takes some seconds"
+        text = f"{len(set(held_partitions))} of {PARTITIONS} held by {replicas} replica(s)"
         if twice:
             yield Check(
                 name=name,
@@ -192,13 +258,13 @@ def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
             yield Check(name=name, state=CheckState.OK, text=text)
 
 
-def _certificate(facts: Facts, *, now: datetime) -> Check:
+def _check_certificate(facts: Facts, *, now: datetime) -> Check:
     name, remedy = "NATS certificate", "see 'kubectl logs nats-0 -c keeper', and docs/nats.md"
     if not facts.certificates:
         text = "you may not read ConfigMap nats-servers, or it holds none"
         return Check(name=name, state=CheckState.UNKNOWN, text=text)
     try:
-        end = min(certificates.read_end(each) for each in facts.certificates)
+        end = min(certificates.read_end(certificate) for certificate in facts.certificates)
     except ValueError:
         return Check(name=name, state=CheckState.FAILED, text="cannot be read", remedy=remedy)
     text = f"good until {end:%Y-%m-%d}"
@@ -211,7 +277,7 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
     return Check(name=name, state=CheckState.OK, text=text)
 
 
-def _ray_services(facts: Facts) -> Iterator[Check]:
+def _check_ray_services(facts: Facts) -> Iterator[Check]:
     """Yield the number of RayServices by phase, and a check for each RayService with a fault."""
     if facts.ray_services is None:
         yield Check(
@@ -220,20 +286,20 @@ def _ray_services(facts: Facts) -> Iterator[Check]:
             text="you may not read RayServices of all namespaces",
         )
         return
-    ours = [each for each in facts.ray_services if each.manager == labels.MANAGED_BY_US]
-    current = [(each.metadata, phases.of(each)) for each in ours]
-    counts = Counter(each.phase for _, each in current)
+    ours = [service for service in facts.ray_services if service.manager == labels.MANAGED_BY_US]
+    current = [(service.metadata, phases.derive_phase(service)) for service in ours]
+    counts = Counter(state.phase for _, state in current)
     text = (
         ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items()))
         or "there is none"
     )
     yield Check(name="RayServices", state=CheckState.OK, text=text)
-    wrong = [(meta, each) for meta, each in current if phases.tone(each.phase) is Tone.BAD]
-    for meta, each in wrong[:SHOWN]:
+    wrong = [(meta, state) for meta, state in current if phases.get_tone(state.phase) is Tone.BAD]
+    for meta, state in wrong[:SHOWN]:
         yield Check(
             name=f"RayService {meta.namespace}/{meta.name}",
             state=CheckState.WARNING,
-            text=f"{each.phase}: {each.message}".rstrip(": "),
+            text=f"{state.phase}: {state.message}".rstrip(": "),
             remedy=f"'raybus explain {meta.name} -n {meta.namespace}'",
         )
     if wrong[SHOWN:]:

@@ -21,7 +21,7 @@ from raybus_cli.doctor.check import Check, CheckState
 from raybus_cli.printing import Output, ReportOption
 
 
-class Mark(msgspec.Struct, frozen=True):
+class CheckMark(msgspec.Struct, frozen=True):
     """The sign and style of a check state, with a plain sign for output that is not UTF-8."""
 
     sign: str
@@ -31,17 +31,17 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 MARKS: Final = {
-    CheckState.FAILED: Mark("×", "x", "bold red", "failed"),
-    CheckState.WARNING: Mark("‼", "!", "yellow", "with a warning"),
-    CheckState.UNKNOWN: Mark("?", "?", "dim", "unknown"),
-    CheckState.OK: Mark("√", "+", "green", "passed"),
+    CheckState.FAILED: CheckMark("×", "x", "bold red", "failed"),
+    CheckState.WARNING: CheckMark("‼", "!", "yellow", "with a warning"),
+    CheckState.UNKNOWN: CheckMark("?", "?", "dim", "unknown"),
+    CheckState.OK: CheckMark("√", "+", "green", "passed"),
 }
 """The marks by state, most severe state first."""
 
 
-def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
+def draw(checks: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
     """Return the report, in ASCII if the output is not UTF-8."""
-    shown = list(_lines(found, is_ascii=is_ascii))
+    shown = list(_format_lines(checks, is_ascii=is_ascii))
     if is_ascii:
         shown = [
             Text(line.plain.encode("ascii", "replace").decode(), spans=line.spans) for line in shown
@@ -49,18 +49,20 @@ def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
     return Group(*shown)
 
 
-def _lines(found: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
+def _format_lines(checks: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
     arrow = "->" if is_ascii else "→"
-    for category, members in groupby(found, key=lambda each: each.category):
+    for category, members in groupby(checks, key=lambda check: check.category):
         yield Text(str(category), style="bold")
-        for each in members:
-            yield Text.assemble(_mark(each.state, is_ascii=is_ascii), f" {each.name}: {each.text}")
-            if each.remedy:
-                yield Text(f"  {arrow} {each.remedy}")
-            if each.hint:
-                yield Text(f"  {arrow} see {each.hint}")
+        for check in members:
+            yield Text.assemble(
+                _mark(check.state, is_ascii=is_ascii), f" {check.name}: {check.text}"
+            )
+            if check.remedy:
+                yield Text(f"  {arrow} {check.remedy}")
+            if check.hint:
+                yield Text(f"  {arrow} see {check.hint}")
         yield Text()
-    counts = Counter(each.state for each in found)
+    counts = Counter(check.state for check in checks)
     worst = next(
         (state for state in MARKS if counts[state] and state is not CheckState.UNKNOWN),
         CheckState.UNKNOWN,
@@ -85,7 +87,7 @@ def doctor(
         float,
         typer.Option(
             "--wait",
-            parser=waiting.seconds,
+            parser=waiting.parse_seconds,
             metavar="DURATION",
             help="Check again until no check fails: 5m, 90s.",
         ),
@@ -104,27 +106,29 @@ def doctor(
     $ raybus doctor --pre
     $ raybus doctor --raybus-namespace ray-system -o json
     """
-    place = session.where(kubeconfig, context, None)
+    place = session.select_place(kubeconfig, context, None)
 
     async def work(kube: KubeClient) -> list[Check]:
         async def read() -> list[Check]:
             if pre:
-                return prerequisites.before_installation(
-                    await survey.prerequisites(kube, raybus_namespace)
+                return prerequisites.check_before_installation(
+                    await survey.read_prerequisites(kube, raybus_namespace)
                 )
-            return checks.all_of(await survey.survey(kube, raybus_namespace), now=session.now())
+            return checks.check_all(
+                await survey.read_installation(kube, raybus_namespace), now=session.read_clock()
+            )
 
-        return await waiting.until(read, _pending, limit=wait)
+        return await waiting.poll_until(read, _describe_failures, limit=wait)
 
-    found = session.run(place, work)
+    results = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(results, output)
     else:
-        printing.show(draw(found, is_ascii=printing.console().options.ascii_only))
-    raise SystemExit(1 if _pending(found) else 0)
+        printing.show(draw(results, is_ascii=printing.create_console().options.ascii_only))
+    raise SystemExit(1 if _describe_failures(results) else 0)
 
 
-def _pending(found: list[Check]) -> str:
+def _describe_failures(checks: list[Check]) -> str:
     """Return the failed checks as one line; empty if none failed."""
-    failed = [each.name for each in found if each.state is CheckState.FAILED]
-    return f"{len(failed)} of {len(found)} checks fail: {', '.join(failed)}" if failed else ""
+    failed = [check.name for check in checks if check.state is CheckState.FAILED]
+    return f"{len(failed)} of {len(checks)} checks fail: {', '.join(failed)}" if failed else ""

@@ -13,8 +13,16 @@ from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import Gates
 
+RECONCILERS: Final = (
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 MTLS_SUBJECT: Final = "cluster-reconciler for RayClusterMTLS"
-"""Subject of the rights that cluster-reconciler needs only while this gate is on."""
+"""Name in the report for the rights that the feature gate RayClusterMTLS needs.
+
+cluster-reconciler needs these rights only while the gate is on."""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +47,7 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
-class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
+class LeaseHolderSpec(ApiStruct, frozen=True, kw_only=True):
     """The holder of a Lease and the time of the last renewal."""
 
     holder_identity: str | None = None
@@ -51,7 +59,7 @@ class Lease(ApiStruct, frozen=True, kw_only=True):
     """A Lease."""
 
     metadata: ObjectMeta
-    spec: LeaseSpec = LeaseSpec()
+    spec: LeaseHolderSpec = LeaseHolderSpec()
 
 
 class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
@@ -88,10 +96,10 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer whether a subject may do something."""
+    """Whether a subject may do something at the API server."""
 
     subject: str
-    """`you`, a raybus service, or a raybus service `for` a feature gate."""
+    """Who may do it: `you`, the name of a raybus service, or `<service> for <feature gate>`."""
     verb: str
     resource: str
     group: str
@@ -104,7 +112,7 @@ class Watching(msgspec.Struct, frozen=True):
     """A running operator with the namespaces that it watches."""
 
     place: str
-    """Namespace and name of its Deployment."""
+    """Namespace and name of the operator's Deployment."""
     namespaces: frozenset[str] = frozenset()
     """Watched namespaces; empty if the operator watches all, or if they are unknown."""
 
@@ -113,6 +121,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts that the checks use."""
 
     namespace: str
+    """Namespace of raybus's Leases, and of its pods if it has some."""
+    is_outside: bool = False
+    """Whether the services run outside the cluster, started by `docker compose` or `raybus up`."""
     server_version: str = ""
     definitions: dict[str, dict[str, Any] | None] | None = None
     """CustomResourceDefinitions by name; None for a missing one."""
@@ -128,7 +139,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     asked_classes: frozenset[str] = frozenset()
     """GatewayClasses that RayServices name."""
     kuberay: list[Watching] | None = None
-    """Running KubeRay operators."""
+    """The KubeRay operators that run in the cluster; None if the caller may not read them."""
     watch_namespaces: frozenset[str] = frozenset()
     """Namespaces that raybus watches; empty for all or if unknown."""
     gates: Gates = frozenset()

@@ -24,8 +24,14 @@ _SWITCHES: Final = frozenset(
         "enable-metrics",
     }
 )
-"""Boolean flags, which need no value."""
-RAYBUS: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+"""Boolean flags of KubeRay's operator, which need no value."""
+RAYBUS: Final = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+)
 
 
 class Mounted(msgspec.Struct, frozen=True):
@@ -35,14 +41,14 @@ class Mounted(msgspec.Struct, frozen=True):
     key: str
 
 
-class Operator(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's Deployment and its configuration."""
 
     namespace: str
     name: str
     image: str
     version: str
-    """Tag of the image, or its digest."""
+    """Tag of the operator's image, or its digest if it has no tag."""
     replicas: int
     ready: int
     flags: dict[str, str] = {}
@@ -62,7 +68,11 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Watched namespaces; empty for all, and if a configuration file lists them."""
+        """The namespaces that a flag or an environment variable tells the operator to watch.
+
+        Empty if neither is set: the operator then watches all namespaces, or those that its
+        configuration file lists.
+        """
         given = (
             self.flags.get("watch-namespace")
             or self.environment.get("RAYBUS_WATCH_NAMESPACES")
@@ -75,53 +85,53 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready > 0
 
 
-def kuberay(deployments: Iterable[Workload]) -> list[Workload]:
+def select_kuberay(deployments: Iterable[Workload]) -> list[Workload]:
     """Return the KubeRay operators among some Deployments."""
-    return [each for each in deployments if _is_kuberay(each)]
+    return [deployment for deployment in deployments if _is_kuberay(deployment)]
 
 
-def raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
+def select_raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
     """Return the raybus services in a namespace, among some Deployments."""
     return [
-        each
-        for each in deployments
-        if each.metadata.namespace == namespace and each.metadata.name in RAYBUS
+        deployment
+        for deployment in deployments
+        if deployment.metadata.namespace == namespace and deployment.metadata.name in RAYBUS
     ]
 
 
-def sources(found: Workload) -> list[str]:
+def list_config_maps(workload: Workload) -> list[str]:
     """Return the ConfigMaps that a Deployment's container uses with `envFrom`."""
-    held = (
-        cast("Json", each.get("configMapRef") or {})
-        for each in _items(_container(found), "envFrom")
+    references = (
+        cast("Json", item.get("configMapRef") or {})
+        for item in _get_items(_get_container(workload), "envFrom")
     )
-    return [str(each["name"]) for each in held if "name" in each]
+    return [str(reference["name"]) for reference in references if "name" in reference]
 
 
-def of(
-    found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE
-) -> Operator:
+def read_operator(
+    workload: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE
+) -> InstalledOperator:
     """Read the operator in a Deployment; `more` are the variables from its ConfigMaps."""
-    container = _container(found)
+    container = _get_container(workload)
     image = str(container.get("image") or "")
-    flags = parse_flags(_texts(container, "args") + _texts(container, "command")[1:])
+    flags = parse_flags(_get_texts(container, "args") + _get_texts(container, "command")[1:])
     own = {
-        str(each["name"]): str(each.get("value") or "")
-        for each in _items(container, "env")
-        if "valueFrom" not in each
+        str(variable["name"]): str(variable.get("value") or "")
+        for variable in _get_items(container, "env")
+        if "valueFrom" not in variable
     }
     environment = {**(more or {}), **own}
     path = flags.get("config") or environment.get(file_variable, "")
-    return Operator(
-        namespace=found.metadata.namespace,
-        name=found.metadata.name,
+    return InstalledOperator(
+        namespace=workload.metadata.namespace,
+        name=workload.metadata.name,
         image=image,
         version=_split(image)[1],
-        replicas=found.spec.replicas,
-        ready=found.status.ready_replicas,
+        replicas=workload.spec.replicas,
+        ready=workload.status.ready_replicas,
         flags=flags,
         environment=environment,
-        file=_mounted(found, container, path) if path else None,
+        file=_find_mounted(workload, container, path) if path else None,
     )
 
 
@@ -139,18 +149,18 @@ def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
     return flags
 
 
-def _is_kuberay(found: Workload) -> bool:
-    repository = _split(str(_container(found).get("image") or ""))[0]
-    return found.metadata.labels.get(NAME_LABEL) == KUBERAY or repository.endswith(_IMAGES)
+def _is_kuberay(workload: Workload) -> bool:
+    repository = _split(str(_get_container(workload).get("image") or ""))[0]
+    return workload.metadata.labels.get(NAME_LABEL) == KUBERAY or repository.endswith(_IMAGES)
 
 
-def _container(found: Workload) -> Json:
-    containers = _items(_pod(found), "containers")
+def _get_container(workload: Workload) -> Json:
+    containers = _get_items(_get_pod_spec(workload), "containers")
     return containers[0] if containers else {}
 
 
-def _pod(found: Workload) -> Json:
-    return found.spec.template.get("spec") or {}
+def _get_pod_spec(workload: Workload) -> Json:
+    return workload.spec.template.get("spec") or {}
 
 
 def _split(image: str) -> tuple[str, str]:
@@ -161,9 +171,9 @@ def _split(image: str) -> tuple[str, str]:
     return f"{folder}{slash}{base}", tag or digest or "unknown"
 
 
-def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
+def _find_mounted(workload: Workload, container: Json, path: str) -> Mounted | None:
     """Return the ConfigMap key that is mounted at a path; None if there is none."""
-    for mount in _items(container, "volumeMounts"):
+    for mount in _get_items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
         key = (
             part
@@ -173,21 +183,23 @@ def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
             else ""
         )
         named = (
-            each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name")
+            volume
+            for volume in _get_items(_get_pod_spec(workload), "volumes")
+            if volume.get("name") == mount.get("name")
         )
         volume: Json | None = next(named, None)
         source = cast("Mapping[str, object]", (volume or {}).get("configMap") or {})
         if key and source.get("name"):
             renamed = {
-                str(each["path"]): str(each["key"]) for each in _items(dict(source), "items")
+                str(item["path"]): str(item["key"]) for item in _get_items(dict(source), "items")
             }
             return Mounted(str(source["name"]), renamed.get(key, key))
     return None
 
 
-def _items(body: Json, field: str) -> list[Json]:
+def _get_items(body: Json, field: str) -> list[Json]:
     return cast("list[Json]", body.get(field) or [])
 
 
-def _texts(body: Json, field: str) -> list[str]:
-    return [str(each) for each in cast("list[object]", body.get(field) or [])]
+def _get_texts(body: Json, field: str) -> list[str]:
+    return [str(item) for item in cast("list[object]", body.get(field) or [])]

@@ -1,13 +1,13 @@
 """The checks of `raybus doctor --pre`, and checks that apply before and after an installation."""
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 from common import errors, feature_gates
-from common.api.opaque import Json
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
+from crd_generator import comparison, upgrade_policy
 from crd_generator import definitions as crds
-from crd_generator import upgrade_policy
+from crd_generator.comparison import ChangeKind
 from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
@@ -27,19 +27,25 @@ APPLY_POLICIES: Final = (
 )
 
 
-def before_installation(facts: Facts) -> list[Check]:
+def check_before_installation(facts: Facts) -> list[Check]:
     """Return the checks of a cluster in which raybus is to be installed."""
     return [
-        *check.of(Category.KUBERNETES, Hint.INSTALL, server(facts), _policies(facts)),
-        *check.of(Category.DEFINITIONS, Hint.UPGRADE, *definitions(facts, is_installed=False)),
-        *check.of(Category.NATS, Hint.INSTALL, _storage(facts)),
-        *check.of(Category.GATEWAY_API, Hint.GATEWAY_API, gateways(facts)),
-        *check.of(Category.OPERATORS, Hint.MIGRATION, kuberay(facts, is_installed=False)),
-        *check.of(Category.RIGHTS, Hint.RIGHTS, *rights(facts)),
+        *check.categorize(
+            Category.KUBERNETES, Hint.INSTALL, check_server(facts), _check_policies(facts)
+        ),
+        *check.categorize(
+            Category.DEFINITIONS, Hint.UPGRADE, *check_definitions(facts, is_installed=False)
+        ),
+        *check.categorize(Category.NATS, Hint.INSTALL, _check_storage(facts)),
+        *check.categorize(Category.GATEWAY_API, Hint.GATEWAY_API, check_gateways(facts)),
+        *check.categorize(
+            Category.OPERATORS, Hint.MIGRATION, check_kuberay(facts, is_installed=False)
+        ),
+        *check.categorize(Category.RIGHTS, Hint.RIGHTS, *check_rights(facts)),
     ]
 
 
-def server(facts: Facts) -> Check:
+def check_server(facts: Facts) -> Check:
     """Check the version of the API server."""
     name, text = "Kubernetes", facts.server_version
     parts = text.removeprefix("v").split(".")
@@ -56,28 +62,28 @@ def server(facts: Facts) -> Check:
     return Check(name=name, state=CheckState.OK, text=text)
 
 
-def gates(facts: Facts) -> Iterator[Check]:
+def check_gates(facts: Facts) -> Iterator[Check]:
     """Check the prerequisites of the enabled feature gates."""
     try:
         feature_gates.check_kubernetes(facts.gates, facts.server_version)
     except errors.InvalidSpec as problem:
         text, _, remedy = str(problem).partition(": ")
         yield Check(name="feature gates", state=CheckState.FAILED, text=text, remedy=remedy)
-    if Gate.MTLS in facts.gates:
-        name = f"feature gate {Gate.MTLS}"
+    if FeatureGate.MTLS in facts.gates:
+        name = f"feature gate {FeatureGate.MTLS}"
         match facts.has_cert_manager:
             case True:
                 yield Check(name=name, state=CheckState.OK, text="cert-manager.io/v1 is served")
             case False:
                 text = "cert-manager.io/v1 is not served; RayClusters with tlsOptions are invalid"
-                remedy = f"install cert-manager, or set {Gate.MTLS}=false"
+                remedy = f"install cert-manager, or set {FeatureGate.MTLS}=false"
                 yield Check(name=name, state=CheckState.FAILED, text=text, remedy=remedy)
             case None:
                 text = "the API server does not list the group cert-manager.io"
                 yield Check(name=name, state=CheckState.UNKNOWN, text=text)
 
 
-def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
+def check_definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     """Yield one check for each CRD.
 
     Before an installation any CRD may be absent. After it, a missing CRD fails, except that of
@@ -86,8 +92,8 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     policies = upgrade_policy.definition()
     optional = policies["metadata"]["name"]
     ours = {
-        each["metadata"]["name"]: each
-        for each in (*crds.installed_definitions().values(), policies)
+        definition["metadata"]["name"]: definition
+        for definition in (*crds.all_definitions().values(), policies)
     }
     for name, want in ours.items():
         title = f"CRD {name}"
@@ -111,7 +117,8 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
         if have is None:
             yield Check(name=title, state=CheckState.FAILED, text="is not installed", remedy=APPLY)
             continue
-        missing = sorted(_fields(want) - _fields(have))
+        changes = comparison.compare(have, want)
+        missing = sorted(change.path for change in changes if change.kind is ChangeKind.ADDED)
         if missing:
             text = f"lacks {len(missing)} field(s), such as {missing[0]}"
             remedy = APPLY_POLICIES if name == optional else APPLY
@@ -120,25 +127,7 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
             yield Check(name=title, state=CheckState.OK, text="installed, with all fields")
 
 
-def _fields(definition: Json) -> set[str]:
-    """Return the paths of all spec fields in the stored version of a CRD, down to worker groups."""
-    versions = cast("list[Json]", definition["spec"]["versions"])
-    stored = next((each for each in versions if each.get("storage")), None)
-    schema: Json = (
-        {} if stored is None else stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
-    )
-    return set(_paths(schema, "spec", depth=4))
-
-
-def _paths(schema: Json, path: str, *, depth: int) -> Iterator[str]:
-    yield path
-    inner: Json = cast("Json", schema.get("items") or schema).get("properties") or {}
-    if depth and not path.endswith("template"):
-        for name, each in inner.items():
-            yield from _paths(cast("Json", each), f"{path}.{name}", depth=depth - 1)
-
-
-def gateways(facts: Facts) -> Check:
+def check_gateways(facts: Facts) -> Check:
     """Check that the Gateway API and the GatewayClasses named in RayServices are available."""
     name, needed = "Gateway API", ", ".join(sorted(facts.asked_classes))
     if facts.gateway_versions is None:
@@ -155,11 +144,11 @@ def gateways(facts: Facts) -> Check:
             remedy="install it and a controller for it, such as Envoy Gateway",
         )
     accepted = {
-        each.metadata.name
-        for each in facts.gateway_classes or []
+        gateway_class.metadata.name
+        for gateway_class in facts.gateway_classes or []
         if any(
             (condition.type, condition.status) == ("Accepted", "True")
-            for condition in each.status.conditions
+            for condition in gateway_class.status.conditions
         )
     }
     missing = sorted(facts.asked_classes - accepted)
@@ -178,7 +167,7 @@ def gateways(facts: Facts) -> Check:
     return Check(name=name, state=CheckState.OK, text=served)
 
 
-def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
+def check_kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
     """Check that no KubeRay operator watches the namespaces of raybus."""
     name = "KubeRay"
     if facts.kuberay is None:
@@ -190,11 +179,12 @@ def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
     if not facts.kuberay:
         text = "does not run beside raybus" if is_installed else "does not run"
         return Check(name=name, state=CheckState.OK, text=text)
-    shared = [each for each in facts.kuberay if not _is_apart(each, facts.watch_namespaces)]
+    shared = [
+        operator for operator in facts.kuberay if not _is_apart(operator, facts.watch_namespaces)
+    ]
     if not shared:
-        text = (
-            f"{_running(facts.kuberay)}; raybus watches {', '.join(sorted(facts.watch_namespaces))}"
-        )
+        watched = ", ".join(sorted(facts.watch_namespaces))
+        text = f"{_describe_running(facts.kuberay)}; raybus watches {watched}"
         return Check(name=name, state=CheckState.OK, text=text)
     remedy = (
         "two operators on the same objects overwrite each other unless they share the leader "
@@ -203,39 +193,37 @@ def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
         if is_installed
         else "take it over: 'raybus migrate check', then deploy/overlays/migration"
     )
-    return Check(name=name, state=CheckState.WARNING, text=_running(shared), remedy=remedy)
+    return Check(name=name, state=CheckState.WARNING, text=_describe_running(shared), remedy=remedy)
 
 
-def _is_apart(found: Watching, ours: frozenset[str]) -> bool:
+def _is_apart(operator: Watching, ours: frozenset[str]) -> bool:
     """Return whether an operator and raybus have no watched namespace in common.
 
     False if the namespaces of one of them are unknown.
     """
-    return bool(found.namespaces and ours) and not found.namespaces & ours
+    return bool(operator.namespaces and ours) and not operator.namespaces & ours
 
 
-def _running(found: list[Watching]) -> str:
+def _describe_running(operators: list[Watching]) -> str:
     scopes = (
-        f" and watches {', '.join(sorted(each.namespaces))}" if each.namespaces else ""
-        for each in found
+        f" and watches {', '.join(sorted(operator.namespaces))}" if operator.namespaces else ""
+        for operator in operators
     )
-    return (
-        "runs in "
-        f"{', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
-    )
+    places = (f"{operator.place}{scope}" for operator, scope in zip(operators, scopes, strict=True))
+    return f"runs in {', '.join(places)}"
 
 
-def _named(right: Right) -> str:
+def _describe_right(right: Right) -> str:
     where = f" in {right.namespace}" if right.namespace else ""
     return f"{right.verb} {right.resource}{where}"
 
 
-def rights(facts: Facts) -> Iterator[Check]:
+def check_rights(facts: Facts) -> Iterator[Check]:
     """Yield one check for each subject, with the missing rights."""
-    for subject in dict.fromkeys(each.subject for each in facts.rights):
-        own = [each for each in facts.rights if each.subject == subject]
+    for subject in dict.fromkeys(right.subject for right in facts.rights):
+        own = [right for right in facts.rights if right.subject == subject]
         name = "your rights" if subject == "you" else f"rights of {subject}"
-        lacking = [_named(each) for each in own if each.is_allowed is False]
+        lacking = [_describe_right(right) for right in own if right.is_allowed is False]
         if lacking:
             remedy = REMEDIES.get(subject, "apply the Roles and bindings of deploy/ again")
             more = f" and {len(lacking) - MAX_NAMED} more" if len(lacking) > MAX_NAMED else ""
@@ -245,13 +233,13 @@ def rights(facts: Facts) -> Iterator[Check]:
                 text=f"lacking: {', '.join(lacking[:MAX_NAMED])}{more}",
                 remedy=remedy,
             )
-        elif any(each.is_allowed is None for each in own):
+        elif any(right.is_allowed is None for right in own):
             yield Check(name=name, state=CheckState.UNKNOWN, text="you may not ask for them")
         else:
             yield Check(name=name, state=CheckState.OK, text=f"{len(own)} of {len(own)} granted")
 
 
-def _policies(facts: Facts) -> Check:
+def _check_policies(facts: Facts) -> Check:
     name = "admission policies"
     if facts.has_admission_policies is None:
         return Check(
@@ -267,14 +255,16 @@ def _policies(facts: Facts) -> Check:
     return Check(name=name, state=CheckState.OK, text="ValidatingAdmissionPolicy v1 is served")
 
 
-def _storage(facts: Facts) -> Check:
-    name, found = "storage class", facts.storage_classes
-    if found is None:
+def _check_storage(facts: Facts) -> Check:
+    name, classes = "storage class", facts.storage_classes
+    if classes is None:
         return Check(name=name, state=CheckState.UNKNOWN, text="you may not read StorageClasses")
-    default = next((each.metadata.name for each in found if each.is_default), None)
+    default = next(
+        (storage_class.metadata.name for storage_class in classes if storage_class.is_default), None
+    )
     if default is not None:
         return Check(name=name, state=CheckState.OK, text=f"{default} is the default")
-    names = ", ".join(sorted(each.metadata.name for each in found))
+    names = ", ".join(sorted(storage_class.metadata.name for storage_class in classes))
     text = f"none of {names} is the default" if names else "there is none"
     remedy = (
         "mark one as the default, name one in an overlay of your own, or use "

@@ -1,23 +1,27 @@
-"""Reads the facts from the API server; facts that the caller may not read stay unknown."""
+"""Reads the facts about an installation from the API server.
+
+Facts that the caller may not read stay unknown.
+"""
 
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from common import errors, feature_gates
-from common.api.core import Data
+from common import errors, feature_gates, labels
+from common.api.core import KeyedData
 from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate, Gates
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.facts import (
     MTLS_SUBJECT,
+    RECONCILERS,
     Facts,
     GatewayClass,
     Lease,
@@ -39,7 +43,13 @@ CRD: Final = Resource(
     plural="customresourcedefinitions",
 )
 REVIEWS: Final = "/apis/authorization.k8s.io/v1"
-DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io")
+DEFINITIONS: Final = (
+    "rayclusters.ray.io",
+    "rayservices.ray.io",
+    "rayjobs.ray.io",
+    "raycronjobs.ray.io",
+    "upgradepolicies.raybus.io",
+)
 _YOURS: Final = (
     ("get", "ray.io", "rayservices"),
     ("list", "ray.io", "rayclusters"),
@@ -55,6 +65,8 @@ OF_SERVICES: Final = (
     ("service-reconciler", "create", "ray.io", "rayclusters"),
     ("service-reconciler", "create", "apps", "controllerrevisions"),
     ("traffic-manager", "create", "gateway.networking.k8s.io", "httproutes"),
+    ("job-reconciler", "create", "ray.io", "rayclusters"),
+    ("job-reconciler", "create", "batch", "jobs"),
 )
 
 
@@ -97,87 +109,121 @@ TO_INSTALL_INSIDE: Final = (
 """Kinds that overlays/production creates in its namespace."""
 
 
-async def survey(kube: KubeClient, namespace: str) -> Facts:
-    """Read the facts of an installation in a namespace."""
-    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
-    services = await _all(kube, RAY_SERVICE, RayService, None)
-    deployments = await _all(kube, DEPLOYMENT, Workload, namespace)
-    gates = await gates_of(kube, deployments or [])
+async def read_installation(kube: KubeClient, namespace: str) -> Facts:
+    """Read the facts about the installation of raybus in a namespace.
+
+    If raybus has no pods in it, but replicas outside the cluster have Leases in some namespace, the
+    facts are about those replicas.
+    """
+    outside = await find_outside_namespace(kube, namespace)
+    namespace = outside or namespace
+    deployments = await _list_all(kube, DEPLOYMENT, Workload, namespace)
+    servers = await _read_unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
+    services = await _list_all(kube, RAY_SERVICE, RayService, None)
+    gates = await read_gates(kube, deployments or [])
     watched = await watch_namespaces(kube, deployments or [])
     return Facts(
         namespace=namespace,
-        server_version=await _version(kube),
-        definitions=await _definitions(kube),
+        is_outside=outside is not None,
+        server_version=await _read_version(kube),
+        definitions=await _read_definitions(kube),
         deployments=deployments,
-        stateful_sets=await _all(kube, STATEFUL_SET, Workload, namespace),
-        leases=await _all(kube, LEASE, Lease, namespace),
-        certificates=_certificates(servers),
-        gateway_versions=await _gateway_versions(kube),
-        gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
+        stateful_sets=await _list_all(kube, STATEFUL_SET, Workload, namespace),
+        leases=await _list_all(kube, LEASE, Lease, namespace),
+        certificates=_read_certificates(servers),
+        gateway_versions=await _read_gateway_versions(kube),
+        gateway_classes=await _list_all(kube, GATEWAY_CLASS, GatewayClass, None),
         ray_services=services,
-        asked_classes=_asked_classes(services),
-        kuberay=await _kuberay(kube),
+        asked_classes=_list_requested_classes(services),
+        kuberay=await _find_kuberay(kube),
         watch_namespaces=watched,
         gates=gates,
-        has_cert_manager=await _has_cert_manager(kube) if Gate.MTLS in gates else None,
-        rights=await rights(kube, namespace, gates, watched),
+        has_cert_manager=await _has_cert_manager(kube) if FeatureGate.MTLS in gates else None,
+        rights=await read_rights(kube, namespace, gates, watched, is_outside=outside is not None),
     )
 
 
-async def prerequisites(kube: KubeClient, namespace: str) -> Facts:
-    """Read the facts of a cluster before an installation in a namespace."""
+async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
+    """Return the namespace of the Leases of replicas that run outside the cluster.
+
+    None if raybus has pods in `namespace`, or if there are no such Leases. Of several namespaces,
+    that of the newest renewal counts.
+    """
+    if await _has_pods(kube, namespace) is not False:
+        return None
+    body = await _read_unless_hidden(kube.list(LEASE, None, label_selector=labels.REPLICA_OF))
+    leases = [] if body is None else msgspec.json.decode(body, type=Items[Lease]).items
+    renewed = {
+        lease.spec.renew_time: lease.metadata.namespace
+        for lease in leases
+        if lease.spec.renew_time is not None
+    }
+    found = renewed[max(renewed)] if renewed else None
+    return found if found is not None and await _has_pods(kube, found) is False else None
+
+
+async def _has_pods(kube: Kube, namespace: str) -> bool | None:
+    """Return whether a namespace has a Deployment of raybus; None if that is hidden."""
+    deployments = await _list_all(kube, DEPLOYMENT, Workload, namespace)
+    if deployments is None:
+        return None
+    return any(deployment.metadata.name in RECONCILERS for deployment in deployments)
+
+
+async def read_prerequisites(kube: KubeClient, namespace: str) -> Facts:
+    """Read the facts about a Kubernetes cluster before raybus is installed in a namespace."""
     inside = [
-        await _right(kube, "you", None, "create", *each, namespace=namespace)
-        for each in TO_INSTALL_INSIDE
+        await _review_right(kube, "you", None, "create", *target, namespace=namespace)
+        for target in TO_INSTALL_INSIDE
     ]
     return Facts(
         namespace=namespace,
-        server_version=await _version(kube),
-        definitions=await _definitions(kube),
-        gateway_versions=await _gateway_versions(kube),
-        gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
-        asked_classes=_asked_classes(await _all(kube, RAY_SERVICE, RayService, None)),
-        kuberay=await _kuberay(kube),
+        server_version=await _read_version(kube),
+        definitions=await _read_definitions(kube),
+        gateway_versions=await _read_gateway_versions(kube),
+        gateway_classes=await _list_all(kube, GATEWAY_CLASS, GatewayClass, None),
+        asked_classes=_list_requested_classes(await _list_all(kube, RAY_SERVICE, RayService, None)),
+        kuberay=await _find_kuberay(kube),
         rights=[
-            *[await _right(kube, "you", None, "create", *each) for each in TO_INSTALL],
+            *[await _review_right(kube, "you", None, "create", *target) for target in TO_INSTALL],
             *inside,
         ],
         has_admission_policies=await _has_policies(kube),
-        storage_classes=await _all(kube, STORAGE_CLASS, StorageClass, None),
+        storage_classes=await _list_all(kube, STORAGE_CLASS, StorageClass, None),
     )
 
 
-async def _version(kube: KubeClient) -> str:
+async def _read_version(kube: KubeClient) -> str:
     answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
     return str(answer.get("gitVersion", ""))
 
 
-async def _definitions(kube: KubeClient) -> dict[str, dict[str, Any] | None] | None:
-    found: dict[str, dict[str, Any] | None] = {}
+async def _read_definitions(kube: KubeClient) -> dict[str, dict[str, Any] | None] | None:
+    definitions: dict[str, dict[str, Any] | None] = {}
     for name in DEFINITIONS:
         try:
-            found[name] = msgspec.json.decode(await kube.get(CRD, None, name))
+            definitions[name] = msgspec.json.decode(await kube.get(CRD, None, name))
         except errors.NotFound:
-            found[name] = None
+            definitions[name] = None
         except errors.Forbidden:
             return None
-    return found
+    return definitions
 
 
-async def _all(
-    kube: KubeClient, resource: Resource, view: type[T], namespace: str | None
+async def _list_all(
+    kube: Kube, resource: Resource, view: type[T], namespace: str | None
 ) -> list[T] | None:
-    body = await _unless_hidden(kube.list(resource, namespace))
+    body = await _read_unless_hidden(kube.list(resource, namespace))
     return None if body is None else msgspec.json.decode(body, type=Items[view]).items
 
 
-def _certificates(servers: bytes | None) -> list[bytes] | None:
+def _read_certificates(servers: bytes | None) -> list[bytes] | None:
     if servers is None:
         return None
-    return [text.encode() for text in msgspec.json.decode(servers, type=Data).data.values()]
+    return [text.encode() for text in msgspec.json.decode(servers, type=KeyedData).data.values()]
 
 
-async def _gateway_versions(kube: KubeClient) -> list[str] | None:
+async def _read_gateway_versions(kube: KubeClient) -> list[str] | None:
     try:
         answer: Json = msgspec.json.decode(
             await kube.request("GET", f"/apis/{GATEWAY_CLASS.group}")
@@ -186,7 +232,7 @@ async def _gateway_versions(kube: KubeClient) -> list[str] | None:
         return []
     except errors.Forbidden:
         return None
-    return [str(each["version"]) for each in cast("list[Json]", answer.get("versions") or [])]
+    return [str(version["version"]) for version in cast("list[Json]", answer.get("versions") or [])]
 
 
 async def _has_policies(kube: KubeClient) -> bool | None:
@@ -196,35 +242,39 @@ async def _has_policies(kube: KubeClient) -> bool | None:
         return False
     except errors.Forbidden:
         return None
-    return any(each["name"] == POLICY for each in cast("list[Json]", answer.get("resources") or []))
+    return any(
+        resource["name"] == POLICY for resource in cast("list[Json]", answer.get("resources") or [])
+    )
 
 
-def _asked_classes(services: list[RayService] | None) -> frozenset[str]:
-    return frozenset(name for each in services or () if (name := _class_of(each)))
+def _list_requested_classes(services: list[RayService] | None) -> frozenset[str]:
+    return frozenset(name for service in services or () if (name := _find_gateway_class(service)))
 
 
-def _class_of(service: RayService) -> str:
+def _find_gateway_class(service: RayService) -> str:
     asks = serve_writer.asks_for_steps(service)
     return str(service.raw_upgrade_options.get("gatewayClassName") or "") if asks else ""
 
 
-async def _kuberay(kube: KubeClient) -> list[Watching] | None:
-    found = await _all(kube, DEPLOYMENT, Workload, None)
-    if found is None:
+async def _find_kuberay(kube: KubeClient) -> list[Watching] | None:
+    deployments = await _list_all(kube, DEPLOYMENT, Workload, None)
+    if deployments is None:
         return None
-    running = [operators.of(each) for each in operators.kuberay(found)]
-    return [Watching(each.place, each.namespaces) for each in running if each.is_running]
+    running = [operators.read_operator(each) for each in operators.select_kuberay(deployments)]
+    return [
+        Watching(operator.place, operator.namespaces) for operator in running if operator.is_running
+    ]
 
 
 async def watch_namespaces(kube: Kube, deployments: list[Workload]) -> frozenset[str]:
     """Return the namespaces that an installation watches; empty for all or if unknown."""
-    watcher = await _configured(kube, deployments, "watcher")
+    watcher = await _read_service(kube, deployments, "watcher")
     return frozenset() if watcher is None else watcher.namespaces
 
 
-async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
+async def read_gates(kube: Kube, deployments: list[Workload]) -> Gates:
     """Return the feature gates that are on in cluster-reconciler; empty if unknown."""
-    reconciler = await _configured(kube, deployments, "cluster-reconciler")
+    reconciler = await _read_service(kube, deployments, "cluster-reconciler")
     if reconciler is None:
         return frozenset()
     try:
@@ -234,20 +284,22 @@ async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
     return feature_gates.resolve(named)
 
 
-async def _configured(
+async def _read_service(
     kube: Kube, deployments: list[Workload], service: str
-) -> operators.Operator | None:
+) -> operators.InstalledOperator | None:
     """Return a service with the environment from its ConfigMaps; None if it cannot be read."""
-    found = next((each for each in deployments if each.metadata.name == service), None)
-    if found is None:
+    deployment = next(
+        (candidate for candidate in deployments if candidate.metadata.name == service), None
+    )
+    if deployment is None:
         return None
     environment: dict[str, str] = {}
-    for name in operators.sources(found):
-        body = await _unless_hidden(kube.get(CONFIG_MAP, found.metadata.namespace, name))
+    for name in operators.list_config_maps(deployment):
+        body = await _read_unless_hidden(kube.get(CONFIG_MAP, deployment.metadata.namespace, name))
         if body is None:
             return None
-        environment |= msgspec.json.decode(body, type=Data).data
-    return operators.of(found, environment)
+        environment |= msgspec.json.decode(body, type=KeyedData).data
+    return operators.read_operator(deployment, environment)
 
 
 async def _has_cert_manager(kube: KubeClient) -> bool | None:
@@ -260,30 +312,34 @@ async def _has_cert_manager(kube: KubeClient) -> bool | None:
     return True
 
 
-async def rights(kube: Kube, namespace: str, gates: Gates, watched: frozenset[str]) -> list[Right]:
+async def read_rights(
+    kube: Kube, namespace: str, gates: Gates, watched: frozenset[str], *, is_outside: bool = False
+) -> list[Right]:
     """Return the rights of the caller and of the services, in each watched namespace.
 
     Without named namespaces the rights are checked for the whole cluster, where a Role grants
-    nothing.
+    nothing. Services outside the cluster have the rights of the user of their kubeconfig, so only
+    the caller's rights are returned.
     """
-    asked = [("you", *each) for each in _YOURS]
-    asked += [*OF_SERVICES, *(OF_MTLS if Gate.MTLS in gates else ())]
-    found: list[Right] = []
+    asked = [("you", *target) for target in _YOURS]
+    if not is_outside:
+        asked += [*OF_SERVICES, *(OF_MTLS if FeatureGate.MTLS in gates else ())]
+    rights: list[Right] = []
     for place in sorted(watched) or [""]:
         for subject, *right in asked:
-            user = _user(subject, namespace)
-            found.append(await _right(kube, subject, user, *right, namespace=place))
-    return found
+            user = _find_user(subject, namespace)
+            rights.append(await _review_right(kube, subject, user, *right, namespace=place))
+    return rights
 
 
-def _user(subject: str, namespace: str) -> str | None:
+def _find_user(subject: str, namespace: str) -> str | None:
     """Return the ServiceAccount of a raybus service; None for the caller."""
     if subject == "you":
         return None
     return f"system:serviceaccount:{namespace}:{subject.split(maxsplit=1)[0]}"
 
 
-async def _right(
+async def _review_right(
     kube: Kube,
     subject: str,
     user: str | None,
@@ -299,7 +355,7 @@ async def _right(
     kind = "selfsubjectaccessreviews"
     if user is not None:
         kind, spec = "subjectaccessreviews", {**spec, "user": user}
-    body = await _unless_hidden(kube.request("POST", f"{REVIEWS}/{kind}", body={"spec": spec}))
+    body = await _read_unless_hidden(kube.request("POST", f"{REVIEWS}/{kind}", body={"spec": spec}))
     answer: Json = {} if body is None else msgspec.json.decode(body)
     allowed = None if body is None else bool(answer["status"].get("allowed"))
     return Right(
@@ -312,7 +368,7 @@ async def _right(
     )
 
 
-async def _unless_hidden(ask: Awaitable[T]) -> T | None:
+async def _read_unless_hidden(ask: Awaitable[T]) -> T | None:
     """Return the answer; None if the object does not exist or the caller may not read it."""
     try:
         return await ask

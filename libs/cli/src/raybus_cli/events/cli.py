@@ -1,7 +1,6 @@
 """`raybus events`: options, and the exit code of each error."""
 
 import asyncio
-import contextlib
 from functools import partial
 from typing import Annotated, NoReturn
 
@@ -9,6 +8,8 @@ import typer
 
 from common import errors
 from common.clock import SystemClock
+from common.kube.client import KubeClient
+from common.kube.resources import RAY_JOB, RAY_SERVICE, Resource
 from raybus_cli import printing, session
 from raybus_cli.arguments import (
     ContextOption,
@@ -18,22 +19,22 @@ from raybus_cli.arguments import (
 )
 from raybus_cli.events import connection, run, show
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.events.run import Way
-from raybus_cli.events.show import Options, Service
+from raybus_cli.events.run import NatsAccess
+from raybus_cli.events.show import EventOptions, SelectedObject
 from raybus_cli.kubeconfig import Where
 from raybus_cli.printing import LinesOption, Output
-from raybus_cli.reading import reader
 
 INTERRUPTED = 130
 
 
 def events(
-    service: Annotated[
+    name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAMESPACE/NAME",
-            help="The RayService; a name alone is in --namespace, or in that of the context. "
-            "Default: all of --namespace, or of all namespaces.",
+            metavar="[KIND/][NAMESPACE/]NAME",
+            help="A RayService or RayJob; a name alone is in --namespace, or in that of the "
+            "context. KIND is rayservice or rayjob. Default: all of --namespace, or of all "
+            "namespaces.",
         ),
     ] = None,
     follow: Annotated[
@@ -44,6 +45,10 @@ def events(
     ] = None,
     replay: Annotated[
         str | None, typer.Option(metavar="ID", help="Start with the event of this id.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="Only events of this kind; may be repeated."),
     ] = None,
     limit: Annotated[
         int | None,
@@ -61,7 +66,7 @@ def events(
     context: ContextOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
 ) -> None:
-    """Show the steps of upgrades, in order, from the event stream for external consumers.
+    """Show the steps of upgrades and jobs, in order, from the stream for external consumers.
 
     Without --nats and --nats-credentials, the command registers a key in the
     cluster's ConfigMap nats-keys-subscriber while it runs, and reaches NATS by
@@ -71,13 +76,15 @@ def events(
     Examples:
     $ raybus events demo --since 10m
     $ raybus events serving/demo -f -o json
+    $ raybus events rayjob/train --kind job-failed --kind job-succeeded
     """
     try:
         is_direct = nats is not None or nats_credentials is not None
-        place = None if is_direct else session.where(kubeconfig, context, namespace)
+        place = None if is_direct else session.select_place(kubeconfig, context, namespace)
         asked = show.check_namespace(namespace)
-        chosen = Options(
-            service=show.check_service(service, place.namespace if place is not None else asked),
+        chosen = EventOptions(
+            selected=show.check_object(name, place.namespace if place is not None else asked),
+            kinds=show.check_kinds(kind),
             namespace=asked,
             since=show.check_since(since, now=SystemClock().now()),
             replay=show.check_replay(replay),
@@ -86,38 +93,59 @@ def events(
             as_json=output is Output.JSON,
         )
         if place is not None:
-            work = run.through(place, raybus_namespace, partial(_show, chosen, place))
+            work = run.run_through_forward(place, raybus_namespace, partial(_show, chosen, place))
         else:
-            work = _show(chosen, None, Way(connection.settings(nats, nats_credentials)))
+            work = _show(
+                chosen, None, NatsAccess(connection.build_settings(nats, nats_credentials))
+            )
     except errors.InvalidSpec as problem:
         _fail(problem)
     try:
-        with session.silenced():
+        with session.silence_logs():
             asyncio.run(work)
     except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
-        _end(session.first(problem), is_following=follow)
+        _end(session.find_first(problem), is_following=follow)
 
 
-async def _show(chosen: Options, place: Where | None, way: Way) -> None:
+async def _show(chosen: EventOptions, place: Where | None, way: NatsAccess) -> None:
     if await run.show(way, chosen, _write, _report) > 0:
         return
-    if place is not None and chosen.service is not None:
-        await _expect(place, chosen.service)
+    if place is not None and chosen.selected is not None:
+        await _expect(place, chosen.selected)
     _report("no events")
 
 
-async def _expect(place: Where, service: Service) -> None:
-    """Raise `NotFound` if the RayService does not exist.
+async def _expect(place: Where, selected: SelectedObject) -> None:
+    """Raise `NotFound` if neither a RayService nor a RayJob has the name.
 
-    Without the right to read it, do nothing.
+    Do nothing if the caller may not read them.
     """
-    try:
-        with contextlib.suppress(errors.Forbidden):
-            await session.connected(
-                place, lambda kube: reader.service(kube, service.namespace, service.name)
+    missing: list[errors.NotFound] = []
+    for resource in (RAY_SERVICE, RAY_JOB):
+        if selected.resource not in {"", resource.plural}:
+            continue
+        try:
+            await session.run_connected(
+                place, partial(_get, resource, selected.namespace, selected.name)
             )
+        except errors.Forbidden:
+            return
+        except errors.NotFound as problem:
+            missing.append(problem)
+        else:
+            return
+    if missing:
+        raise errors.NotFound(f"no events, and {session.format_error(missing[0])}") from missing[0]
+
+
+async def _get(resource: Resource, namespace: str, name: str, kube: KubeClient) -> None:
+    """Read an object, so that a missing one raises an error."""
+    try:
+        await kube.get(resource, namespace, name)
     except errors.NotFound as problem:
-        raise errors.NotFound(f"no events, and {session.line(problem)}") from problem
+        if session.is_not_served(problem):
+            raise
+        raise session.NoSuchObject(resource, namespace, name) from problem
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
@@ -133,13 +161,13 @@ def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
 
 
 def _write(line: str) -> None:
-    printing.message(line)
+    printing.print_message(line)
 
 
 def _report(line: str) -> None:
-    printing.message(f"raybus events: {line}", err=True)
+    printing.print_message(f"raybus events: {line}", err=True)
 
 
 def _fail(problem: BaseException) -> NoReturn:
-    printing.message(f"error: {problem}", err=True)
+    printing.print_message(f"error: {problem}", err=True)
     raise SystemExit(2 if isinstance(problem, errors.InvalidSpec) else 1)

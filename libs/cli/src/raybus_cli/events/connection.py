@@ -57,21 +57,21 @@ NatsCredentialsOption = Annotated[
 ]
 
 
-def settings(nats: str | None, folder: Path | None) -> Settings:
+def build_settings(nats: str | None, folder: Path | None) -> Settings:
     """Build the connection settings from the options.
 
     Raise `InvalidSpec` that names the invalid option.
     """
-    seed, authority = (None, None) if folder is None else _credentials(folder)
+    seed, authority = (None, None) if folder is None else _find_credentials(folder)
     return Settings(
         service=USER,
-        nats_url=_checked(nats) if nats is not None else _configured(folder),
+        nats_url=_check_url(nats) if nats is not None else _read_address(folder),
         nats_seed_file=seed,
         nats_ca_file=authority,
     )
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     parts = urlsplit(url)
     try:
         is_address = parts.scheme in {"nats", "tls"} and bool(parts.hostname) and parts.port != 0
@@ -82,7 +82,7 @@ def _checked(url: str) -> str:
     return url
 
 
-def _credentials(folder: Path) -> tuple[Path, Path]:
+def _find_credentials(folder: Path) -> tuple[Path, Path]:
     if not folder.is_dir():
         raise errors.InvalidSpec(
             f"--nats-credentials {folder}: no such folder; name one that holds the seed of {USER}"
@@ -104,25 +104,25 @@ def _credentials(folder: Path) -> tuple[Path, Path]:
     return seed, authority
 
 
-def _configured(folder: Path | None) -> str:
+def _read_address(folder: Path | None) -> str:
     """Return the address in the NATS configuration beside the credentials."""
     path = (folder or Path()) / CONFIGURATION
-    found = LISTEN.search(path.read_text()) if path.is_file() else None
-    if found is None:
+    match = LISTEN.search(path.read_text()) if path.is_file() else None
+    if match is None:
         raise errors.InvalidSpec(
             f"--nats is needed: {path} does not name the address of NATS; use --nats "
             "tls://HOST:PORT"
         )
-    host = "localhost" if found[1] in ANY_ADDRESS else found[1]
-    return f"tls://{host}:{found[2]}"
+    host = "localhost" if match[1] in ANY_ADDRESS else match[1]
+    return f"tls://{host}:{match[2]}"
 
 
 NATS_PORT: Final = 4222
 AGAIN_SECONDS: Final = 1.0
 ENTRY: Final = "raybus-"
-"""Prefix of the ConfigMap entries that this command makes; its start time in Unix seconds
-follows.
-"""
+"""Prefix of the ConfigMap entries that this command makes.
+
+The start time of the command follows, in Unix seconds."""
 LEFT_BEHIND_SECONDS: Final = 86_400
 
 
@@ -136,10 +136,10 @@ class Forwarding:
                 "kubectl is needed to reach the cluster's NATS: install it, or name --nats and "
                 "--nats-credentials"
             )
-        (self.port,) = child_processes.free_ports(1)
+        (self.port,) = child_processes.find_free_ports(1)
         self.problem = ""
         """The last error output of kubectl."""
-        options, environment = place.for_kubectl()
+        options, environment = place.build_kubectl_options()
         self._command = [
             str(program),
             *options,
@@ -170,7 +170,7 @@ class Forwarding:
 
 
 @contextlib.asynccontextmanager
-async def key(
+async def issue_key(
     place: Where, namespace: str, forwarding: Forwarding
 ) -> AsyncGenerator[tuple[Settings, Keys]]:
     """Register a new key with NATS, and yield the settings to connect through the forwarded port.

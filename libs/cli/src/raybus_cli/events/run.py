@@ -7,6 +7,7 @@ its sequences from 1, so it is read from its start; the receiver skips repeated 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -14,7 +15,6 @@ import msgspec
 from common import errors
 from common.bus.access import Keys
 from common.bus.consumer import (
-    RunningConsumer,
     StartPolicy,
     StreamSource,
     consume,
@@ -22,11 +22,12 @@ from common.bus.consumer import (
     from_time,
 )
 from common.bus.nats import Bus, StoredMessage, connect
+from common.bus.server_errors import ServerError
 from common.bus.subjects import EVENTS_STREAM
 from common.settings import Settings
 from raybus_cli.events import connection
 from raybus_cli.events.connection import Forwarding
-from raybus_cli.events.show import Options, Show
+from raybus_cli.events.show import EventOptions, Show
 from raybus_cli.kubeconfig import Where
 
 RETRY_SECONDS: Final = 1.0
@@ -49,11 +50,7 @@ class Taker(Protocol):
         ...
 
 
-_Items = asyncio.Queue[StoredMessage | str | None]
-"""An event, None when all stored events were read, or the reason why a read broke."""
-
-
-class Reader:
+class EventReader:
     """Reads the events that a subject filter selects."""
 
     def __init__(self, bus: Bus, subject: str, begin: StartPolicy) -> None:
@@ -96,35 +93,63 @@ class Reader:
         source = StreamSource(
             stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin
         )
-        items: _Items = asyncio.Queue()
-        async with consume(
-            self._bus, source, take=items.put_nowait, read=lambda: items.put_nowait(None)
-        ) as reading:
-            return await self._consume(reading, items, taker)
+        handing = EventHandOver(taker)
+        try:
+            async with consume(
+                self._bus, source, take=handing.take, read=handing.finish_stored
+            ) as reading:
+                return await handing.run(reading)
+        finally:
+            if handing.last is not None:
+                self._begin = from_sequence(handing.last + 1)
 
-    async def _consume(self, reading: RunningConsumer, items: _Items, taker: Taker) -> str | None:
+
+class Breakable(Protocol):
+    """A read of the stream that may break."""
+
+    async def until_broken(self) -> str:
+        """Wait until a message may have been missed; return the reason."""
+        ...
+
+
+class EventHandOver:
+    """Hands the events of one read to the taker as they arrive, so that none has to be stored."""
+
+    def __init__(self, taker: Taker) -> None:
+        self.last: int | None = None
+        """Sequence of the last event that the taker has processed."""
+        self._taker = taker
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, reading: Breakable) -> str | None:
+        """Wait until the taker wants no more, or until the read breaks; then return the reason."""
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(_put_when_broken(reading, items))
-            why = await self._hand_on(items, taker)
-            watching.cancel()
-        return why
+            broken = group.create_task(reading.until_broken())
+            await asyncio.wait((self._ended, broken), return_when=asyncio.FIRST_COMPLETED)
+            broken.cancel()
+        if not self._ended.done():
+            return broken.result()
+        return self._ended.result()
 
-    async def _hand_on(self, items: _Items, taker: Taker) -> str | None:
-        while True:
-            match await items.get():
-                case StoredMessage() as event:
-                    wants_more = taker.take(event)
-                    self._begin = from_sequence(event.sequence + 1)
-                case str() as why:
-                    return why
-                case None:
-                    wants_more = taker.caught_up()
-            if not wants_more:
-                return None
+    def take(self, event: StoredMessage) -> None:
+        if self._continue(partial(self._taker.take, event)):
+            self.last = event.sequence
 
+    def finish_stored(self) -> None:
+        self._continue(self._taker.caught_up)
 
-async def _put_when_broken(reading: RunningConsumer, items: _Items) -> None:
-    items.put_nowait(await reading.until_broken())
+    def _continue(self, step: Callable[[], bool]) -> bool:
+        """Let the taker process an event, unless it has ended; return whether it did."""
+        if self._ended.done():
+            return False
+        try:
+            wants_more = step()
+        except Exception as problem:  # noqa: BLE001  (`run` raises it)
+            self._ended.set_exception(problem)
+            return False
+        if not wants_more:
+            self._ended.set_result(None)
+        return True
 
 
 CONNECT_SECONDS: Final = 5.0
@@ -135,33 +160,33 @@ FORWARD_SECONDS: Final = 15.0
 Write = Callable[[str], None]
 
 
-class Way(msgspec.Struct, frozen=True):
+class NatsAccess(msgspec.Struct, frozen=True):
     """Settings and credentials of a connection to NATS."""
 
     settings: Settings
     within: float = CONNECT_SECONDS
-    """Connect timeout in seconds."""
+    """Timeout in seconds for connecting to NATS."""
     keys: Keys | None = None
     """Credentials of the connection, if the settings name no seed file."""
 
 
-Read = Callable[[Way], Awaitable[None]]
+Read = Callable[[NatsAccess], Awaitable[None]]
 """A task that uses the connection."""
 
 
-async def through(place: Where, namespace: str, read: Read) -> None:
+async def run_through_forward(place: Where, namespace: str, read: Read) -> None:
     """Run `read` with a connection to the NATS of a cluster, through `kubectl port-forward`.
 
     Raises `Unavailable`, extended by kubectl's error output.
     """
     forwarding = Forwarding(place, namespace)
     async with (
-        connection.key(place, namespace, forwarding) as (settings, keys),
+        connection.issue_key(place, namespace, forwarding) as (settings, keys),
         asyncio.TaskGroup() as group,
     ):
         keeping = group.create_task(forwarding.keep())
         try:
-            await read(Way(settings, FORWARD_SECONDS, keys))
+            await read(NatsAccess(settings, FORWARD_SECONDS, keys))
         except errors.Unavailable as problem:
             raise errors.Unavailable(
                 f"{problem}; {forwarding.problem}" if forwarding.problem else str(problem)
@@ -169,20 +194,20 @@ async def through(place: Where, namespace: str, read: Read) -> None:
         keeping.cancel()
 
 
-async def show(way: Way, options: Options, write: Write, report: Report) -> int:
+async def show(way: NatsAccess, options: EventOptions, write: Write, report: Report) -> int:
     """Print the selected events and return their number.
 
     Raises `NotFound` if there is no stream, or if the event of `--replay` is not stored.
     """
     shown = Show(options, write)
-    async with reached(way) as reach:
+    async with connect_to_bus(way) as reach:
         await reach.read(
             options.subject, _begin(options), shown, is_patient=options.follow, report=report
         )
     if shown.is_start_missing:
         raise errors.NotFound(
             f"no event with the id {options.replay!r} is stored"
-            f"{'' if options.service is None else ' for this RayService'}; 'raybus events -o "
+            f"{'' if options.selected is None else ' for this object'}; 'raybus events -o "
             "json' shows the ids"
         )
     return shown.count
@@ -200,7 +225,9 @@ class Reach:
     ) -> None:
         """Pass events to `taker` until it wants no more; raise `NotFound` if there is no stream."""
         try:
-            await Reader(self._bus, subject, begin).run(taker, is_patient=is_patient, report=report)
+            await EventReader(self._bus, subject, begin).run(
+                taker, is_patient=is_patient, report=report
+            )
         except errors.NotFound:
             raise errors.NotFound(
                 f"{self._settings.nats_url} has no stream of events for "
@@ -210,25 +237,25 @@ class Reach:
 
 
 @contextlib.asynccontextmanager
-async def reached(way: Way) -> AsyncGenerator[Reach]:
+async def connect_to_bus(way: NatsAccess) -> AsyncGenerator[Reach]:
     """Connect to NATS for a `with` block.
 
     Raises `Unavailable` if NATS does not answer within `way.within` seconds, `Forbidden` if it
     rejects the user.
     """
     async with connect(way.settings, way.keys) as bus:
-        await _connected(bus, way)
+        await _follow_connection(bus, way)
         yield Reach(bus, way.settings)
 
 
-async def _connected(bus: Bus, way: Way) -> None:
+async def _follow_connection(bus: Bus, way: NatsAccess) -> None:
     settings = way.settings
     try:
         async with asyncio.timeout(way.within):
             await bus.session()
     except TimeoutError:
         problem = bus.problem or f"NATS at {settings.nats_url} does not answer"
-        if "authorization" in problem.lower() and not settings.nats_register_key:
+        if bus.failure is ServerError.UNKNOWN_KEY and not settings.nats_register_key:
             raise errors.Forbidden(
                 f"NATS at {settings.nats_url} does not know the user of {settings.nats_seed_file}; "
                 "name the folder of this server's credentials with --nats-credentials"
@@ -236,5 +263,5 @@ async def _connected(bus: Bus, way: Way) -> None:
         raise errors.Unavailable(problem) from None
 
 
-def _begin(options: Options) -> StartPolicy:
+def _begin(options: EventOptions) -> StartPolicy:
     return from_sequence(1) if options.since is None else from_time(options.since)

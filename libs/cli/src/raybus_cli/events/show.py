@@ -1,36 +1,46 @@
 """The options of `raybus events`, and the output of the events that they select."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 import re2
 
-from common import durations, errors, untrusted
-from common.bus import subjects
+from common import durations, errors, event_catalogue, untrusted
+from common.bus import cloud_events, subjects
 from common.bus.nats import StoredMessage
 from raybus_cli.events import rendering
 
 NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 DAYS: Final = re2.compile(r"([0-9]+)d")
+RESOURCES: Final = {
+    name: family.resource
+    for family in event_catalogue.FAMILIES
+    for name in (family.resource, family.resource.removesuffix("s"))
+}
+"""For each kind with which an argument may begin, the resource in the events' subjects."""
 
 
-class Service(msgspec.Struct, frozen=True):
-    """The RayService whose events are selected."""
+class SelectedObject(msgspec.Struct, frozen=True):
+    """The RayService or RayJob whose events are selected."""
 
     namespace: str
     name: str
+    resource: str = ""
+    """`rayservices` or `rayjobs`; empty selects both."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class EventOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The validated options."""
 
-    service: Service | None = None
-    """The selected RayService; None selects all."""
+    selected: SelectedObject | None = None
+    """The selected RayService or RayJob; None selects all."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of events; empty selects all."""
     namespace: str = ""
-    """Namespace of the events if no RayService is given; empty selects all namespaces."""
+    """Namespace of the events if no object is given; empty selects all namespaces."""
     since: datetime | None = None
     replay: str | None = None
     """Id of the first event to print."""
@@ -42,13 +52,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def subject(self) -> str:
         """NATS subject filter for the selected events."""
-        if self.service is None:
+        if self.selected is None:
             return (
                 subjects.build_events_filter(self.namespace)
                 if self.namespace
                 else subjects.ALL_EVENTS
             )
-        return subjects.build_event_subject(self.service.namespace, self.service.name, "*")
+        return subjects.build_event_subject(self.selected.namespace, self.selected.name, "*")
 
     @property
     def has_start(self) -> bool:
@@ -56,21 +66,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.since is not None or self.replay is not None
 
 
-def check_service(text: str | None, own: str = "") -> Service | None:
-    """Parse NAMESPACE/NAME, or a name alone in the namespace `own`.
+def check_object(text: str | None, own: str = "") -> SelectedObject | None:
+    """Parse [KIND/][NAMESPACE/]NAME; without a namespace the object is in the namespace `own`.
 
     Raise `InvalidSpec` for other text.
     """
     if text is None:
         return None
-    namespace, slash, name = text.partition("/")
+    first, slash, rest = text.partition("/")
+    resource = RESOURCES.get(first.lower(), "") if slash else ""
+    namespace, slash, name = (rest if resource else text).partition("/")
     if not slash and own:
-        namespace, name = own, text
+        namespace, name = own, namespace
     if not (slash or own) or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
         raise errors.InvalidSpec(
-            f"{text!r} names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat"
+            f"{text!r} names no RayService and no RayJob: expected NAMESPACE/NAME, such as "
+            "default/chat, or rayjob/NAMESPACE/NAME"
         )
-    return Service(namespace, name)
+    return SelectedObject(namespace, name, resource)
+
+
+def check_kinds(kinds: Sequence[str] | None) -> frozenset[str]:
+    """Validate `--kind`; raise `InvalidSpec` for a kind that does not exist."""
+    if unknown := [kind for kind in kinds or () if kind not in event_catalogue.KINDS]:
+        raise errors.InvalidSpec(
+            f"--kind {unknown[0]!r}: there is no such kind; kinds are "
+            f"{', '.join(event_catalogue.KINDS)}"
+        )
+    return frozenset(kinds or ())
 
 
 def check_namespace(text: str | None) -> str:
@@ -87,7 +110,7 @@ def check_since(text: str | None, *, now: datetime) -> datetime | None:
     """
     if text is None:
         return None
-    moment = _moment(text, now=now)
+    moment = _parse_moment(text, now=now)
     if moment is None:
         raise errors.InvalidSpec(
             f"--since {text!r} is no time: expected how long ago (90s, 10m, 1h30m, 2d) or when "
@@ -100,7 +123,7 @@ def check_since(text: str | None, *, now: datetime) -> datetime | None:
     return moment
 
 
-def _moment(text: str, *, now: datetime) -> datetime | None:
+def _parse_moment(text: str, *, now: datetime) -> datetime | None:
     days = DAYS.fullmatch(text)
     try:
         length = timedelta(days=int(days[1])) if days else durations.parse(text)
@@ -132,7 +155,7 @@ REMEMBERED: Final = 10_000
 """Ids kept to recognise repeated events; a repetition comes within minutes."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class CloudEventKey(msgspec.Struct, frozen=True):
     """Id and source of a CloudEvent; together they are unique."""
 
     id: str = ""
@@ -142,10 +165,10 @@ class Identity(msgspec.Struct, frozen=True):
 class Show:
     """Prints one line per event; a repeated event is printed once."""
 
-    def __init__(self, options: Options, write: Callable[[str], None]) -> None:
+    def __init__(self, options: EventOptions, write: Callable[[str], None]) -> None:
         self._options = options
         self._write = write
-        self._known: dict[Identity, None] = {}
+        self._known: dict[CloudEventKey, None] = {}
         self._last: deque[str] = deque(maxlen=options.limit)
         self._is_held_back = options.limit is not None and not options.has_start
         self._waits_for = options.replay
@@ -159,7 +182,7 @@ class Show:
 
     def take(self, event: StoredMessage) -> bool:
         """Print an event if it is selected; return whether to continue."""
-        identity = _identity(event)
+        identity = _read_identity(event)
         if identity in self._known:
             return True
         self._remember(identity)
@@ -167,16 +190,28 @@ class Show:
             if identity.id != self._waits_for:
                 return True
             self._waits_for = None
+        if not self._is_selected(event.subject, identity):
+            return True
         line = (
-            _one_line(event.payload)
+            _format_raw(event.payload)
             if self._options.as_json
-            else rendering.line(event.subject, event.payload)
+            else rendering.format_line(event.subject, event.payload)
         )
         if self._is_held_back:
             self._last.append(line)
             return True
         self._show(line)
         return not self._options.has_start or self.count != self._options.limit
+
+    def _is_selected(self, subject: str, identity: CloudEventKey) -> bool:
+        """Return whether an event passes the filters that subjects cannot express."""
+        selected, kinds = self._options.selected, self._options.kinds
+        if kinds and subject.rpartition(".")[2] not in kinds:
+            return False
+        if selected is None or not selected.resource:
+            return True
+        source = cloud_events.parse_source(identity.source)
+        return source is not None and source.resource == selected.resource
 
     def caught_up(self) -> bool:
         """Print the lines that a limit held back; return whether to wait for new events."""
@@ -189,21 +224,21 @@ class Show:
         self._write(line)
         self.count += 1
 
-    def _remember(self, identity: Identity) -> None:
+    def _remember(self, identity: CloudEventKey) -> None:
         self._known[identity] = None
         if len(self._known) > REMEMBERED:
             self._known.pop(next(iter(self._known)))
 
 
-def _identity(event: StoredMessage) -> Identity:
+def _read_identity(event: StoredMessage) -> CloudEventKey:
     try:
-        found = msgspec.json.decode(event.payload, type=Identity)
+        identity = msgspec.json.decode(event.payload, type=CloudEventKey)
     except msgspec.DecodeError:
-        found = Identity()
-    return found if found.id else Identity(source=f"sequence {event.sequence}")
+        identity = CloudEventKey()
+    return identity if identity.id else CloudEventKey(source=f"sequence {event.sequence}")
 
 
-def _one_line(payload: bytes) -> str:
+def _format_raw(payload: bytes) -> str:
     """Return the stored event as one line, with control characters escaped."""
     if b"\n" in payload:
         try:

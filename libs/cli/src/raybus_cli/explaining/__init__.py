@@ -1,1 +1,1 @@
-"""`raybus explain`: the blocking issues of a RayService or of its upgrade."""
+"""`raybus explain`: why a RayService, its upgrade, a RayJob or a RayCronJob does not work."""

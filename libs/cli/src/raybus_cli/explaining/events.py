@@ -16,17 +16,18 @@ from common.api.core import Pod
 from common.ray import serve_proxies
 from common.ray.serve_status import AppState, Location
 from raybus_cli.explaining import remedies
-from raybus_cli.explaining.remedies import Cause, Rank
-from raybus_cli.printing import age
+from raybus_cli.explaining.remedies import BlockingCause, Rank
+from raybus_cli.printing import format_age
 from raybus_cli.reading import observing
-from raybus_cli.reading.snapshot import Event, Snapshot
-from raybus_cli.show import phase
-from raybus_cli.show.phase import Code, Phase
-from raybus_cli.show.tree import seconds_since
+from raybus_cli.reading.snapshot import KubernetesEvent, Snapshot
+from raybus_cli.show import cause_texts, phase
+from raybus_cli.show.cause_texts import Code
+from raybus_cli.show.phase import ServicePhase
+from raybus_cli.show.tree import count_seconds_since
 
 FRESH: Final = timedelta(minutes=15)
 """Maximum age of an Event; older Events describe the past."""
-MOST: Final = 5
+MAX_EVENT_CAUSES: Final = 5
 """Maximum number of Events that become causes of their own."""
 _CODES: Final = {
     "FailedScheduling": Code.INSUFFICIENT_CAPACITY,
@@ -35,61 +36,65 @@ _CODES: Final = {
     "FailedCreateHeadPod": Code.CLUSTER_NOT_RUNNING,
     "FailedCreateWorkerPod": Code.CLUSTER_NOT_RUNNING,
 }
+_OF_REASONS: Final = {str(code): code for code in Code}
 _STARTS: Final = {"Failed", "BackOff", "InspectFailed"}
 _PULL: Final = re2.compile(r"\bpull|\bErrImage|\bInvalidImageName")
 _POD: Final = re2.compile(r"\bpod ([a-z0-9][a-z0-9.-]*[a-z0-9])")
 _BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
 
 
-def with_events(snapshot: Snapshot, causes: list[Cause], *, now: datetime) -> list[Cause]:
+def add_events(
+    snapshot: Snapshot, causes: list[BlockingCause], *, now: datetime
+) -> list[BlockingCause]:
     """Add the newest Warnings to the causes as evidence, and append those that match no cause."""
-    if phase.of(snapshot.service).phase is Phase.READY and not causes:
+    if phase.derive_phase(snapshot.service).phase is ServicePhase.READY and not causes:
         return []
-    found, more = list(causes), dict[tuple[str, str, str], Cause]()
-    for event in _current(snapshot, now=now):
-        code, note = code_of(event), " ".join(_note(snapshot, event).split())
+    matched, more = list(causes), dict[tuple[str, str, str], BlockingCause]()
+    for event in _select_current(snapshot, now=now):
+        code, note = find_code(event), " ".join(_note(snapshot, event).split())
         where = f"{event.regarding.kind} {event.regarding.name}"
-        line = f"{where}: {event.reason} {age(seconds_since(event.at, now))} ago: {note}"
-        at = [number for number, each in enumerate(found) if _is_evidence(event, code, each)]
+        line = (
+            f"{where}: {event.reason} {format_age(count_seconds_since(event.at, now))} ago: {note}"
+        )
+        at = [number for number, cause in enumerate(matched) if _is_evidence(event, code, cause)]
         for number in at:
-            each = found[number]
-            found[number] = msgspec.structs.replace(each, evidence=(*each.evidence, line))
+            cause = matched[number]
+            matched[number] = msgspec.structs.replace(cause, evidence=(*cause.evidence, line))
         if not at:
             pod = event.regarding.name if event.regarding.kind == "Pod" else ""
             what = f"{event.reason}: {note}" if pod else f"{where}: {event.reason}: {note}"
-            new = Cause(
+            new = BlockingCause(
                 rank=Rank.EVENT,
                 code=code,
                 what=what,
                 pod=pod,
-                remedy=remedies.event(snapshot, code),
+                remedy=remedies.find_event_remedy(snapshot, code),
             )
             more.setdefault((event.reason, note, pod), new)
-    return [*found, *list(more.values())[:MOST]]
+    return [*matched, *list(more.values())[:MAX_EVENT_CAUSES]]
 
 
-def code_of(event: Event) -> Code:
+def find_code(event: KubernetesEvent) -> Code:
     """Map an Event to the code of a blocking issue; `Code.WARNING` if none fits."""
     if event.reason in _STARTS:
         return Code.IMAGE_PULL_FAILED if _PULL.search(event.note) else Code.PODS_NOT_STARTING
     if event.reason == Code.PODS_NOT_STARTING:
-        return phase.of_text(event.note) or Code.PODS_NOT_STARTING
-    known = {str(each): each for each in Code}
+        return cause_texts.find_code(event.note) or Code.PODS_NOT_STARTING
     return (
         _CODES.get(event.reason)
-        or known.get(event.reason)
-        or phase.of_text(event.note)
+        or _OF_REASONS.get(event.reason)
+        or cause_texts.find_code(event.note)
         or Code.WARNING
     )
 
 
-def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
+def is_contradicted(snapshot: Snapshot, event: KubernetesEvent) -> bool:
     """Return whether the present state shows that the problem of an Event is over."""
     pods = {pod.metadata.name: pod for pod in snapshot.pods}
-    named, code = _POD.search(event.note), code_of(event)
+    named, code = _POD.search(event.note), find_code(event)
     is_pods = event.regarding.kind == "Pod"
     pod = pods.get(event.regarding.name if is_pods else named[1] if named is not None else "")
-    if pod is not None and (_is_past(pod, code) or _is_never_ready(snapshot, pod, code)):
+    if pod is not None and (is_past(pod, code) or _is_never_ready(snapshot, pod, code)):
         return True
     return event.regarding.kind == "RayService" and _is_past_for_serve(snapshot, code)
 
@@ -99,19 +104,19 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
 
     The pending cluster serves next, or the active one if none is pending.
     """
-    cluster = snapshot.cluster(snapshot.pending or snapshot.active)
+    cluster = snapshot.find_cluster(snapshot.pending or snapshot.active)
     details = None if cluster is None else snapshot.serve.get(cluster.metadata.name)
     match code:
         case Code.DASHBOARD_UNREACHABLE | Code.DASHBOARD_UNAUTHORIZED:
             return details is not None
         case Code.SERVE_CONFIG_REFUSED if cluster is not None:
-            given = observing.given(snapshot, cluster)
+            given = observing.find_config(snapshot, cluster)
             return given is not None and given.serve_config == snapshot.service.raw_spec.get(
                 "serveConfigV2"
             )
         case Code.APPLICATION_NOT_RUNNING if details is not None:
-            states = [each.status for each in details.named().values()]
-            return bool(states) and all(each == AppState.RUNNING for each in states)
+            states = [application.status for application in details.named().values()]
+            return bool(states) and all(state == AppState.RUNNING for state in states)
         case _:
             return False
 
@@ -128,7 +133,7 @@ def _is_never_ready(snapshot: Snapshot, pod: Pod, code: Code) -> bool:
     return serve_proxies.reported(details).location is not Location.EVERY_NODE
 
 
-def _is_past(pod: Pod, code: Code) -> bool:
+def is_past(pod: Pod, code: Code) -> bool:
     """Return whether a pod has overcome the problem of `code`."""
     if pod.is_running_and_ready:
         return True
@@ -140,21 +145,21 @@ def _is_past(pod: Pod, code: Code) -> bool:
         case Code.IMAGE_PULL_FAILED:
             return bool(statuses) and not any(map(observing.is_failing, statuses))
         case Code.VOLUME_NOT_MOUNTED:
-            waiting = (each.state.waiting for each in statuses)
-            return any(each is None or each.reason not in _BEFORE_START for each in waiting)
+            waiting = (status.state.waiting for status in statuses)
+            return any(state is None or state.reason not in _BEFORE_START for state in waiting)
         case _:
             return False
 
 
-def _current(snapshot: Snapshot, *, now: datetime) -> Iterator[Event]:
+def _select_current(snapshot: Snapshot, *, now: datetime) -> Iterator[KubernetesEvent]:
     """Yield the Warnings about the present state, newest first; repeated ones only once."""
     stays = {
         pod.metadata.name
         for name in (snapshot.active, snapshot.pending)
-        for pod in snapshot.pods_of(name)
+        for pod in snapshot.list_pods(name)
     }
     others = {pod.metadata.name for pod in snapshot.pods} - stays
-    began = _began(snapshot)
+    began = _find_beginning(snapshot)
     seen: set[tuple[str, str, str]] = set()
     for event in reversed(snapshot.events):
         key = (event.regarding.name, event.reason, event.note)
@@ -174,7 +179,7 @@ def _current(snapshot: Snapshot, *, now: datetime) -> Iterator[Event]:
         yield event
 
 
-def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
+def _is_evidence(event: KubernetesEvent, code: Code, cause: BlockingCause) -> bool:
     if cause.is_named_in(event.note):
         return True
     if event.regarding.kind != "Pod":
@@ -189,17 +194,17 @@ def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
     return cause.pod == event.regarding.name and is_alike
 
 
-def _note(snapshot: Snapshot, event: Event) -> str:
-    return phase.by_field(event.note, snapshot.service.serve_config)
+def _note(snapshot: Snapshot, event: KubernetesEvent) -> str:
+    return cause_texts.summarize_refusal(event.note, snapshot.service.serve_config)
 
 
-def _began(snapshot: Snapshot) -> datetime | None:
+def _find_beginning(snapshot: Snapshot) -> datetime | None:
     """Return when the present state began.
 
     During an upgrade, this is the creation of the pending cluster, else the end of the last
     upgrade.
     """
-    pending = snapshot.cluster(snapshot.pending)
+    pending = snapshot.find_cluster(snapshot.pending)
     if pending is not None:
         return pending.metadata.creation_timestamp
     upgrading = conditions.find(snapshot.service.status.conditions, "UpgradeInProgress")

@@ -5,7 +5,7 @@ applies them to the first pod; this module applies them to every pod. Conditions
 are evidence for those causes, or causes that the rules do not detect.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,16 +17,17 @@ from common.api.core import Pod
 from common.api.ray_service import AppStatus
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
-from common.upgrade.policy import Recorded, Stored
+from common.upgrade.policy import RecordedPolicy, Stored
 from common.upgrade.service_conditions import Reason
 from raybus_cli.explaining import events, remedies
-from raybus_cli.explaining.remedies import Cause, Finding, Rank
+from raybus_cli.explaining.remedies import BlockingCause, BlockingFinding, Rank
 from raybus_cli.linting import serve_schema
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import gates, phase
+from raybus_cli.show.cause_texts import Code
 from raybus_cli.show.gates import Gates
-from raybus_cli.show.phase import Code, Phase
+from raybus_cli.show.phase import ServicePhase
 from service_reconciler import problems
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
@@ -35,7 +36,7 @@ from service_reconciler.reasons import EventReason
 UNSEEN_AFTER: Final = timedelta(seconds=20)
 """Time that an object may stay unreconciled before a finding reports it."""
 _BLOCKS_CLUSTER: Final = {Rank.QUOTA, Rank.IMAGE, Rank.CAPACITY, Rank.PODS, Rank.SERVE}
-"""Causes that keep a cluster from becoming ready."""
+"""Ranks of the causes that keep a cluster from becoming ready."""
 _RANKS: Final = {
     Code.QUOTA_EXCEEDED: Rank.QUOTA,
     Code.IMAGE_PULL_FAILED: Rank.IMAGE,
@@ -70,9 +71,9 @@ _EXCEPTION: Final = re2.compile(r"[A-Za-z_][\w.]*(: |$)")
 then a colon or the end.
 """
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
-"""Conditions that a user's request sets, by condition type."""
+"""Codes of the conditions that are due to a user's own settings."""
 _OVER: Final = ("UpgradeAborted", "RollbackInProgress")
-"""Conditions of an upgrade that no longer applies edits of its policy."""
+"""Conditions that are true if an upgrade no longer applies edits of its policy."""
 _SURE: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
@@ -80,9 +81,7 @@ _SURE: Final = {
     Reason.INSUFFICIENT_REPLICAS,
     Reason.GATE_INCONCLUSIVE,
 }
-"""Reasons that are more specific than the reason of their Event, so that they are used as the
-code.
-"""
+"""Reasons that are more specific than the reason of their Event; they are used as the code."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,9 +89,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     namespace: str
     name: str
-    phase: Phase
+    phase: ServicePhase
     message: str
-    findings: list[Finding]
+    findings: list[BlockingFinding]
     gates: Gates | None = None
     """The gates of the UpgradePolicy at the upgrade's present weight."""
     policy_edit: str | None = None
@@ -112,15 +111,19 @@ def explain(
     `offered` are the names of the resources that the cluster's nodes have, `policy` is the stored
     policy of the upgrade; both are None if they were not read.
     """
-    current, observed = phase.of(snapshot.service), observing.observe(snapshot)
-    found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
+    current, observed = phase.derive_phase(snapshot.service), observing.observe(snapshot)
+    causes = [
+        *_check_spec(observed),
+        *_find_requested_states(snapshot),
+        *_check_manager(snapshot, now=now),
+    ]
     if observed.violation is None:
-        found += [
-            *_of_serve_config(snapshot),
-            *_of_clusters(snapshot, observed, offered, now=now),
-            *_of_applications(snapshot),
+        causes += [
+            *_check_serve_config(snapshot),
+            *_check_clusters(snapshot, observed, offered, now=now),
+            *_check_applications(snapshot),
         ]
-    found = events.with_events(snapshot, _with_stall(snapshot, found), now=now)
+    causes = events.add_events(snapshot, _add_stall(snapshot, causes), now=now)
     meta = snapshot.service.metadata
     return Explanation(
         namespace=meta.namespace,
@@ -128,32 +131,32 @@ def explain(
         phase=current.phase,
         message=current.message,
         findings=[
-            remedies.finding(same, remedies.command(snapshot, same[0]))
-            for same in remedies.merged(found)
+            remedies.build_finding(same, remedies.build_command(snapshot, same[0]))
+            for same in remedies.merge_causes(causes)
         ],
-        gates=gates.of(snapshot),
-        policy_edit=None if policy is None else _edit(snapshot, policy),
+        gates=gates.read_gates(snapshot),
+        policy_edit=None if policy is None else _describe_edit(snapshot, policy),
         unseen=list(snapshot.unseen),
     )
 
 
-def followed(snapshot: Snapshot) -> Recorded | None:
+def find_followed_policy(snapshot: Snapshot) -> RecordedPolicy | None:
     """Return the record of the policy that the upgrade in progress follows; None without one."""
-    pending = snapshot.cluster(snapshot.pending)
+    pending = snapshot.find_cluster(snapshot.pending)
     is_on = snapshot.active != "" and upgrade_policy.upgraded_from(pending) == snapshot.active
     return upgrade_policy.record_of(pending) if is_on and pending is not None else None
 
 
-def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
-    held, pending = followed(snapshot), snapshot.cluster(snapshot.pending)
-    if held is None or pending is None or not upgrade_policy.is_edited(held, stored):
+def _describe_edit(snapshot: Snapshot, stored: Stored) -> str | None:
+    record, pending = find_followed_policy(snapshot), snapshot.find_cluster(snapshot.pending)
+    if record is None or pending is None or not upgrade_policy.is_edited(record, stored):
         return None
     policy, accepted = (
         upgrade_policy.of_cluster(pending),
         conditions.find(stored.status.conditions, "Accepted"),
     )
     upgrade = traffic_record.upgrade_of(snapshot.record, snapshot.active, snapshot.pending)
-    is_back = any(conditions.is_true(snapshot.service.status.conditions, each) for each in _OVER)
+    is_back = any(conditions.is_true(snapshot.service.status.conditions, kind) for kind in _OVER)
     if policy is None or not policy.applies_edits_at_once:
         when = "this applies to the next upgrade, for this one began with applyEdits: NextUpgrade"
     elif is_back or (upgrade is not None and upgrade.failed):
@@ -165,104 +168,119 @@ def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
     else:
         when = "this applies within about 10 s"
     return (
-        f"UpgradePolicy {held.name} was edited (generation {stored.metadata.generation}, the "
-        f"upgrade follows {held.generation}): {when}"
+        f"UpgradePolicy {record.name} was edited (generation {stored.metadata.generation}, the "
+        f"upgrade follows {record.generation}): {when}"
     )
 
 
-def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:
+def explain_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[BlockingFinding]:
     """Return the findings that keep the pending cluster of an upgrade from becoming ready."""
     if not snapshot.pending:
         return []
-    found = (each for each in explain(snapshot, now=now).findings if each.rank in _BLOCKS_CLUSTER)
-    return [each for each in found if f"RayCluster {snapshot.active} " not in each.message]
+    blocking = (
+        finding
+        for finding in explain(snapshot, now=now).findings
+        if finding.rank in _BLOCKS_CLUSTER
+    )
+    return [
+        finding for finding in blocking if f"RayCluster {snapshot.active} " not in finding.message
+    ]
 
 
-def lacks_resources(snapshot: Snapshot) -> bool:
+def is_short_of_resources(pods: Iterable[Pod]) -> bool:
     """Return whether a pod is unschedulable for lack of a resource.
 
     Only then are the resources of the nodes needed.
     """
-    placed = (pod.condition("PodScheduled") for pod in snapshot.pods)
+    placed = (pod.condition("PodScheduled") for pod in pods)
     return any(
-        each is not None and each.status == "False" and "Insufficient " in each.message
-        for each in placed
+        condition is not None
+        and condition.status == "False"
+        and "Insufficient " in condition.message
+        for condition in placed
     )
 
 
-def _of_the_spec(observed: Observed) -> Iterator[Cause]:
+def _check_spec(observed: Observed) -> Iterator[BlockingCause]:
     if observed.violation is not None:
-        remedy = remedies.of(Code.INVALID_SPEC, observed.service.metadata.name)
-        yield Cause(
+        remedy = remedies.find_remedy(Code.INVALID_SPEC, observed.service.metadata.name)
+        yield BlockingCause(
             rank=Rank.SPEC, code=Code.INVALID_SPEC, what=observed.violation.message, remedy=remedy
         )
 
 
-def _of_requests(snapshot: Snapshot) -> Iterator[Cause]:
+def _find_requested_states(snapshot: Snapshot) -> Iterator[BlockingCause]:
     """Yield states that a user requested, such as a pause, or that a deadline caused."""
-    name, current = snapshot.service.metadata.name, phase.of(snapshot.service)
+    name, current = snapshot.service.metadata.name, phase.derive_phase(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
-        yield Cause(
-            rank=Rank.REQUESTED, code=code, what=current.message, remedy=remedies.of(code, name)
+        yield BlockingCause(
+            rank=Rank.REQUESTED,
+            code=code,
+            what=current.message,
+            remedy=remedies.find_remedy(code, name),
         )
     for code in _CONTROLS:
-        held = conditions.find(snapshot.service.status.conditions, code)
-        if held is not None and held.status == "True":
-            remedy = remedies.of(code, name, reason=held.reason)
-            yield Cause(rank=Rank.REQUESTED, code=code, what=held.message, remedy=remedy)
+        condition = conditions.find(snapshot.service.status.conditions, code)
+        if condition is not None and condition.status == "True":
+            remedy = remedies.find_remedy(code, name, reason=condition.reason)
+            yield BlockingCause(
+                rank=Rank.REQUESTED, code=code, what=condition.message, remedy=remedy
+            )
 
 
-def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
+def _check_manager(snapshot: Snapshot, *, now: datetime) -> Iterator[BlockingCause]:
     service = snapshot.service
     owner, name = service.manager, service.metadata.name
     if owner != labels.MANAGED_BY_US:
         text = f"spec.managedBy is {owner}, so raybus does not manage the RayService"
-        yield Cause(
+        yield BlockingCause(
             rank=Rank.UNMANAGED,
             code=Code.MANAGED_BY,
             what=text,
-            remedy=remedies.of(Code.MANAGED_BY, name),
+            remedy=remedies.find_remedy(Code.MANAGED_BY, name),
         )
         return
-    remedy = remedies.of(Code.NOT_RECONCILED, name)
+    remedy = remedies.find_remedy(Code.NOT_RECONCILED, name)
     born = service.metadata.creation_timestamp
     is_new = born is not None and now - born < UNSEEN_AFTER
     if not service.status.conditions and not is_new:
         text = "no service of raybus has reconciled it"
-        yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
+        yield BlockingCause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
     for cluster in snapshot.clusters:
         meta = cluster.metadata
         is_old = (
             meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
         )
-        if is_old and not cluster.status.conditions and not snapshot.pods_of(meta.name):
+        if is_old and not cluster.status.conditions and not snapshot.list_pods(meta.name):
             text = (
                 f"RayCluster {meta.name} has neither pods nor a status: it has not been reconciled"
             )
-            yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
+            yield BlockingCause(
+                rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy
+            )
 
 
-def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
+def _check_serve_config(snapshot: Snapshot) -> Iterator[BlockingCause]:
     """Yield the fields of the Serve config that Ray's schema rejects.
 
     The config need not have been sent yet.
     """
-    fields = serve_schema.shown_fields(snapshot.service.serve_config)
+    fields = serve_schema.summarize_refused_fields(snapshot.service.serve_config)
     if fields:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
         text = f"Ray Serve refuses spec.serveConfigV2: {'; '.join(fields)}"
-        yield Cause(
+        yield BlockingCause(
             rank=Rank.SERVE,
             code=code,
             what=text,
             origin="Ray refused the Serve config",
-            remedy=remedies.of(code, name),
+            remedy=remedies.find_remedy(code, name),
         )
 
 
-def _of_clusters(
+def _check_clusters(
     snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime
-) -> Iterator[Cause]:
+) -> Iterator[BlockingCause]:
     """Yield the issues of the cluster that serves next, of each of its pods, and of the Gateway.
 
     If the RayService's status names failing applications of that cluster, the dashboard's report
@@ -275,47 +293,51 @@ def _of_clusters(
     )
     pods = view.pods if view is not None else ()
     is_named = view is not None and any(
-        cluster == view.name for cluster, _, _ in _failing(snapshot)
+        cluster == view.name for cluster, _, _ in _find_failing_applications(snapshot)
     )
     for pod in pods or (None,):
-        problem = problems.of_cluster(observed, _with_pod(view, pod), now=now)
+        problem = problems.of_cluster(observed, _select_pod(view, pod), now=now)
         if problem is not None and not (
             is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING
         ):
-            yield _cause(snapshot, problem, view, pod, offered)
+            yield _build_cause(snapshot, problem, view, pod, offered)
     for pod in pods:
-        yield from _of_ends(pod)
+        yield from find_ended_containers(pod)
     problem = problems.of_gateway(observed, now=now)
     if problem is not None:
-        yield _cause(snapshot, problem, view, None, offered)
+        yield _build_cause(snapshot, problem, view, None, offered)
 
 
-def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
+def _select_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
     if view is None or pod is None:
         return view
     return msgspec.structs.replace(view, pods=(pod,))
 
 
-def _cause(
+def _build_cause(
     snapshot: Snapshot,
     problem: ServiceProblem,
     view: ClusterView | None,
     pod: Pod | None,
     offered: Set[str] | None,
-) -> Cause:
+) -> BlockingCause:
     code = Code(problem.code if problem.code in _SURE else problem.event)
     name, what, container, pulled = "", problem.message, "", ""
     if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
         name = pod.metadata.name
         what = what.removeprefix(f"pod {name}").lstrip(": ")
-        pull = observing.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
+        pull = (
+            observing.find_image_pull(pod, snapshot.events)
+            if code is Code.IMAGE_PULL_FAILED
+            else None
+        )
         what, pulled = (what, "") if pull is None else (str(pull), pull.image)
         container = next(
-            (each.name for each in pod.status.container_statuses if each.restart_count), ""
+            (status.name for status in pod.status.container_statuses if status.restart_count), ""
         )
     is_capacity = code is Code.INSUFFICIENT_CAPACITY
     service = snapshot.service.metadata.name
-    return Cause(
+    return BlockingCause(
         rank=_RANKS.get(code, Rank.OTHER),
         code=code,
         what=" ".join(what.split()),
@@ -324,13 +346,13 @@ def _cause(
         cluster=view.name if view is not None else "",
         container=container,
         origin=problem.message,
-        remedy=remedies.capacity(snapshot, what, offered)
+        remedy=remedies.find_capacity_remedy(snapshot, what, offered)
         if is_capacity
-        else remedies.of(code, service),
+        else remedies.find_remedy(code, service),
     )
 
 
-def _of_ends(pod: Pod) -> Iterator[Cause]:
+def find_ended_containers(pod: Pod) -> Iterator[BlockingCause]:
     """Yield the containers of a pod that exited and were not restarted."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = status.state.terminated
@@ -341,36 +363,36 @@ def _of_ends(pod: Pod) -> Iterator[Cause]:
         why = ended.reason or f"exit code {ended.exit_code}"
         is_memory = ended.reason == "OOMKilled"
         code = Code.OUT_OF_MEMORY if is_memory else Code.PODS_NOT_STARTING
-        yield Cause(
+        yield BlockingCause(
             rank=Rank.PODS,
             code=code,
             what=f"container {status.name} ended: {why}",
             pod=pod.metadata.name,
             container=status.name,
-            remedy=remedies.of(code, "") if is_memory else remedies.LOGS,
+            remedy=remedies.find_remedy(code, "") if is_memory else remedies.LOGS,
         )
 
 
-def _of_applications(snapshot: Snapshot) -> Iterator[Cause]:
+def _check_applications(snapshot: Snapshot) -> Iterator[BlockingCause]:
     """Yield the applications that the RayService's status reports as not running.
 
     The status is available even if the dashboard is not.
     """
     code = Code.APPLICATION_NOT_RUNNING
-    for cluster, name, app in _failing(snapshot):
-        why = f": {_last_exception(app.message)}" if app.message else ""
-        yield Cause(
+    for cluster, name, app in _find_failing_applications(snapshot):
+        why = f": {_format_last_exception(app.message)}" if app.message else ""
+        yield BlockingCause(
             rank=Rank.SERVE,
             code=code,
             what=f"application {name} on RayCluster {cluster} is {app.status}{why}",
             cluster=cluster,
             origin=f"application {name} is {app.status}",
-            remedy=remedies.of(code, snapshot.service.metadata.name),
+            remedy=remedies.find_remedy(code, snapshot.service.metadata.name),
             detail=app.message,
         )
 
 
-def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
+def _find_failing_applications(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
     """Yield (cluster, application, status) of each application that is reported as not running."""
     status = snapshot.service.status
     for side in (status.active_service_status, status.pending_service_status):
@@ -379,7 +401,7 @@ def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
                 yield side.ray_cluster_name, name, app
 
 
-def _last_exception(message: str) -> str:
+def _format_last_exception(message: str) -> str:
     """Format a message as one line; a traceback is reduced to its last exception."""
     lines = [line for line in untrusted.plain(message).splitlines() if line.strip()]
     if any(line.startswith(_TRACEBACK) for line in lines):
@@ -387,24 +409,28 @@ def _last_exception(message: str) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _with_stall(snapshot: Snapshot, found: list[Cause]) -> list[Cause]:
+def _add_stall(snapshot: Snapshot, causes: list[BlockingCause]) -> list[BlockingCause]:
     """Add the condition UpgradeStalled to the causes.
 
     The condition becomes evidence of the cause that it names, or a cause of its own.
     """
-    held = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
-    if held is None or held.status != "True":
-        return found
-    line = f"condition UpgradeStalled: {held.message}"
-    at = [each for each in found if each.code == held.reason or each.is_named_in(held.message)]
+    stalled = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
+    if stalled is None or stalled.status != "True":
+        return causes
+    line = f"condition UpgradeStalled: {stalled.message}"
+    at = [
+        cause
+        for cause in causes
+        if cause.code == stalled.reason or cause.is_named_in(stalled.message)
+    ]
     if at:
         return [
-            msgspec.structs.replace(each, evidence=(*each.evidence, line))
-            if each is at[0]
-            else each
-            for each in found
+            msgspec.structs.replace(cause, evidence=(*cause.evidence, line))
+            if cause is at[0]
+            else cause
+            for cause in causes
         ]
-    known = {str(each): each for each in Code}
-    remedy = remedies.of(Code.STALLED, snapshot.service.metadata.name)
-    code = known.get(held.reason, Code.STALLED)
-    return [*found, Cause(rank=Rank.OTHER, code=code, what=held.message, remedy=remedy)]
+    known = {str(code): code for code in Code}
+    remedy = remedies.find_remedy(Code.STALLED, snapshot.service.metadata.name)
+    code = known.get(stalled.reason, Code.STALLED)
+    return [*causes, BlockingCause(rank=Rank.OTHER, code=code, what=stalled.message, remedy=remedy)]

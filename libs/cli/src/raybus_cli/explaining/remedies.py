@@ -13,7 +13,8 @@ import msgspec
 import re2
 
 from raybus_cli.reading.snapshot import Snapshot
-from raybus_cli.show.phase import Code, Phase
+from raybus_cli.show.cause_texts import Code
+from raybus_cli.show.phase import ServicePhase
 
 
 class Rank(IntEnum):
@@ -35,7 +36,7 @@ class Rank(IntEnum):
     EVENT = 10
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     """One reason, found on one object, why the RayService is not ready."""
 
     rank: Rank
@@ -52,16 +53,18 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     container: str = ""
     origin: str = ""
-    """The text in which service-reconciler reports the same cause."""
+    """The text in which service-reconciler or job-reconciler reports the same cause."""
+    job: str = ""
+    """The RayJob that failed; empty if the cause is not the failure of a RayCronJob's run."""
     evidence: tuple[str, ...] = ()
     detail: str = ""
 
     def is_named_in(self, text: str) -> bool:
         """Return whether the message of a condition or Event contains the text of this cause."""
-        return any(each and each in text for each in (self.what, self.origin))
+        return any(part and part in text for part in (self.what, self.origin))
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class BlockingFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A cause and all objects that have it."""
 
     rank: Rank
@@ -78,24 +81,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The full text, such as a traceback, that `message` is taken from."""
 
 
-def merged(causes: Iterable[Cause]) -> list[list[Cause]]:
+def merge_causes(causes: Iterable[BlockingCause]) -> list[list[BlockingCause]]:
     """Sort the causes by rank and group equal ones; each group lists an object once."""
-    found: dict[tuple[Code, str], dict[tuple[str, str], Cause]] = {}
-    for each in sorted(causes, key=lambda each: each.rank):
-        same = found.setdefault((each.code, each.image or each.what), {})
-        held = same.setdefault((each.pod, each.cluster), each)
-        new = tuple(line for line in each.evidence if line not in held.evidence)
-        same[each.pod, each.cluster] = msgspec.structs.replace(held, evidence=held.evidence + new)
-    return [[*each.values()] for each in found.values()]
+    groups: dict[tuple[Code, str], dict[tuple[str, str], BlockingCause]] = {}
+    for cause in sorted(causes, key=lambda cause: cause.rank):
+        same = groups.setdefault((cause.code, cause.image or cause.what), {})
+        known = same.setdefault((cause.pod, cause.cluster), cause)
+        new = tuple(line for line in cause.evidence if line not in known.evidence)
+        same[cause.pod, cause.cluster] = msgspec.structs.replace(
+            known, evidence=known.evidence + new
+        )
+    return [[*group.values()] for group in groups.values()]
 
 
-def finding(same: list[Cause], command: str) -> Finding:
+def build_finding(same: list[BlockingCause], command: str) -> BlockingFinding:
     """Build the finding for one group of equal causes."""
     first, *others = same
     more = f" and {len(others)} more" if others else ""
-    pods = [f"Pod {each.pod}" for each in others if each.pod]
-    evidence = dict.fromkeys([*pods, *(line for each in same for line in each.evidence)])
-    return Finding(
+    pods = [f"Pod {cause.pod}" for cause in others if cause.pod]
+    evidence = dict.fromkeys([*pods, *(line for cause in same for line in cause.evidence)])
+    return BlockingFinding(
         rank=first.rank,
         code=first.code,
         message=f"Pod {first.pod}{more}: {first.what}" if first.pod else first.what,
@@ -111,17 +116,17 @@ DEADLINE: Final = "ProgressDeadlineExceeded"
 GATE: Final = "GateFailed"
 LOGS: Final = "see the log of the container's last run"
 _DESCRIBE: Final = "see 'kubectl describe' of that object"
-_ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other selectors"
+MAKE_ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other selectors"
 _SURGE: Final = (
     "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors"
 )
 _INSUFFICIENT: Final = re2.compile(r"Insufficient ([A-Za-z0-9./_-]*[A-Za-z0-9])")
 
 BY_PHASE: Final = {
-    Phase.DELETING: Code.DELETING,
-    Phase.SUSPENDED: Code.SUSPENDED,
-    Phase.SUSPENDING: Code.SUSPENDED,
-    Phase.TIMED_OUT: Code.TIMED_OUT,
+    ServicePhase.DELETING: Code.DELETING,
+    ServicePhase.SUSPENDED: Code.SUSPENDED,
+    ServicePhase.SUSPENDING: Code.SUSPENDED,
+    ServicePhase.TIMED_OUT: Code.TIMED_OUT,
 }
 _BY_CODE: Final = {
     Code.INVALID_SPEC: (
@@ -290,54 +295,60 @@ _COMMANDS: Final = {
     Code.GATEWAY_NOT_READY: "raybus doctor",
     Code.STALLED: "raybus get rayservice {name} -n {namespace} -w",
 }
-_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previous"
+PREVIOUS_LOGS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previous"
 
 
-def of(code: Code, name: str, *, reason: str = "") -> str:
+def find_remedy(code: Code, name: str, *, reason: str = "") -> str:
     """Return the remedy for a code; `reason` is the reason of its condition."""
     text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)
 
 
-def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
-    """Return the remedy for an unschedulable pod.
+def find_capacity_remedy(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
+    """Return the remedy for an unschedulable pod of a RayService.
 
     `offered` are the names of the resources that the cluster's nodes have; None if they are
     unknown.
     """
+    missing = find_resource_remedy(message, offered)
+    return missing or (_SURGE if snapshot.active and snapshot.pending else MAKE_ROOM)
+
+
+def find_resource_remedy(message: str, offered: Set[str] | None) -> str:
+    """Return the remedy for resources that no node offers; empty if the nodes offer all of them."""
     missing = [
-        each
-        for each in dict.fromkeys(_INSUFFICIENT.findall(message))
-        if offered is not None and each not in offered
+        resource
+        for resource in dict.fromkeys(_INSUFFICIENT.findall(message))
+        if offered is not None and resource not in offered
     ]
-    if missing:
-        names = ", ".join(missing)
-        return (
-            f"No node offers {names}: add nodes that have it, with its device plugin, or remove "
-            "the request"
-        )
-    return _SURGE if snapshot.active and snapshot.pending else _ROOM
-
-
-def event(snapshot: Snapshot, code: Code) -> str:
-    """Return the remedy for a Warning Event that is a cause of its own."""
+    if not missing:
+        return ""
+    names = ", ".join(missing)
     return (
-        capacity(snapshot, "", None)
-        if code is Code.INSUFFICIENT_CAPACITY
-        else of(code, snapshot.service.metadata.name)
+        f"No node offers {names}: add nodes that have it, with its device plugin, or remove "
+        "the request"
     )
 
 
-def command(snapshot: Snapshot, cause: Cause) -> str:
+def find_event_remedy(snapshot: Snapshot, code: Code) -> str:
+    """Return the remedy for a Warning Event that is a cause of its own."""
+    return (
+        find_capacity_remedy(snapshot, "", None)
+        if code is Code.INSUFFICIENT_CAPACITY
+        else find_remedy(code, snapshot.service.metadata.name)
+    )
+
+
+def build_command(snapshot: Snapshot, cause: BlockingCause) -> str:
     """Return the shell command for a cause; names in it are quoted."""
     meta = snapshot.service.metadata
     template = _POD if cause.pod else _COMMANDS.get(cause.code, _DESCRIBED)
     if cause.pod and cause.code is Code.UNHEALTHY:
         template = _COMMANDS[cause.code]
     if cause.container and cause.code is Code.PODS_NOT_STARTING:
-        template = _PREVIOUS
+        template = PREVIOUS_LOGS
     verb = next(
-        (each for each in ("abort", "promote", "status") if f"raybus {each}" in cause.remedy), ""
+        (verb for verb in ("abort", "promote", "status") if f"raybus {verb}" in cause.remedy), ""
     )
     if cause.code in {Code.PAUSED, Code.ABORTED} and verb:
         template = f"raybus {verb} {{name}} -n {{namespace}}"

@@ -10,7 +10,7 @@ import typer
 from common import errors, feature_gates
 from raybus_cli import manifests, printing, session
 from raybus_cli.linting import lint as linting
-from raybus_cli.linting.serve_schema import Finding, Level
+from raybus_cli.linting.serve_schema import LintFinding, LintLevel
 from raybus_cli.manifests import FilenameOption, KustomizeOption, RecursiveOption
 from raybus_cli.printing import Output, ReportOption
 
@@ -39,30 +39,33 @@ def lint(
         documents = manifests.read_all(file, kustomize, recursive=recursive)
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    known = [each for each in documents if each.kind in linting.KINDS]
+    known = [document for document in documents if document.kind in linting.KINDS]
     if not known:
         session.fail(
             errors.InvalidSpec(
-                f"there is no RayService and no RayCluster in {', '.join(file or [str(kustomize)])}"
+                "there is no RayService, RayCluster, RayJob or RayCronJob in "
+                f"{', '.join(file or [str(kustomize)])}"
             )
         )
-    found = [
-        each for document in known for each in linting.lint(document, enabled, beside=documents)
+    findings = [
+        finding
+        for document in known
+        for finding in linting.lint(document, enabled, beside=documents)
     ]
-    shown = [each for each in found if each.level is Level.ERROR or not no_advice]
+    shown = [finding for finding in findings if finding.level is LintLevel.ERROR or not no_advice]
     if output in {Output.JSON, Output.YAML}:
-        printing.data(shown, output)
+        printing.print_data(shown, output)
     else:
-        for each in shown:
-            printing.message(line(each))
-        wrong = sum(each.level is Level.ERROR for each in shown)
-        printing.message(
+        for finding in shown:
+            printing.print_message(format_line(finding))
+        wrong = sum(finding.level is LintLevel.ERROR for finding in shown)
+        printing.print_message(
             f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice",
             err=True,
         )
-    raise SystemExit(1 if any(each.level is Level.ERROR for each in found) else 0)
+    raise SystemExit(1 if any(finding.level is LintLevel.ERROR for finding in findings) else 0)
 
 
-def line(found: Finding) -> str:
+def format_line(finding: LintFinding) -> str:
     """Format a finding as compilers do, so that editors can jump to the line."""
-    return f"{found.file}:{found.line}: {found.level}: {found.field}: {found.text}"
+    return f"{finding.file}:{finding.line}: {finding.level}: {finding.field}: {finding.text}"

@@ -16,7 +16,7 @@ import msgspec
 import re2
 
 from common import labels, pod_json
-from common.api import ray_cluster, ray_service
+from common.api import ray_cluster, ray_cron_job, ray_job, ray_service
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.feature_gates import Gates
@@ -27,14 +27,20 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.controls import Policy
 from common.validation import ray_cluster as cluster_rules
+from common.validation import ray_job as job_rules
 from crd_generator import definitions
 from raybus_cli.linting import serve_schema
-from raybus_cli.linting.serve_schema import Finding, Level
-from raybus_cli.manifests import Document, Place, path
-from raybus_cli.planning import picture, steps
-from raybus_cli.reading import observing
+from raybus_cli.linting.serve_schema import LintFinding, LintLevel
+from raybus_cli.manifests import ManifestDocument, Place, format_path
+from raybus_cli.planning import policies, steps
+from raybus_cli.reading import cron_schedule, observing
 
-_FILES: Final = {"RayCluster": "ray.io_rayclusters.yaml", "RayService": "ray.io_rayservices.yaml"}
+_FILES: Final = {
+    "RayCluster": "ray.io_rayclusters.yaml",
+    "RayService": "ray.io_rayservices.yaml",
+    "RayJob": "ray.io_rayjobs.yaml",
+    "RayCronJob": "ray.io_raycronjobs.yaml",
+}
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -56,15 +62,15 @@ INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 Problem = tuple[Place, str]
 
 
-def schema_problems(kind: str, body: Json) -> list[Problem]:
+def find_schema_problems(kind: str, body: Json) -> list[Problem]:
     """Return the schema violations in the spec, field by field."""
-    return list(_check(body.get("spec"), _schema(kind), ("spec",)))
+    return list(_check(body.get("spec"), _load_schema(kind), ("spec",)))
 
 
-@lru_cache(maxsize=2)
-def _schema(kind: str) -> Json:
+@lru_cache(maxsize=4)
+def _load_schema(kind: str) -> Json:
     versions = cast("list[Json]", definitions.all_definitions()[_FILES[kind]]["spec"]["versions"])
-    v1 = next(each for each in versions if each["name"] == "v1")
+    v1 = next(version for version in versions if version["name"] == "v1")
     return v1["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
@@ -82,39 +88,39 @@ def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
         yield (
             place,
             f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not "
-            f"{_shown(value)}",
+            f"{serve_schema.format_value(value)}",
         )
         return
-    yield from _limits(value, schema, place)
+    yield from _check_limits(value, schema, place)
     if isinstance(value, dict):
-        yield from _mapping(cast("Json", value), schema, place)
+        yield from _check_mapping(cast("Json", value), schema, place)
     elif isinstance(value, list):
         items: Json = schema.get("items") or {}
-        for at, each in enumerate(cast("list[object]", value)):
-            yield from _check(each, items, (*place, at))
+        for at, item in enumerate(cast("list[object]", value)):
+            yield from _check(item, items, (*place, at))
 
 
-def _mapping(value: Json, schema: Json, place: Place) -> Iterator[Problem]:
+def _check_mapping(value: Json, schema: Json, place: Place) -> Iterator[Problem]:
     properties = cast("dict[str, Json]", schema.get("properties") or {})
     extra = schema.get("additionalProperties")
     for key in cast("list[str]", schema.get("required") or []):
         if value.get(key) is None and "default" not in properties.get(key, {}):
             yield (*place, key), "is required"
-    for key, each in value.items():
+    for key, item in value.items():
         if key in properties:
-            yield from _check(each, properties[key], (*place, key))
+            yield from _check(item, properties[key], (*place, key))
         elif isinstance(extra, dict):
-            yield from _check(each, cast("Json", extra), (*place, key))
+            yield from _check(item, cast("Json", extra), (*place, key))
         elif properties and not schema.get(OPAQUE):
             near = difflib.get_close_matches(key, properties, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             yield (*place, key), f"unknown field{hint}"
 
 
-def _limits(value: object, schema: Json, place: Place) -> Iterator[Problem]:
+def _check_limits(value: object, schema: Json, place: Place) -> Iterator[Problem]:
     allowed = cast("list[Any]", schema.get("enum") or [])
     if allowed and value not in allowed:
-        yield place, f"{_shown(value)} is none of {', '.join(map(str, allowed))}"
+        yield place, f"{serve_schema.format_value(value)} is none of {', '.join(map(str, allowed))}"
     least = schema.get("minimum")
     if isinstance(least, int) and isinstance(value, int) and value < least:
         yield place, f"must be at least {least}"
@@ -126,36 +132,29 @@ def _is_a(value: object, kind: str) -> bool:
     return isinstance(value, _TYPES.get(kind, (object,)))
 
 
-def _shown(value: object) -> str:
-    return (
-        "a mapping"
-        if isinstance(value, dict)
-        else "a list"
-        if isinstance(value, list)
-        else repr(value)
-    )
-
-
 _PATH: Final = re2.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
 _FIELD: Final = re2.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
 """Matches a camelCase field name of at least two parts."""
 
 
-def rule_problems(document: Document, gates: Gates) -> list[Problem]:
+def find_rule_problems(document: ManifestDocument, gates: Gates) -> list[Problem]:
     """Return the rules of raybus that a manifest violates.
 
     The services stop at the first violation, so each group of rules reports at most one.
     """
     body: Json = {**document.body, "spec": document.body.get("spec") or {}}
-    found = (
-        _service_problems(body, gates)
-        if document.kind == ray_service.KIND
-        else _cluster_problems(body, gates)
-    )
-    return [(_place(document, text), text) for text in found]
+    checks = {
+        ray_service.KIND: _check_service,
+        ray_job.KIND: _check_job,
+        ray_cron_job.KIND: _check_cron_job,
+    }
+    texts = checks.get(document.kind, _check_cluster)(body, gates)
+    return [(_find_place(document, text), text) for text in texts]
 
 
-def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[Problem]:
+def find_route_problems(
+    document: ManifestDocument, beside: Sequence[ManifestDocument]
+) -> Iterator[Problem]:
     """Yield why the HTTPRoute that a RayService names would be refused.
 
     The route is checked only if it is among the documents `beside`.
@@ -166,13 +165,13 @@ def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[P
     if not weighted_route.is_users(service):
         return
     name = weighted_route.name_of(service)
-    for each in beside:
+    for other in beside:
         if (
-            each.kind == HTTP_ROUTE.kind
-            and each.name == name
-            and each.namespace == document.namespace
+            other.kind == HTTP_ROUTE.kind
+            and other.name == name
+            and other.namespace == document.namespace
         ):
-            route = msgspec.json.decode(msgspec.json.encode(each.body), type=HttpRoute)
+            route = msgspec.json.decode(msgspec.json.encode(other.body), type=HttpRoute)
             if (why := weighted_route.refusal(service, route)) is not None:
                 yield (
                     ("metadata", "annotations", labels.HTTP_ROUTE),
@@ -180,17 +179,27 @@ def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[P
                 )
 
 
-def _service_problems(body: Json, gates: Gates) -> Iterator[str]:
+def _check_service(body: Json, gates: Gates) -> Iterator[str]:
     service = ray_service.decode(body)
-    if (violation := observing.violation(service, gates)) is not None:
+    if (violation := observing.find_violation(service, gates)) is not None:
         yield violation
     text = service.raw_spec.get("serveConfigV2")
-    if isinstance(text, str) and (wrong := serve_config.read(text).problem) is not None:
+    if isinstance(text, str) and (wrong := serve_config.parse(text).problem) is not None:
         yield wrong
     yield from upgrade_controls.read_controls(service).problems
 
 
-def _cluster_problems(body: Json, gates: Gates) -> Iterator[str]:
+def _check_job(body: Json, gates: Gates) -> Iterator[str]:
+    job = ray_job.decode(body)
+    yield from filter(None, (job_rules.metadata(job.metadata), job_rules.spec(job, gates)))
+
+
+def _check_cron_job(body: Json, gates: Gates) -> Iterator[str]:
+    if violation := cron_schedule.forecast(ray_cron_job.decode(body), gates).violation:
+        yield violation
+
+
+def _check_cluster(body: Json, gates: Gates) -> Iterator[str]:
     cluster = ray_cluster.decode(body)
     try:
         rules = (
@@ -200,10 +209,10 @@ def _cluster_problems(body: Json, gates: Gates) -> Iterator[str]:
         )
     except msgspec.ValidationError as problem:
         rules = (str(problem),)
-    yield from (each for each in rules if each is not None)
+    yield from (rule for rule in rules if rule is not None)
 
 
-def _place(document: Document, text: str) -> Place:
+def _find_place(document: ManifestDocument, text: str) -> Place:
     """Find the field that a message is about.
 
     Candidates are an annotation that the message names, a path that starts with `spec`, and the
@@ -213,22 +222,26 @@ def _place(document: Document, text: str) -> Place:
     for name in annotations:
         if name in text:
             return ("metadata", "annotations", name)
-    for found in _PATH.findall(text):
-        place = tuple(part[:1].lower() + part[1:] for part in str(found).split("."))
+    for mention in _PATH.findall(text):
+        place = tuple(part[:1].lower() + part[1:] for part in str(mention).split("."))
         while len(place) > 1:
             if place in document.lines:
                 return place
             place = place[:-1]
     for field in _FIELD.findall(text):
-        places = [each for each in document.lines if each and each[-1] == field]
+        places = [candidate for candidate in document.lines if candidate and candidate[-1] == field]
         if places:
             return max(
-                places, key=lambda each: (_is_in_named_group(document, each, text), -len(each))
+                places,
+                key=lambda candidate: (
+                    _is_in_named_group(document, candidate, text),
+                    -len(candidate),
+                ),
             )
     return ("spec",)
 
 
-def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
+def _is_in_named_group(document: ManifestDocument, place: Place, text: str) -> bool:
     """Return whether a field belongs to a worker group that a message names."""
     value: object = document.body
     for part in place:
@@ -243,16 +256,27 @@ _VERSION: Final = re2.compile(r"\d+\.\d+(\.\d+)?")
 LONG: Final = timedelta(hours=2)
 
 
-def advice(document: Document) -> list[Problem]:
+def advise(document: ManifestDocument) -> list[Problem]:
     """Return advice about a valid manifest."""
     spec: Json = document.body.get("spec") or {}
+    if document.kind == ray_job.KIND:
+        own: Json | None = spec.get("rayClusterSpec")
+        return list(_advise_on_cluster(own, ("spec", "rayClusterSpec"))) if own else []
+    if document.kind == ray_cron_job.KIND:
+        template: Json = spec.get("jobTemplate") or {}
+        cluster: Json | None = template.get("rayClusterSpec")
+        place = ("spec", "jobTemplate", "rayClusterSpec")
+        return list(_advise_on_cluster(cluster, place)) if cluster else []
     if document.kind != ray_service.KIND:
-        return list(_cluster_advice(spec, ("spec",)))
+        return list(_advise_on_cluster(spec, ("spec",)))
     config: Json = spec.get("rayClusterConfig") or {}
-    return [*_cluster_advice(config, ("spec", "rayClusterConfig")), *_service_advice(spec, config)]
+    return [
+        *_advise_on_cluster(config, ("spec", "rayClusterConfig")),
+        *_advise_on_service(spec, config),
+    ]
 
 
-def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
+def _advise_on_service(spec: Json, config: Json) -> Iterator[Problem]:
     head = ("spec", "rayClusterConfig", "headGroupSpec")
     if not ports.of_serve(config) and "serveService" not in spec:
         yield (
@@ -277,16 +301,16 @@ def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
     if spec.get("rayClusterDeletionDelaySeconds") == 0:
         text = "0 leaves no time for a rollback: 'raybus undo' needs the old cluster"
         yield ("spec", "rayClusterDeletionDelaySeconds"), text
-    yield from _proxy_advice(spec, config)
-    yield from _step_advice(spec)
+    yield from _advise_on_proxies(spec, config)
+    yield from _advise_on_steps(spec)
 
 
-def _proxy_advice(spec: Json, config: Json) -> Iterator[Problem]:
+def _advise_on_proxies(spec: Json, config: Json) -> Iterator[Problem]:
     """Yield why requests may not reach the pods, given the proxies of the Serve config."""
     text, place = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
-    if serve_config.is_empty(text) or serve_config.read(text).problem is not None:
+    if serve_config.is_empty(text) or serve_config.parse(text).problem is not None:
         return
-    proxies = serve_proxies.asked(serve_config.to_json(text))
+    proxies = serve_proxies.asked(serve_config.parse(text).to_json())
     for below, why in serve_proxies.mismatches(proxies, config):
         yield ("spec", "rayClusterConfig", *below, "template", "spec", "containers", 0), why
     match proxies.location:
@@ -301,7 +325,7 @@ def _proxy_advice(spec: Json, config: Json) -> Iterator[Problem]:
             pass
 
 
-def _step_advice(spec: Json) -> Iterator[Problem]:
+def _advise_on_steps(spec: Json) -> Iterator[Problem]:
     strategy: Json = spec.get("upgradeStrategy") or {}
     options: Json = strategy.get("clusterUpgradeOptions") or {}
     if strategy.get("type") != serve_writer.INCREMENTAL:
@@ -330,35 +354,35 @@ def _step_advice(spec: Json) -> Iterator[Problem]:
         )
         yield (*place, "maxSurgePercent"), text
     if rollout.length >= LONG:
-        took = picture.length(round(rollout.length.total_seconds()))
+        took = policies.format_duration(rollout.length.total_seconds())
         yield (
             (*place, "intervalSeconds"),
             f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values",
         )
 
 
-def _cluster_advice(config: Json, place: Place) -> Iterator[Problem]:
+def _advise_on_cluster(config: Json, place: Place) -> Iterator[Problem]:
     version = str(config.get("rayVersion") or "")
     yield from (((*place, "rayVersion"), text) for text in cluster_rules.old_version(version))
-    for group, below in _groups(config, place):
+    for group, below in _list_groups(config, place):
         template = pod_json.body(group, "template")
         containers = pod_json.bodies(pod_json.body(template, "spec"), "containers")
         at = (*below, "template", "spec", "containers", 0)
         if containers:
-            yield from _container_advice(containers[0], version, at)
+            yield from _advise_on_container(containers[0], version, at)
         yield from _scale_advice(group, below)
 
 
-def _container_advice(container: Json, version: str, place: Place) -> Iterator[Problem]:
+def _advise_on_container(container: Json, version: str, place: Place) -> Iterator[Problem]:
     image = str(container.get("image") or "")
     tag = image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
     if image and "@" not in image and tag in {"", "latest"}:
         yield (*place, "image"), f"{image} may be another image tomorrow: use a version"
-    held = _VERSION.match(tag)
-    if held is not None and version and not _is_same(held.group(), version):
+    tagged = _VERSION.match(tag)
+    if tagged is not None and version and not _is_same(tagged.group(), version):
         yield (
             (*place, "image"),
-            f"the image is Ray {held.group()} by its tag, but rayVersion is {version}",
+            f"the image is Ray {tagged.group()} by its tag, but rayVersion is {version}",
         )
     resources = pod_json.body(container, "resources")
     if not resources.get("requests") and not resources.get("limits"):
@@ -383,7 +407,7 @@ def _scale_advice(group: Json, place: Place) -> Iterator[Problem]:
         )
 
 
-def _groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:
+def _list_groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:
     head = config.get("headGroupSpec")
     if isinstance(head, dict):
         yield cast("Json", head), (*place, "headGroupSpec")
@@ -398,11 +422,13 @@ def _is_same(tag: str, version: str) -> bool:
     return tag.split(".")[:both] == version.split(".")[:both]
 
 
-KINDS: Final = ("RayService", "RayCluster")
+KINDS: Final = ("RayService", "RayCluster", "RayJob", "RayCronJob")
 API_VERSION: Final = "ray.io/v1"
 
 
-def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -> list[Finding]:
+def lint(
+    document: ManifestDocument, gates: Gates, *, beside: Sequence[ManifestDocument] = ()
+) -> list[LintFinding]:
     """Return the findings about a document, sorted by line; empty for other kinds than `KINDS`.
 
     `beside` are the other documents, among which the HTTPRoute of a RayService is looked up.
@@ -413,22 +439,34 @@ def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
-    wrong = schema_problems(document.kind, document.body)
-    errors += wrong or [*rule_problems(document, gates), *route_problems(document, beside)]
-    found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
+    wrong = find_schema_problems(document.kind, document.body)
+    errors += wrong or [
+        *find_rule_problems(document, gates),
+        *find_route_problems(document, beside),
+    ]
+    findings = [_build_finding(document, LintLevel.ERROR, place, text) for place, text in errors]
     if not wrong and document.kind == KINDS[0]:
         text = str(document.body["spec"].get("serveConfigV2") or "")
         place = ("spec", "serveConfigV2")
-        found += [
-            _finding(document, level, (*place, *below), why)
-            for level, below, why in serve_schema.problems(text)
+        findings += [
+            _build_finding(document, level, (*place, *below), why)
+            for level, below, why in serve_schema.check_config(text)
         ]
     if not wrong:
-        found += [_finding(document, Level.ADVICE, place, text) for place, text in advice(document)]
-    return sorted(found, key=lambda each: each.line)
+        findings += [
+            _build_finding(document, LintLevel.ADVICE, place, text)
+            for place, text in advise(document)
+        ]
+    return sorted(findings, key=lambda finding: finding.line)
 
 
-def _finding(document: Document, level: Level, place: Place, text: str) -> Finding:
-    return Finding(
-        file=document.file, line=document.line(place), level=level, field=path(place), text=text
+def _build_finding(
+    document: ManifestDocument, level: LintLevel, place: Place, text: str
+) -> LintFinding:
+    return LintFinding(
+        file=document.file,
+        line=document.find_line(place),
+        level=level,
+        field=format_path(place),
+        text=text,
     )

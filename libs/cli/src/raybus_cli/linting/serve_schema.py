@@ -17,10 +17,10 @@ from common import errors, untrusted
 from common.api.opaque import Json
 from common.ray import serve_config
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.manifests import Place, path
+from raybus_cli.manifests import Place, format_path
 
 
-class Level(StrEnum):
+class LintLevel(StrEnum):
     """The severity of a finding."""
 
     ERROR = "error"
@@ -29,22 +29,22 @@ class Level(StrEnum):
     """The manifest works, but another value would be better."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A finding about one field."""
 
     file: str
     line: int
-    level: Level
+    level: LintLevel
     field: str
     text: str
 
 
-Verdict = tuple[Level, Place, str]
+Verdict = tuple[LintLevel, Place, str]
 """Severity, path below `serveConfigV2`, and text of a finding."""
 REQUIRED: Final = "Required value"
 
 
-class Kind(StrEnum):
+class FieldType(StrEnum):
     """The type of a field, in the words of messages."""
 
     TEXT = "a text"
@@ -58,22 +58,22 @@ class Kind(StrEnum):
 class Field(msgspec.Struct, frozen=True):
     """The type of a field and, for a number, its range."""
 
-    kind: Kind = Kind.ANY
+    kind: FieldType = FieldType.ANY
     least: float | None = None
     above: float | None = None
     is_required: bool = False
 
 
-_TEXT, _WHOLE, _NUMBER = Field(Kind.TEXT), Field(Kind.WHOLE), Field(Kind.NUMBER)
-_MAPPING, _LIST, _ANY = Field(Kind.MAPPING), Field(Kind.LIST), Field()
-_SPAN, _AMOUNT = Field(Kind.NUMBER, above=0), Field(Kind.NUMBER, least=0)
+_TEXT, _WHOLE, _NUMBER = Field(FieldType.TEXT), Field(FieldType.WHOLE), Field(FieldType.NUMBER)
+_MAPPING, _LIST, _ANY = Field(FieldType.MAPPING), Field(FieldType.LIST), Field()
+_SPAN, _AMOUNT = Field(FieldType.NUMBER, above=0), Field(FieldType.NUMBER, least=0)
 
 _CONFIG: Final = {
     "proxy_location": _ANY,
     "http_options": _MAPPING,
     "grpc_options": _MAPPING,
     "logging_config": _MAPPING,
-    "applications": Field(Kind.LIST, is_required=True),
+    "applications": Field(FieldType.LIST, is_required=True),
     "target_capacity": _ANY,
 }
 _HTTP: Final = {
@@ -96,7 +96,7 @@ _GRPC: Final = {"port": _WHOLE, "grpc_servicer_functions": _LIST, "request_timeo
 _APPLICATION: Final = {
     "name": _TEXT,
     "route_prefix": _TEXT,
-    "import_path": Field(Kind.TEXT, is_required=True),
+    "import_path": Field(FieldType.TEXT, is_required=True),
     "runtime_env": _MAPPING,
     "host": _TEXT,
     "port": _WHOLE,
@@ -107,9 +107,9 @@ _APPLICATION: Final = {
     "external_scaler_enabled": _ANY,
 }
 _DEPLOYMENT: Final = {
-    "name": Field(Kind.TEXT, is_required=True),
+    "name": Field(FieldType.TEXT, is_required=True),
     "num_replicas": _ANY,
-    "max_ongoing_requests": Field(Kind.WHOLE, above=0),
+    "max_ongoing_requests": Field(FieldType.WHOLE, above=0),
     "max_queued_requests": _WHOLE,
     "user_config": _ANY,
     "autoscaling_config": _MAPPING,
@@ -146,111 +146,119 @@ _ACTOR: Final = {
     "fallback_strategy": _ANY,
 }
 _PROXIES: Final = ("Disabled", "HeadOnly", "EveryNode")
-_TYPES: Final[dict[Kind, type]] = {Kind.TEXT: str, Kind.MAPPING: dict, Kind.LIST: list}
+_TYPES: Final[dict[FieldType, type]] = {
+    FieldType.TEXT: str,
+    FieldType.MAPPING: dict,
+    FieldType.LIST: list,
+}
 _NO_LIMIT: Final = -1
 
 
-def problems(text: str) -> Iterator[Verdict]:
+def check_config(text: str) -> Iterator[Verdict]:
     """Yield the findings in a Serve config; none if it is empty or not valid YAML."""
     if serve_config.is_empty(text):
         return
     try:
-        config = serve_config.to_json(text)
+        config = serve_config.parse(text).to_json()
     except errors.InvalidSpec:
         return
-    yield from _fields(config, _CONFIG, ())
-    yield from _top(config)
+    yield from _check_fields(config, _CONFIG, ())
+    yield from _check_top(config)
     for key, known in (("http_options", _HTTP), ("grpc_options", _GRPC)):
         if isinstance(config.get(key), dict):
-            yield from _fields(cast("Json", config[key]), known, (key,))
-    applications = _mappings(config.get("applications"))
+            yield from _check_fields(cast("Json", config[key]), known, (key,))
+    applications = _select_mappings(config.get("applications"))
     for at, application in applications:
-        yield from _application(application, ("applications", at))
-    yield from _duplicates(applications, "name", DEFAULT_APP)
-    yield from _duplicates(applications, "route_prefix", "/")
+        yield from _check_application(application, ("applications", at))
+    yield from _check_duplicates(applications, "name", DEFAULT_APP)
+    yield from _check_duplicates(applications, "route_prefix", "/")
 
 
 MAX_SHOWN_CONFIG: Final = 64 * 2**10
-"""Characters. Longer configs are not checked for each view, because the costliest config of this
-length takes half a second.
-"""
+"""Maximum characters of a config that is checked for each view.
+
+The costliest config of this length takes half a second."""
 MAX_FIELDS: Final = 20
 MAX_FIELD_LENGTH: Final = 500
-"""Characters of a refused field with its reason; the reason may repeat a long value."""
+"""Maximum characters of a refused field with its reason; the reason may repeat a long value."""
 
 
-def shown_fields(text: str) -> tuple[str, ...]:
-    """Return the result of `refused_fields`, for a view of many objects.
+def summarize_refused_fields(text: str) -> tuple[str, ...]:
+    """Return the fields that Serve refuses as one text, for a view of many objects.
 
     The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which would take
     seconds to check. Ray's own error message is shown instead.
     """
-    return refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
+    return list_refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
 
 
 @lru_cache(maxsize=64)
-def refused_fields(text: str) -> tuple[str, ...]:
+def list_refused_fields(text: str) -> tuple[str, ...]:
     """Return the first `MAX_FIELDS` fields that Serve refuses, each with its reason.
 
     An entry reads `applications[0].import_path: Required value`.
     """
     refused = (
-        untrusted.clipped(f"{path(place)}: {why}", MAX_FIELD_LENGTH)
-        for level, place, why in problems(text)
-        if level is Level.ERROR
+        untrusted.clipped(f"{format_path(place)}: {why}", MAX_FIELD_LENGTH)
+        for level, place, why in check_config(text)
+        if level is LintLevel.ERROR
     )
     return tuple(islice(refused, MAX_FIELDS))
 
 
-def _top(config: Json) -> Iterator[Verdict]:
+def _check_top(config: Json) -> Iterator[Verdict]:
     proxies = config.get("proxy_location")
     if isinstance(proxies, str) and proxies not in _PROXIES:
         yield (
-            Level.ERROR,
+            LintLevel.ERROR,
             ("proxy_location",),
             f"Unsupported value: {proxies!r}; supported: {', '.join(_PROXIES)}",
         )
     capacity = config.get("target_capacity")
     if isinstance(capacity, int | float) and not 0 <= capacity <= 100:
-        yield Level.ADVICE, ("target_capacity",), f"Invalid value: {capacity}: Serve takes 0 to 100"
-    for at, each in enumerate(_items(config.get("applications"))):
-        if not isinstance(each, dict):
-            yield _not_a_mapping(each, ("applications", at))
+        yield (
+            LintLevel.ADVICE,
+            ("target_capacity",),
+            f"Invalid value: {capacity}: Serve takes 0 to 100",
+        )
+    for at, application in enumerate(_get_items(config.get("applications"))):
+        if not isinstance(application, dict):
+            yield _build_not_a_mapping(application, ("applications", at))
 
 
-def _application(application: Json, place: Place) -> Iterator[Verdict]:
-    yield from _fields(application, _APPLICATION, place)
+def _check_application(application: Json, place: Place) -> Iterator[Verdict]:
+    yield from _check_fields(application, _APPLICATION, place)
     for key in ("host", "port"):
         if key in application:
             yield (
-                Level.ADVICE,
+                LintLevel.ADVICE,
                 (*place, key),
                 f"Serve refuses it in an application; set http_options.{key}",
             )
     if application.get("name") == "":
-        yield Level.ERROR, (*place, "name"), REQUIRED
+        yield LintLevel.ERROR, (*place, "name"), REQUIRED
     imported, prefix = application.get("import_path"), application.get("route_prefix")
     if isinstance(imported, str) and (why := _import_path(imported)):
-        yield Level.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
+        yield LintLevel.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
     if isinstance(prefix, str) and (
-        why := _route_prefix(prefix)
+        why := _find_prefix_violation(prefix)
     ):  # Serve accepts the config, and the application fails
-        yield Level.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
-    for at, each in enumerate(_items(application.get("deployments"))):
+        yield LintLevel.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
+    for at, deployment in enumerate(_get_items(application.get("deployments"))):
         below = (*place, "deployments", at)
-        if isinstance(each, dict):
-            yield from _deployment(cast("Json", each), below)
+        if isinstance(deployment, dict):
+            yield from _check_deployment(cast("Json", deployment), below)
         else:
-            yield _not_a_mapping(each, below)
+            yield _build_not_a_mapping(deployment, below)
 
 
-def _deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
-    yield from _fields(deployment, _DEPLOYMENT, place)
+def _check_deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
+    yield from _check_fields(deployment, _DEPLOYMENT, place)
     replicas, scaling = deployment.get("num_replicas"), deployment.get("autoscaling_config")
     if replicas is not None and replicas != "auto":
-        count = _number(replicas)
+        count = _parse_number(replicas)
         if count is None or not count.is_integer():
-            level = Level.ERROR if count is None else Level.ADVICE
+            level = LintLevel.ERROR if count is None else LintLevel.ADVICE
             yield (
                 level,
                 (*place, "num_replicas"),
@@ -258,76 +266,76 @@ def _deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
             )
         elif count < 1:
             yield (
-                Level.ERROR,
+                LintLevel.ERROR,
                 (*place, "num_replicas"),
                 f"Invalid value: {replicas!r}: must be at least 1",
             )
         elif scaling is not None:
             yield (
-                Level.ERROR,
+                LintLevel.ERROR,
                 (*place, "num_replicas"),
                 "Forbidden: autoscaling_config is set; remove one of the two",
             )
     queued = deployment.get("max_queued_requests")
     if isinstance(queued, int) and queued < 1 and queued != _NO_LIMIT:
         why = f"must be at least 1, or {_NO_LIMIT} for no limit"
-        yield Level.ERROR, (*place, "max_queued_requests"), f"Invalid value: {queued}: {why}"
+        yield LintLevel.ERROR, (*place, "max_queued_requests"), f"Invalid value: {queued}: {why}"
     if (
         deployment.get("max_replicas_per_node") is not None
         and deployment.get("placement_group_bundles") is not None
     ):
         yield (
-            Level.ERROR,
+            LintLevel.ERROR,
             (*place, "max_replicas_per_node"),
             "Forbidden: placement_group_bundles is set; remove one",
         )
     options = deployment.get("ray_actor_options")
     if isinstance(options, dict):
-        yield from _fields(cast("Json", options), _ACTOR, (*place, "ray_actor_options"))
+        yield from _check_fields(cast("Json", options), _ACTOR, (*place, "ray_actor_options"))
 
 
-def _fields(held: Json, known: dict[str, Field], place: Place) -> Iterator[Verdict]:
+def _check_fields(mapping: Json, known: dict[str, Field], place: Place) -> Iterator[Verdict]:
     for key, field in known.items():
-        if field.is_required and held.get(key) is None:
-            yield Level.ERROR, (*place, key), REQUIRED
-    for key, value in held.items():
+        if field.is_required and mapping.get(key) is None:
+            yield LintLevel.ERROR, (*place, key), REQUIRED
+    for key, value in mapping.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield Level.ADVICE, (*place, key), f"Unknown field, which Serve ignores{hint}"
-        elif value is not None and (found := _wrong(value, known[key])) is not None:
-            level, why = found
-            shown = "" if "password" in key else f" {_shown(value)}:"
+            yield LintLevel.ADVICE, (*place, key), f"Unknown field, which Serve ignores{hint}"
+        elif value is not None and (wrong := _find_violation(value, known[key])) is not None:
+            level, why = wrong
+            shown = "" if "password" in key else f" {format_value(value)}:"
             yield level, (*place, key), f"Invalid value:{shown} {why}"
 
 
-def _wrong(value: object, field: Field) -> tuple[Level, str] | None:
+def _find_violation(value: object, field: Field) -> tuple[LintLevel, str] | None:
     """Return the severity and the reason if a value has the wrong type or is out of range."""
-    if field.kind in {Kind.WHOLE, Kind.NUMBER}:
-        return _wrong_number(value, field)
+    if field.kind in {FieldType.WHOLE, FieldType.NUMBER}:
+        return _find_number_violation(value, field)
     kind = _TYPES.get(field.kind, object)
     if isinstance(value, kind):
         return None
     is_converted = (kind is str and not isinstance(value, dict | list)) or (
         kind is dict and (isinstance(value, list) or value == "")
     )
-    return (Level.ADVICE if is_converted else Level.ERROR), f"must be {field.kind}"
+    return (LintLevel.ADVICE if is_converted else LintLevel.ERROR), f"must be {field.kind}"
 
 
-def _wrong_number(value: object, field: Field) -> tuple[Level, str] | None:
-    number = _number(value)
+def _find_number_violation(value: object, field: Field) -> tuple[LintLevel, str] | None:
+    number = _parse_number(value)
     if number is None:
-        return Level.ERROR, f"must be {field.kind}"
-    if field.kind is Kind.WHOLE and not number.is_integer():
-        return Level.ADVICE, f"must be {field.kind}"
+        return LintLevel.ERROR, f"must be {field.kind}"
+    if field.kind is FieldType.WHOLE and not number.is_integer():
+        return LintLevel.ADVICE, f"must be {field.kind}"
     if field.least is not None and number < field.least:
-        return Level.ERROR, f"must be at least {field.least:g}"
+        return LintLevel.ERROR, f"must be at least {field.least:g}"
     if field.above is not None and number <= field.above:
-        return Level.ERROR, f"must be more than {field.above:g}"
+        return LintLevel.ERROR, f"must be more than {field.above:g}"
     return None
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     """Convert a value to a number as Serve does; None if it cannot."""
     if not isinstance(value, int | float | str):
         return None
@@ -345,7 +353,7 @@ def _import_path(value: str) -> str:
     return "" if parts[0] and parts[-1] else "must not start or end with a separator"
 
 
-def _route_prefix(value: str) -> str:
+def _find_prefix_violation(value: str) -> str:
     """Return what is wrong with a route prefix; empty if nothing is."""
     if not value.startswith("/"):
         return "must start with /"
@@ -354,7 +362,9 @@ def _route_prefix(value: str) -> str:
     return "must not contain { or }" if "{" in value or "}" in value else ""
 
 
-def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) -> Iterator[Verdict]:
+def _check_duplicates(
+    applications: list[tuple[int, Json]], key: str, default: str
+) -> Iterator[Verdict]:
     """Yield the applications whose value for `key` is also that of an earlier application.
 
     An absent key has the default value; null is ignored.
@@ -365,31 +375,38 @@ def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) ->
         if isinstance(value, str):
             if value in seen:
                 hint = "" if key in application else f", the default; set {key}"
-                yield Level.ERROR, ("applications", at, key), f"Duplicate value: {value!r}{hint}"
+                yield (
+                    LintLevel.ERROR,
+                    ("applications", at, key),
+                    f"Duplicate value: {value!r}{hint}",
+                )
             seen.add(value)
 
 
-def _items(value: object) -> list[object]:
+def _get_items(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def _mappings(value: object) -> list[tuple[int, Json]]:
+def _select_mappings(value: object) -> list[tuple[int, Json]]:
     return [
-        (at, cast("Json", each)) for at, each in enumerate(_items(value)) if isinstance(each, dict)
+        (at, cast("Json", item))
+        for at, item in enumerate(_get_items(value))
+        if isinstance(item, dict)
     ]
 
 
-def _not_a_mapping(value: object, place: Place) -> Verdict:
-    shown = _shown(value)
-    level = Level.ADVICE if shown == Kind.LIST else Level.ERROR
-    return level, place, f"Invalid value: {shown}: must be {Kind.MAPPING}"
+def _build_not_a_mapping(value: object, place: Place) -> Verdict:
+    shown = format_value(value)
+    level = LintLevel.ADVICE if shown == FieldType.LIST else LintLevel.ERROR
+    return level, place, f"Invalid value: {shown}: must be {FieldType.MAPPING}"
 
 
-def _shown(value: object) -> str:
+def format_value(value: object) -> str:
+    """Format a value for a message; of a mapping or list, only the type is given."""
     return (
-        Kind.MAPPING
+        FieldType.MAPPING
         if isinstance(value, dict)
-        else Kind.LIST
+        else FieldType.LIST
         if isinstance(value, list)
         else repr(value)
     )

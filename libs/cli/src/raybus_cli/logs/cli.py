@@ -14,16 +14,23 @@ from common.api.core import Pod
 from common.api.meta import rfc3339
 from common.api.opaque import Json
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_SERVICE
+from common.kube.resources import RAY_CRON_JOB, RAY_JOB, RAY_SERVICE
 from raybus_cli import printing, session
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, TargetArgument
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    LogsTargetArgument,
+    NamespaceOption,
+)
 from raybus_cli.bundling import kept_logs
 from raybus_cli.bundling.kept_logs import Archive, Index, KeptLog
-from raybus_cli.logs import finding, selection
-from raybus_cli.logs.reading import Reader
-from raybus_cli.logs.selection import Choice, Extent, Form, Source, Splitter
+from raybus_cli.logs import finding, selection, submitters
+from raybus_cli.logs.driver_logs import DriverLog
+from raybus_cli.logs.reading import LogReader
+from raybus_cli.logs.selection import Choice, Extent, Form, LogSource, Splitter
 from raybus_cli.printing import LinesOption, Output
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading import job_reader, reader
+from raybus_cli.reading.kinds import NamedTarget
 
 
 def check(choice: Choice, extent: Extent) -> None:
@@ -41,44 +48,46 @@ def check(choice: Choice, extent: Extent) -> None:
         )
 
 
-def select(archive: Archive, target: Target, choice: Choice) -> list[KeptLog]:
+def select(archive: Archive, target: NamedTarget, choice: Choice) -> list[KeptLog]:
     """Return the selected logs of an archive; raise `Rejected` if it has none of them."""
     index = archive.index
+    if target.resource in {RAY_JOB, RAY_CRON_JOB}:
+        raise errors.Rejected("a bundle has the logs of a RayService, and none of a job")
     cluster = target.name
-    known = list(dict.fromkeys(each.cluster for each in index.logs))
+    known = list(dict.fromkeys(log.cluster for log in index.logs))
     if target.resource is RAY_SERVICE:
         if target.name != index.service:
             raise errors.Rejected(
                 f"the bundle is of RayService {index.service}, not of {target.name}"
             )
-        cluster = selection.cluster(_service(index), choice.cluster, known)
+        cluster = selection.select_cluster(_build_service(index), choice.cluster, known)
     elif cluster not in known:
         raise errors.Rejected(
             f"the bundle has no logs of RayCluster {cluster}; it has {', '.join(known) or 'none'}"
         )
-    pods = selection.pods(_pods(index, cluster), choice, cluster, target)
-    names = [each.source for each in selection.logs(index.namespace, pods, choice, Extent())]
+    pods = selection.select_pods(_build_pods(index, cluster), choice, cluster, target)
+    names = [log.source for log in selection.select_logs(index.namespace, pods, choice, Extent())]
     by_source = {
-        Source(each.pod, each.container): each for each in index.logs if each.cluster == cluster
+        LogSource(log.pod, log.container): log for log in index.logs if log.cluster == cluster
     }
-    return [by_source[each] for each in names if each in by_source]
+    return [by_source[name] for name in names if name in by_source]
 
 
-def rendered(
-    archive: Archive, found: list[KeptLog], form: Form, tail: int | None
+def render_logs(
+    archive: Archive, kept_logs: list[KeptLog], form: Form, tail: int | None
 ) -> Iterator[bytes]:
     """Yield the output lines of logs.
 
     A log that is listed and missing in the archive has no lines.
     """
-    for each in found:
+    for log in kept_logs:
         splitter = Splitter()
-        whole = splitter.feed(archive.texts.get(each.file, b"")) + splitter.end()
+        whole = splitter.split(archive.texts.get(log.file, b"")) + splitter.end()
         for line in whole if tail is None else whole[len(whole) - min(tail, len(whole)) :]:
-            yield selection.render(Source(each.pod, each.container), line, form)
+            yield selection.render(LogSource(log.pod, log.container), line, form)
 
 
-def _service(index: Index) -> ray_service.RayService:
+def _build_service(index: Index) -> ray_service.RayService:
     status = {
         "activeServiceStatus": {"rayClusterName": index.active},
         "pendingServiceStatus": {"rayClusterName": index.pending},
@@ -87,21 +96,21 @@ def _service(index: Index) -> ray_service.RayService:
     return ray_service.decode({"metadata": meta, "spec": {}, "status": status})
 
 
-def _pods(index: Index, cluster: str) -> list[Pod]:
-    found: dict[str, Json] = {}
-    for each in index.logs:
-        if each.cluster == cluster:
-            marks = {labels.NODE_TYPE: each.node_type, labels.GROUP: each.group}
+def _build_pods(index: Index, cluster: str) -> list[Pod]:
+    pods: dict[str, Json] = {}
+    for log in index.logs:
+        if log.cluster == cluster:
+            marks = {labels.NODE_TYPE: log.node_type, labels.GROUP: log.group}
             empty: Json = {
-                "metadata": {"name": each.pod, "labels": marks},
+                "metadata": {"name": log.pod, "labels": marks},
                 "spec": {"containers": []},
             }
-            found.setdefault(each.pod, empty)["spec"]["containers"].append({"name": each.container})
-    return msgspec.convert([*found.values()], list[Pod])
+            pods.setdefault(log.pod, empty)["spec"]["containers"].append({"name": log.container})
+    return msgspec.convert([*pods.values()], list[Pod])
 
 
 def logs(
-    target: TargetArgument,
+    target: LogsTargetArgument,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +131,7 @@ def logs(
         str | None, typer.Option("--container", "-c", help="Default: the Ray container.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help=f"All pods, at most {selection.MOST}.")
+        bool, typer.Option("--all", help=f"All pods, at most {selection.MAX_LOGS}.")
     ] = False,
     app: Annotated[
         str | None, typer.Option("--app", help="The replicas of a Serve application.")
@@ -158,6 +167,10 @@ def logs(
 ) -> None:
     """Print logs of the pods of a RayService or RayCluster, by default of the head.
 
+    For rayjob/NAME: the log of the driver, with --all of every submitter. If no
+    pod submits the job, Ray's dashboard has the log. With -f a stream that breaks
+    is read on where it stopped. For raycronjob/NAME: the log of its newest RayJob.
+
     With several logs, each line begins with its pod. --app and --deployment
     print the logs of Serve replicas, read by Ray's dashboard. -o json prints a
     document per line: pod, container, line. Exit code 1 if a log could not be
@@ -166,10 +179,13 @@ def logs(
     Examples:
     $ raybus logs demo --workers -f --tail 20
     $ raybus logs demo --app chat -n serving
+    $ raybus logs rayjob/train -f
     $ raybus logs demo --cluster pending --bundle raybus-bundle-demo.tar.gz
     """
     try:
-        extent = Extent(follow=follow, since=selection.since(since), tail=tail, previous=previous)
+        extent = Extent(
+            follow=follow, since=selection.parse_since(since), tail=tail, previous=previous
+        )
         choice = Choice(
             cluster=cluster,
             head=head,
@@ -181,6 +197,8 @@ def logs(
             app=app,
             deployment=deployment,
         )
+        if target.resource in {RAY_JOB, RAY_CRON_JOB}:
+            submitters.check(choice)
         selection.check(choice, extent, target)
         selection.check_raw(raw, is_terminal=sys.stdout.isatty())
         if bundle is not None:
@@ -189,40 +207,65 @@ def logs(
             return
     except (errors.InvalidSpec, errors.Rejected) as problem:
         session.fail(problem)
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> int:
-        found = await finding.find(kube, place.namespace, target, choice, extent, report=_report)
+        read = target
+        if target.resource is RAY_CRON_JOB:
+            read = await job_reader.find_newest_run(kube, place.namespace, target.name)
+            _report(f"the newest run is {read.typed}")
+        if read.resource is RAY_JOB:
+            job = await reader.read_ray_job(kube, place.namespace, read.name)
+            if not submitters.has_submitter(job):
+                submitters.check_of_ray(choice, extent)
+                form = Form(is_raw=raw, is_json=output is Output.JSON)
+                log = DriverLog(
+                    kube, place.namespace, read.name, form, write=_write, report=_report
+                )
+                await log.copy(job, extent)
+                return 0
+            found_logs = await finding.find_driver_logs(kube, place.namespace, job, choice, extent)
+        else:
+            found_logs = await finding.find(
+                kube, place.namespace, read, choice, extent, report=_report
+            )
         form = Form(
-            is_prefixed=len(found.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON
+            is_prefixed=len(found_logs.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON
         )
-        reading = Reader(
-            kube, place.namespace, form, is_following=follow, report=_report, headers=found.headers
+        reading = LogReader(
+            kube,
+            place.namespace,
+            form,
+            is_following=follow,
+            report=_report,
+            headers=found_logs.headers,
         )
-        return await reading.copy(found.logs, _write)
+        return await reading.copy(found_logs.logs, _write)
 
     raise SystemExit(1 if session.run(place, work) else 0)
 
 
 def _print_bundled(
     archive: Archive,
-    target: Target,
+    target: NamedTarget,
     choice: Choice,
     tail: int | None,
     *,
     is_raw: bool,
     output: Output,
 ) -> None:
-    found = select(archive, target, choice)
+    found_logs = select(archive, target, choice)
     index = archive.index
     _report(
         f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines "
         "of each log"
     )
     form = Form(
-        is_prefixed=len(found) > 1 or choice.every, is_raw=is_raw, is_json=output is Output.JSON
+        is_prefixed=len(found_logs) > 1 or choice.every,
+        is_raw=is_raw,
+        is_json=output is Output.JSON,
     )
-    for chunk in rendered(archive, found, form, tail):
+    for chunk in render_logs(archive, found_logs, form, tail):
         _write(chunk)
 
 
@@ -231,4 +274,4 @@ def _write(chunk: bytes) -> None:
 
 
 def _report(text: str) -> None:
-    printing.message(f"raybus logs: {text}", err=True)
+    printing.print_message(f"raybus logs: {text}", err=True)

@@ -13,40 +13,48 @@ from common import errors, labels
 from common.api.core import Pod
 from common.api.meta import Items, rfc3339
 from common.api.ray_cluster import RayCluster
+from common.api.ray_job import RayJob
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
-from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, format_selector
+from common.kube.resources import (
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    format_selector,
+)
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE
-from common.ray.dashboard_token import remedy
-from common.upgrade.receipt import Outcome, Receipt, receipt_of
+from common.upgrade.receipt import Receipt, UpgradeOutcome, receipt_of
 from raybus_cli import session
-from raybus_cli.logs import replicas, selection
+from raybus_cli.logs import replicas, selection, submitters
 from raybus_cli.logs.selection import Choice, Extent, Log
 from raybus_cli.reading import reader
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 
 ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus bundle' kept"
 
 
-def gone_problem(
+def build_gone_error(
     cluster: str, services: Iterable[RayService], instead: str = ""
 ) -> errors.Rejected | None:
     """Return the error for a cluster that an upgrade replaced or gave up.
 
     The result is None if no receipt names it.
     """
-    for each in services:
-        if (receipt := receipt_of(each)) is not None and (why := _why_gone(cluster, receipt)):
+    for service in services:
+        if (receipt := receipt_of(service)) is not None and (
+            why := _explain_absence(cluster, receipt)
+        ):
             since = f"RayCluster {cluster} is gone since {rfc3339(receipt.finished)}: {why}"
             return errors.Rejected("; ".join(filter(None, (since, instead, ELSEWHERE))))
     return None
 
 
-def _why_gone(cluster: str, receipt: Receipt) -> str:
-    if cluster == receipt.old and receipt.outcome is Outcome.PROMOTED:
+def _explain_absence(cluster: str, receipt: Receipt) -> str:
+    if cluster == receipt.old and receipt.outcome is UpgradeOutcome.PROMOTED:
         return f"the upgrade to {receipt.new} replaced it"
-    if cluster == receipt.new and receipt.outcome is not Outcome.PROMOTED:
+    if cluster == receipt.new and receipt.outcome is not UpgradeOutcome.PROMOTED:
         return f"the upgrade to it from {receipt.old} ended as {receipt.outcome}"
     return ""
 
@@ -56,7 +64,7 @@ Report = Callable[[str], None]
 """Receives a message for the user about the selection."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class SelectedLogs(msgspec.Struct, frozen=True):
     """The selected logs; at least one."""
 
     logs: list[Log]
@@ -67,84 +75,104 @@ class Found(msgspec.Struct, frozen=True):
 async def find(
     kube: KubeClient,
     namespace: str,
-    target: Target,
+    target: NamedTarget,
     choice: Choice,
     extent: Extent,
     *,
     report: Report,
-) -> Found:
-    """Return the selected logs; raise `Rejected` if there are none or too many."""
+) -> SelectedLogs:
+    """Return the selected logs of a RayService or RayCluster.
+
+    Raises `Rejected` if there are none or too many.
+    """
     name = target.name
     if target.resource is RAY_SERVICE:
-        name = await _cluster_of(kube, namespace, target, choice, report)
+        name = await _find_cluster(kube, namespace, target, choice, report)
     if choice.is_of_serve or target.resource is RAY_CLUSTER:
-        cluster = await _there(kube, namespace, name)
+        cluster = await _read_cluster(kube, namespace, name)
         if choice.is_of_serve:
-            return await _of_serve(kube, namespace, cluster, choice, extent)
+            return await _find_replica_logs(kube, namespace, cluster, choice, extent)
     body = await kube.list(POD, namespace, label_selector=format_selector({labels.CLUSTER: name}))
-    pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
+    pods = selection.select_pods(
+        msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target
+    )
     of = None
     if choice.container is None and any(len(pod.spec.containers) > 1 for pod in pods):
         # Without the right to read the RayCluster, the first container counts as Ray's.
         with contextlib.suppress(errors.RaybusError):
-            of = await reader.cluster(kube, namespace, name)
-    return Found(selection.logs(namespace, pods, choice, extent, of))
+            of = await reader.read_ray_cluster(kube, namespace, name)
+    return SelectedLogs(selection.select_logs(namespace, pods, choice, extent, of))
 
 
-async def _cluster_of(
-    kube: KubeClient, namespace: str, target: Target, choice: Choice, report: Report
+async def find_driver_logs(
+    kube: KubeClient, namespace: str, job: RayJob, choice: Choice, extent: Extent
+) -> SelectedLogs:
+    """Return the logs of the pods that submit a RayJob; raise `Rejected` if there are none."""
+    if not submitters.has_submitter(job):
+        raise errors.Rejected(
+            f"no pod has the log of the driver of RayJob {job.metadata.name}: its submissionMode "
+            f"is {job.spec.submission_mode}"
+        )
+    pods: list[Pod] = []
+    if selector := submitters.build_selector(job):
+        body = await kube.list(POD, namespace, label_selector=selector)
+        pods = msgspec.json.decode(body, type=Items[Pod]).items
+    return SelectedLogs(submitters.select_logs(namespace, job, pods, choice, extent))
+
+
+async def _find_cluster(
+    kube: KubeClient, namespace: str, target: NamedTarget, choice: Choice, report: Report
 ) -> str:
-    service, known = await reader.service(kube, namespace, target.name), list[str]()
+    service, known = await reader.read_ray_service(kube, namespace, target.name), list[str]()
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
         body = await kube.list(
             RAY_CLUSTER, namespace, label_selector=format_selector(owner.marks(target.name))
         )
         known = [
-            each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items
+            item.metadata.name for item in msgspec.json.decode(body, type=Items[RayCluster]).items
         ]
         if (
             choice.cluster not in known
-            and (problem := gone_problem(choice.cluster or "", [service])) is not None
+            and (problem := build_gone_error(choice.cluster or "", [service])) is not None
         ):
             raise problem
-    name = selection.cluster(service, choice.cluster, known)
+    name = selection.select_cluster(service, choice.cluster, known)
     if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
         report(f"no cluster is active yet; these are the logs of the pending one, {name}")
     return name
 
 
-async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+async def _read_cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
     """Read a RayCluster.
 
     For a deleted cluster the error says since when it is gone, if a RayService's receipt has that.
     """
     try:
-        return await reader.cluster(kube, namespace, name)
+        return await reader.read_ray_cluster(kube, namespace, name)
     except session.NoSuchObject as problem:
         services: list[RayService] = []
         with contextlib.suppress(errors.RaybusError):
-            services = await reader.listed(kube, RAY_SERVICE, RayService, namespace, "")
-        raise gone_problem(name, services) or problem from problem
+            services = await reader.list_objects(kube, RAY_SERVICE, RayService, namespace, "")
+        raise build_gone_error(name, services) or problem from problem
 
 
-async def _of_serve(
+async def _find_replica_logs(
     kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent
-) -> Found:
-    head = await session.reach(kube, cluster)
+) -> SelectedLogs:
+    head = await session.find_dashboard(kube, cluster)
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
         body = await kube.request(
             "GET", path, query=DECLARATIVE, headers=head.headers, max_size=MAX_STATUS_SIZE
         )
     except errors.Unauthenticated as problem:
-        text = f"the dashboard at {service} refuses the request: {problem}; {remedy(cluster)}"
-        raise errors.Unauthenticated(text) from problem
+        raise session.build_token_error(problem, head, cluster) from problem
     except (errors.NotFound, errors.Unavailable) as problem:
         raise errors.Rejected(
             f"the dashboard at {service} cannot be reached through the API server: {problem}; is "
             "the head ready? Its log: --head"
         ) from problem
-    logs = selection.bounded(
-        replicas.logs(replicas.decode(body), namespace, service, choice, extent)
+    logs = selection.limit_logs(
+        replicas.select_logs(replicas.decode(body), namespace, service, choice, extent)
     )
-    return Found(logs, head.headers)
+    return SelectedLogs(logs, head.headers)

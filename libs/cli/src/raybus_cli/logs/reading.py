@@ -5,32 +5,105 @@ closed output pipe would look like an error of the API server.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import re2
 
 from common import errors, untrusted
+from common.api.core import ContainerState, Pod
 from common.kube.client import KubeClient
 from common.kube.resources import POD
 from common.untrusted import clipped
 from raybus_cli import session
 from raybus_cli.logs import selection
 from raybus_cli.logs.replicas import FAILED
-from raybus_cli.logs.selection import Form, Log, Splitter
+from raybus_cli.logs.selection import Form, Log, Piece, Splitter
 
 QUEUED: Final = 256
-"""Chunks of output that wait to be written; a full queue slows down the readers."""
+"""Maximum chunks of output that wait to be written; a full queue slows down the readers."""
 MAX_REFUSAL_SIZE: Final = 64 * 2**10
 MAX_REASON_LENGTH: Final = 500
 NOT_STARTED: Final = "is waiting to start"
 """Part of the API server's message for a container that has not started."""
 NO_PREVIOUS: Final = "previous terminated container"
+RETRY_SECONDS: Final = 1.0
+"""Seconds before a broken stream is opened again."""
 Queue = asyncio.Queue[bytes | None]
+_BEGINNINGS: Final = frozenset({"tailLines", "sinceSeconds"})
+"""Parameters that apply only to the first request of a followed log."""
+_STAMP: Final = re2.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ")
+"""Matches the time that the kubelet writes before each line on request."""
 
 
-class Reader:
+class LogPosition:
+    """The place in a followed log up to which its lines were copied.
+
+    A resumed stream begins at the time of the last line, so it repeats the lines of that time.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        """Whether the stream was opened once."""
+        self._last = b""
+        """The time of the last line that was copied."""
+        self._count = 0
+        """Number of copied lines with that time."""
+        self._repeated = 0
+        """Number of lines with that time that the current stream has repeated."""
+        self._pieces = 0
+        """Number of copied pieces of the last line."""
+        self._skipped = 0.0
+        """Number of next pieces of the present line that were copied before."""
+
+    def build_query(self, query: Mapping[str, str]) -> dict[str, str]:
+        """Return the parameters of a request that continues at this position."""
+        self._repeated = 0
+        if not self._last:
+            return {**query, "timestamps": "true"}
+        kept = {name: value for name, value in query.items() if name not in _BEGINNINGS}
+        return {**kept, "timestamps": "true", "sinceTime": self._last.decode()}
+
+    def take(self, pieces: list[Piece]) -> list[bytes]:
+        """Return the pieces of lines that were not copied before, without their times."""
+        return [text for piece in pieces if (text := self._take(piece)) is not None]
+
+    def _take(self, piece: Piece) -> bytes | None:
+        text = piece.text
+        if piece.begins_line:
+            found = _STAMP.match(text)
+            self._skipped = 0 if found is None else self._count_copied(found[1])
+            text = text if found is None else text[found.end() :]
+        if self._skipped > 0:
+            self._skipped -= 1
+            return None
+        self._pieces += 1
+        return text
+
+    def _count_copied(self, stamp: bytes) -> float:
+        """Return how many first pieces of a line with a time were copied; inf for all."""
+        if stamp != self._last:
+            if self._last and _build_time_key(stamp) < _build_time_key(self._last):
+                return math.inf
+            self._last, self._count, self._repeated = stamp, 0, 0
+        elif self._repeated < self._count:
+            self._repeated += 1
+            return self._pieces if self._repeated == self._count else math.inf
+        self._count += 1
+        self._repeated += 1
+        self._pieces = 0
+        return 0
+
+
+def _build_time_key(stamp: bytes) -> tuple[bytes, bytes]:
+    """Return a value by which times of one node can be ordered; their zone is the same."""
+    return stamp[:19], stamp[19:].rstrip(b"Z").ljust(10, b"0")
+
+
+class LogReader:
     """Copies logs to the output."""
 
     def __init__(
@@ -52,7 +125,7 @@ class Reader:
         self._report = report
         self._queue: Queue = asyncio.Queue(QUEUED)
 
-    async def copy(self, found: Sequence[Log], write: Callable[[bytes], None]) -> int:
+    async def copy(self, logs: Sequence[Log], write: Callable[[bytes], None]) -> int:
         """Copy all logs, and return how many could not be read.
 
         Failed logs are reported. If there is only one log, its error is raised.
@@ -61,7 +134,7 @@ class Reader:
         async with asyncio.TaskGroup() as group:
             group.create_task(_write(self._queue, write))
             try:
-                failed = await self._read_all(found)
+                failed = await self._read_all(logs)
             except (
                 errors.RaybusError,
                 ExceptionGroup,
@@ -72,29 +145,54 @@ class Reader:
             raise met
         return failed
 
-    async def _read_all(self, found: Sequence[Log]) -> int:
-        is_only = len(found) == 1
+    async def _read_all(self, logs: Sequence[Log]) -> int:
+        is_only = len(logs) == 1
         if not self._is_following:
-            return sum([await self._read(each, is_only=is_only) for each in found])
+            return sum([await self._read(log, is_only=is_only) for log in logs])
         async with asyncio.TaskGroup() as readers:
-            tasks = [readers.create_task(self._read(each, is_only=is_only)) for each in found]
-        return sum(each.result() for each in tasks)
+            tasks = [readers.create_task(self._read(log, is_only=is_only)) for log in logs]
+        return sum(task.result() for task in tasks)
 
     async def _read(self, log: Log, *, is_only: bool) -> bool:
         """Copy one log; return whether it failed."""
         try:
-            await self._stream(log)
             if self._is_following and not log.is_of_ray:
-                await self._report_end(log)
-        except (errors.Rejected, errors.NotFound, errors.Unavailable) as problem:
-            found = refined(problem, log)
+                await self._follow(log)
+            else:
+                await self._write_lines(log, self._take(await self._stream(log), None))
+        except (errors.Rejected, errors.NotFound, *session.RETRIED) as problem:
+            error = refine_error(problem, log)
             if is_only:
-                raise found from problem
-            self._report(f"{log.source}: {session.line(found)}")
+                raise error from problem
+            self._report(f"{log.source}: {session.format_error(error)}")
             return True
         return False
 
-    async def _stream(self, log: Log) -> None:
+    async def _follow(self, log: Log) -> None:
+        """Copy a log until its container ends; read on where a broken stream stopped."""
+        position = LogPosition()
+        while True:
+            query = position.build_query(log.query)
+            try:
+                rest = await self._stream(msgspec.structs.replace(log, query=query), position)
+            except session.RETRIED as problem:
+                if not position.has_begun or session.is_interrupted():
+                    raise
+                self._report(f"{log.source}: {session.format_error(problem)}; reading on")
+            else:
+                if (end := await self._find_end(log)) is not None:
+                    await self._write_lines(log, self._take(rest, position))
+                    if end:
+                        self._report(f"{log.source}: {end}")
+                    return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _stream(self, log: Log, position: LogPosition | None = None) -> list[Piece]:
+        """Copy the complete lines of a log; return the rest, which has no line end.
+
+        `position` follows each line, and drops lines that were copied before. The rest is not
+        copied, since a resumed stream repeats its line as a whole.
+        """
         if not log.is_placed:
             raise errors.Rejected(
                 f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus "
@@ -105,25 +203,32 @@ class Reader:
         async with self._kube.stream(
             log.path, query=log.query, headers=headers, max_size=most
         ) as content:
+            if position is not None:
+                position.has_begun = True
             async for chunk in content.iter_any():
-                await self._pass_on(log, self._without_token(splitter.feed(chunk)))
-        await self._pass_on(log, self._without_token(splitter.end()))
+                await self._write_lines(log, self._take(splitter.split_pieces(chunk), position))
+        return splitter.end_pieces()
 
-    def _without_token(self, found: list[bytes]) -> list[bytes]:
+    def _take(self, pieces: list[Piece], position: LogPosition | None) -> list[bytes]:
+        return self._remove_token(
+            [piece.text for piece in pieces] if position is None else position.take(pieces)
+        )
+
+    def _remove_token(self, lines: list[bytes]) -> list[bytes]:
         """Remove the dashboard's token from lines.
 
         The dashboard may repeat the request headers in its response.
         """
         for value in (self._headers or {}).values():
-            found = [untrusted.without(each, value.rpartition(" ")[2]) for each in found]
-        return found
+            lines = [untrusted.without(line, value.rpartition(" ")[2]) for line in lines]
+        return lines
 
-    async def _pass_on(self, log: Log, found: list[bytes]) -> None:
-        failure = next((each for each in found if log.is_of_ray and each.startswith(FAILED)), None)
-        whole = found if failure is None else found[: found.index(failure)]
+    async def _write_lines(self, log: Log, lines: list[bytes]) -> None:
+        failure = next((line for line in lines if log.is_of_ray and line.startswith(FAILED)), None)
+        whole = lines if failure is None else lines[: lines.index(failure)]
         if whole:
             await self._queue.put(
-                b"".join(selection.render(log.source, each, self._form) for each in whole)
+                b"".join(selection.render(log.source, line, self._form) for line in whole)
             )
         if failure is not None:
             text = clipped(failure.decode(errors="replace"), MAX_REASON_LENGTH)
@@ -131,16 +236,34 @@ class Reader:
                 f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'"
             )
 
-    async def _report_end(self, log: Log) -> None:
-        """Report why a followed log ended: its pod was deleted, or its container ended."""
+    async def _find_end(self, log: Log) -> str | None:
+        """Return why a log whose stream ended is complete; None if it goes on.
+
+        The API server ends a stream also by itself, for example when it restarts. The result is
+        empty if the user may not read the pod.
+        """
         try:
-            await self._kube.get(POD, self._namespace, log.source.pod)
+            body = await self._kube.get(POD, self._namespace, log.source.pod)
         except errors.NotFound:
-            self._report(f"{log.source}: the pod is gone; its log ends here")
+            return "the pod is gone; its log ends here"
+        except session.RETRIED:
+            if session.is_interrupted():
+                raise
+            return None
         except errors.RaybusError:  # the log was read; the reason for its end is optional
-            return
-        else:
-            self._report(f"{log.source}: the container ended; after a restart -p reads this log")
+            return ""
+        if _is_running(body, log.source.container):
+            return None
+        return "the container ended; after a restart -p reads this log"
+
+
+def _is_running(body: bytes, container: str) -> bool:
+    try:
+        pod = msgspec.json.decode(body, type=Pod)
+    except msgspec.DecodeError:
+        return False
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return any(status.name == container and status.state == ContainerState() for status in statuses)
 
 
 async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
@@ -148,7 +271,7 @@ async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
         write(chunk)
 
 
-def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
+def refine_error(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
     """Return the error of a log with a remedy."""
     text = str(problem)
     if log.is_of_ray:
@@ -169,7 +292,7 @@ def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
     return problem
 
 
-MOST: Final = 256 * 2**10
+MAX_TAIL_SIZE: Final = 256 * 2**10
 """Maximum bytes kept of a log."""
 LINES: Final = 5000
 """Lines requested from the end of a log."""
@@ -202,16 +325,16 @@ async def read(kube: KubeClient, log: Log, *, seconds: float = SECONDS) -> Tail:
             async for chunk in content.iter_any():
                 chunks.append(chunk)
                 size += len(chunk)
-                while size - len(chunks[0]) >= MOST:
+                while size - len(chunks[0]) >= MAX_TAIL_SIZE:
                     size, is_cut = size - len(chunks.popleft()), True
     except TimeoutError:
         is_late = True
     except (errors.Rejected, errors.NotFound) as problem:
-        raise refined(problem, log) from problem
+        raise refine_error(problem, log) from problem
     kept = b"".join(chunks)
-    is_cut = is_cut or len(kept) > MOST
+    is_cut = is_cut or len(kept) > MAX_TAIL_SIZE
     if is_cut:
-        kept = kept[-MOST:].partition(b"\n")[2]
+        kept = kept[-MAX_TAIL_SIZE:].partition(b"\n")[2]
     text = untrusted.plain(kept.decode(errors="replace"))
     return Tail(
         pod=log.source.pod,

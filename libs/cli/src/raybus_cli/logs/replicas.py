@@ -14,7 +14,7 @@ import re2
 from common import errors
 from common.kube.resources import SERVICE
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.logs.selection import Choice, Extent, Log, Source
+from raybus_cli.logs.selection import Choice, Extent, Log, LogSource
 
 FILES: Final = "/api/v0/logs/file"
 STREAM: Final = "/api/v0/logs/stream"
@@ -27,7 +27,7 @@ SECONDS_OF_RAY: Final = "0.5"
 _FILE: Final = re2.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")
 
 
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedReplica(msgspec.Struct, frozen=True, kw_only=True):
     """A replica and its log file."""
 
     node_id: str | None = None
@@ -36,22 +36,22 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     log_file_path: str | None = None
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """A Serve deployment."""
 
-    replicas: list[Replica] | None = None
+    replicas: list[LoggedReplica] | None = None
 
 
-class Application(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedApplication(msgspec.Struct, frozen=True, kw_only=True):
     """A Serve application, with its deployments by name."""
 
-    deployments: dict[str, Deployment] = {}
+    deployments: dict[str, LoggedDeployment] = {}
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that are read from `GET /api/serve/applications/`."""
 
-    applications: dict[str, Application] = {}
+    applications: dict[str, LoggedApplication] = {}
 
 
 def decode(body: bytes) -> Details:
@@ -64,47 +64,51 @@ def decode(body: bytes) -> Details:
         ) from problem
 
 
-def logs(
+def select_logs(
     details: Details, namespace: str, service: str, choice: Choice, extent: Extent
 ) -> list[Log]:
     """Return the logs of the selected replicas; raise `Rejected` if there are none."""
-    known = {name or DEFAULT_APP: each for name, each in details.applications.items()}
+    known = {name or DEFAULT_APP: application for name, application in details.applications.items()}
     if choice.app is not None and choice.app not in known:
         raise errors.Rejected(
             f"Serve has no application {choice.app!r}; applications: {', '.join(known) or 'none'}"
         )
-    apps = [each for name, each in known.items() if choice.app in {None, name}]
-    deployments = {name: each for app in apps for name, each in app.deployments.items()}
+    apps = [application for name, application in known.items() if choice.app in {None, name}]
+    deployments = {name: deployment for app in apps for name, deployment in app.deployments.items()}
     if choice.deployment is not None and choice.deployment not in deployments:
         there = ", ".join(deployments) or "none"
         raise errors.Rejected(
             f"Serve has no deployment {choice.deployment!r}; deployments: {there}"
         )
     path = SERVICE.proxy(namespace, service, PORT, STREAM if extent.follow else FILES)
-    found = [
-        Log(source=source, path=path, query=_query(node, file, extent), is_of_ray=True)
+    replica_logs = [
+        Log(source=source, path=path, query=_build_query(node, file, extent), is_of_ray=True)
         for app in apps
         for name, deployment in app.deployments.items()
         if choice.deployment in {None, name}
-        for source, node, file in _files(deployment)
+        for source, node, file in _list_files(deployment)
         if choice.pod in {None, source.pod}
     ]
-    if not found:
+    if not replica_logs:
         raise errors.Rejected(
             "no replica with a log runs there now; see what Serve reports with 'raybus get' and "
             "'raybus explain'"
         )
-    return found
+    return replica_logs
 
 
-def _files(deployment: Deployment) -> Iterator[tuple[Source, str, str]]:
-    for each in deployment.replicas or []:
-        named = _FILE.fullmatch(each.log_file_path or "")
-        if named is not None and each.node_id:
-            yield Source(each.node_instance_id or each.node_id, named[2]), each.node_id, named[1]
+def _list_files(deployment: LoggedDeployment) -> Iterator[tuple[LogSource, str, str]]:
+    for replica in deployment.replicas or []:
+        named = _FILE.fullmatch(replica.log_file_path or "")
+        if named is not None and replica.node_id:
+            yield (
+                LogSource(replica.node_instance_id or replica.node_id, named[2]),
+                replica.node_id,
+                named[1],
+            )
 
 
-def _query(node: str, file: str, extent: Extent) -> dict[str, str]:
+def _build_query(node: str, file: str, extent: Extent) -> dict[str, str]:
     tail = WHOLE if extent.tail is None else str(extent.tail)
     query = {"node_id": node, "filename": file, "lines": tail, "format": "text"}
     return {**query, "interval": SECONDS_OF_RAY} if extent.follow else query

@@ -1,12 +1,12 @@
 """Selects clusters, pods and containers by the options of `raybus logs`, and formats log lines.
 
-Pure.
+Does no I/O.
 """
 
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,13 +16,13 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import POD, RAY_SERVICE
 from common.ray import cluster_traits as traits
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 
-LONGEST: Final = 2**20
+MAX_LINE_SIZE: Final = 2**20
 """Maximum bytes of a line. Longer lines are split, so that no log can fill the memory."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class LogSource(msgspec.Struct, frozen=True):
     """The pod and container that a line comes from."""
 
     pod: str
@@ -43,7 +43,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     is_json: bool = False
 
 
-class Document(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """A line as JSON."""
 
     pod: str
@@ -51,52 +51,86 @@ class Document(msgspec.Struct, frozen=True):
     line: str
 
 
+class Piece(NamedTuple):
+    """A line, or a part of a line that is longer than `MAX_LINE_SIZE`."""
+
+    text: bytes
+    begins_line: bool
+
+
 class Splitter:
-    """Splits the chunks of a stream into lines, without line ends."""
+    """Splits the chunks of a stream into lines, without line ends.
+
+    A long line is divided at multiples of `MAX_LINE_SIZE`, however it is spread over chunks.
+    """
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._is_within_line = False
+        """Whether the first pieces of the present line have been returned."""
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def split(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk completes."""
+        return [piece.text for piece in self.split_pieces(chunk)]
+
+    def split_pieces(self, chunk: bytes) -> list[Piece]:
+        """Return the lines that a chunk completes, with the place of each piece in its line."""
         self._rest += chunk
         *whole, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        lines = [part for line in whole for part in _divided(line)]
-        while len(self._rest) >= LONGEST:
-            lines.append(bytes(self._rest[:LONGEST]))
-            del self._rest[:LONGEST]
-        return lines
+        pieces: list[Piece] = []
+        for line in whole:
+            pieces += self._divide(line)
+            self._is_within_line = False
+        complete = len(rest) - len(rest) % MAX_LINE_SIZE
+        if complete:
+            pieces += self._divide(rest[:complete])
+        self._rest = bytearray(rest[complete:])
+        return pieces
 
     def end(self) -> list[bytes]:
         """Return the last line, if the stream does not end with a line end."""
-        rest, self._rest = bytes(self._rest), bytearray()
-        return [rest] if rest else []
+        return [piece.text for piece in self.end_pieces()]
+
+    def end_pieces(self) -> list[Piece]:
+        """Return the rest of the last line, if the stream does not end with a line end."""
+        pieces = self._divide(bytes(self._rest)) if self._rest else []
+        self._rest, self._is_within_line = bytearray(), False
+        return pieces
+
+    def _divide(self, line: bytes) -> list[Piece]:
+        if not line and not self._is_within_line:
+            return [Piece(line, begins_line=True)]
+        pieces = [
+            Piece(line[at : at + MAX_LINE_SIZE], begins_line=at == 0 and not self._is_within_line)
+            for at in range(0, len(line), MAX_LINE_SIZE)
+        ]
+        self._is_within_line = True
+        return pieces
 
 
-def _divided(line: bytes) -> list[bytes]:
-    return [line[at : at + LONGEST] for at in range(0, len(line), LONGEST)] or [b""]
-
-
-def render(source: Source, line: bytes, form: Form) -> bytes:
+def render(source: LogSource, line: bytes, form: Form) -> bytes:
     """Format a line for output, with a line end."""
     if form.is_json:
         text = line.decode(errors="replace")
-        found = Document(
-            _plain(source.pod), _plain(source.container), text if form.is_raw else _plain(text)
+        record = LogRecord(
+            _decode_line(source.pod),
+            _decode_line(source.container),
+            text if form.is_raw else _decode_line(text),
         )
-        return untrusted.escaped(msgspec.json.encode(found).decode() + "\n").encode()
-    prefix = f"[{_plain(str(source))}] ".encode() if form.is_prefixed else b""
+        return untrusted.escaped(msgspec.json.encode(record).decode() + "\n").encode()
+    prefix = f"[{_decode_line(str(source))}] ".encode() if form.is_prefixed else b""
     return (
-        prefix + (line if form.is_raw else _plain(line.decode(errors="replace")).encode()) + b"\n"
+        prefix
+        + (line if form.is_raw else _decode_line(line.decode(errors="replace")).encode())
+        + b"\n"
     )
 
 
-def _plain(text: str) -> str:
+def _decode_line(text: str) -> str:
     return untrusted.plain(text.removesuffix("\r"))
 
 
-MOST: Final = 20
+MAX_LOGS: Final = 20
 """Maximum number of logs per command; each takes a connection and a buffer."""
 SHOWN: Final = 8
 """Maximum number of names in a message."""
@@ -135,7 +169,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 class Log(msgspec.Struct, frozen=True, kw_only=True):
     """A log and the request that reads it."""
 
-    source: Source
+    source: LogSource
     path: str
     query: dict[str, str]
     is_placed: bool = True
@@ -144,7 +178,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Ray's dashboard serves the log instead of the API server."""
 
 
-def check(choice: Choice, extent: Extent, target: Target) -> None:
+def check(choice: Choice, extent: Extent, target: NamedTarget) -> None:
     """Raise `InvalidSpec` for options that exclude each other."""
     given = {
         "--head": choice.head,
@@ -177,14 +211,14 @@ def check(choice: Choice, extent: Extent, target: Target) -> None:
 
 
 def check_raw(raw: bool, *, is_terminal: bool) -> None:
-    """Raise `InvalidSpec` for `--raw` on a terminal, because escapes in a log could control it."""
+    """Raise `InvalidSpec` for `--raw` on a terminal, which escapes in a log could control."""
     if raw and is_terminal:
         raise errors.InvalidSpec(
             "--raw would pass the escapes of a log to this terminal: write it to a file or a pipe"
         )
 
 
-def since(text: str | None) -> timedelta | None:
+def parse_since(text: str | None) -> timedelta | None:
     """Parse `--since`; raise `InvalidSpec` if it is not a positive duration."""
     if text is None:
         return None
@@ -196,7 +230,7 @@ def since(text: str | None) -> timedelta | None:
     return length
 
 
-def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -> str:
+def select_cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -> str:
     """Return the name of the selected cluster; raise `Rejected` if there is none.
 
     `known` are the RayService's clusters; they are needed only if `asked` is a name.
@@ -207,15 +241,17 @@ def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -
         status.pending_service_status.ray_cluster_name,
     )
     if asked is None:
-        found = active or pending
+        chosen = active or pending
     elif asked in {ACTIVE, PENDING}:
-        found = active if asked == ACTIVE else pending
+        chosen = active if asked == ACTIVE else pending
     else:
         if asked not in known:
-            raise errors.Rejected(f"RayService {name} has no RayCluster {asked}; {_there(known)}")
+            raise errors.Rejected(
+                f"RayService {name} has no RayCluster {asked}; {_format_clusters(known)}"
+            )
         return asked
-    if found:
-        return found
+    if chosen:
+        return chosen
     if asked == PENDING and active:
         raise errors.Rejected(
             f"RayService {name} has no pending cluster, because no upgrade is in progress"
@@ -226,41 +262,41 @@ def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -
     )
 
 
-def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[Pod]:
+def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarget) -> list[Pod]:
     """Return the selected pods of a RayCluster; raise `Rejected` if there are none or too many."""
-    there = sorted(found, key=lambda each: (_kind(each) != labels.HEAD, each.metadata.name))
+    there = sorted(pods, key=lambda pod: (_get_node_type(pod) != labels.HEAD, pod.metadata.name))
     if choice.pod is not None:
-        chosen = [each for each in there if each.metadata.name == choice.pod]
+        chosen = [pod for pod in there if pod.metadata.name == choice.pod]
         if not chosen:
-            raise gone(choice.pod, of, target)
+            raise build_gone_error(choice.pod, of, target)
     elif choice.every:
         chosen = there
     elif choice.group is not None:
-        chosen = [each for each in there if _group(each) == choice.group]
+        chosen = [pod for pod in there if _group(pod) == choice.group]
         if not chosen:
             groups = list(dict.fromkeys(map(_group, there)))
             raise errors.Rejected(
                 f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: "
-                f"{_listed(groups)}"
+                f"{_format_names(groups)}"
             )
     else:
         wanted = labels.WORKER if choice.workers else labels.HEAD
-        chosen = [each for each in there if _kind(each) == wanted]
+        chosen = [pod for pod in there if _get_node_type(pod) == wanted]
     if not chosen:
         what = "worker pod" if choice.workers else "pod" if choice.every else "head pod"
-        raise errors.Rejected(f"RayCluster {of} has no {what} now; {_remedy(target)}")
+        raise errors.Rejected(f"RayCluster {of} has no {what} now; {_format_remedy(target)}")
     _bound(len(chosen), "pods", "--group, --pod or --head")
     return chosen
 
 
-def gone(pod: str, of: str, target: Target) -> errors.Rejected:
+def build_gone_error(pod: str, of: str, target: NamedTarget) -> errors.Rejected:
     """Return the error for a pod that does not exist."""
     return errors.Rejected(
-        f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_remedy(target)}"
+        f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_format_remedy(target)}"
     )
 
 
-def _remedy(target: Target) -> str:
+def _format_remedy(target: NamedTarget) -> str:
     if target.resource is not RAY_SERVICE:
         return (
             f"see 'kubectl describe raycluster {target.name}'; -p reads the log of a container "
@@ -273,7 +309,7 @@ def _remedy(target: Target) -> str:
     )
 
 
-def logs(
+def select_logs(
     namespace: str,
     chosen: Sequence[Pod],
     choice: Choice,
@@ -292,55 +328,55 @@ def logs(
         "tailLines": "" if extent.tail is None else str(extent.tail),
         "previous": "true" if extent.previous else "",
     }
-    found: list[Log] = []
+    selected: list[Log] = []
     for pod in chosen:
-        name, container = pod.metadata.name, _container(pod, choice, of)
+        name, container = pod.metadata.name, _select_container(pod, choice, of)
         if container is None:
             continue
         asked = {"container": container, **{key: value for key, value in query.items() if value}}
         path, is_placed = POD.path(namespace, name, "log"), bool(pod.spec.node_name)
-        found.append(
-            Log(source=Source(name, container), path=path, query=asked, is_placed=is_placed)
+        selected.append(
+            Log(source=LogSource(name, container), path=path, query=asked, is_placed=is_placed)
         )
-    if not found:
-        there = list(dict.fromkeys(name for pod in chosen for name in _containers(pod)))
+    if not selected:
+        there = list(dict.fromkeys(name for pod in chosen for name in _list_containers(pod)))
         raise errors.Rejected(
-            f"no container is named {choice.container!r}; containers: {_listed(there)}"
+            f"no container is named {choice.container!r}; containers: {_format_names(there)}"
         )
-    return found
+    return selected
 
 
-def bounded(found: list[Log]) -> list[Log]:
-    """Return the logs unchanged; raise `Rejected` if there are more than `MOST`."""
-    _bound(len(found), "replicas", "--deployment or --pod")
-    return found
+def limit_logs(logs: list[Log]) -> list[Log]:
+    """Return the logs unchanged; raise `Rejected` if there are more than `MAX_LOGS`."""
+    _bound(len(logs), "replicas", "--deployment or --pod")
+    return logs
 
 
 def _bound(count: int, what: str, options: str) -> None:
-    if count > MOST:
+    if count > MAX_LOGS:
         raise errors.Rejected(
-            f"{count} {what} are more than the {MOST} that one command reads: narrow them with "
+            f"{count} {what} are more than the {MAX_LOGS} that one command reads: narrow them with "
             f"{options}"
         )
 
 
-def _container(pod: Pod, choice: Choice, of: RayCluster | None) -> str | None:
-    there = _containers(pod)
+def _select_container(pod: Pod, choice: Choice, of: RayCluster | None) -> str | None:
+    there = _list_containers(pod)
     if choice.container is None:
-        found = traits.ray_container(of, pod)
-        return None if found is None else found.name
+        container = traits.ray_container(of, pod)
+        return None if container is None else container.name
     return choice.container if choice.container in there else None
 
 
-def _containers(pod: Pod) -> list[str]:
+def _list_containers(pod: Pod) -> list[str]:
     """Return the names of a pod's containers, including init containers that have a status."""
     return [
-        *(each.name for each in pod.spec.containers),
-        *(each.name for each in pod.status.init_container_statuses),
+        *(container.name for container in pod.spec.containers),
+        *(status.name for status in pod.status.init_container_statuses),
     ]
 
 
-def _kind(pod: Pod) -> str:
+def _get_node_type(pod: Pod) -> str:
     return pod.metadata.labels.get(labels.NODE_TYPE, "")
 
 
@@ -348,11 +384,11 @@ def _group(pod: Pod) -> str:
     return pod.metadata.labels.get(labels.GROUP, "")
 
 
-def _there(known: Sequence[str]) -> str:
-    return f"it has {_listed(known)}" if known else "it has none"
+def _format_clusters(known: Sequence[str]) -> str:
+    return f"it has {_format_names(known)}" if known else "it has none"
 
 
-def _listed(found: Sequence[str]) -> str:
-    return ", ".join(found[:SHOWN]) + (
-        f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )

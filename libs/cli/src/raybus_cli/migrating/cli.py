@@ -10,7 +10,7 @@ from raybus_cli import printing, session
 from raybus_cli.arguments import ContextOption, KubeconfigOption
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import report
-from raybus_cli.migrating.report import Report
+from raybus_cli.migrating.report import MigrationReport
 from raybus_cli.printing import Output, ReportOption
 
 app = typer.Typer(
@@ -52,9 +52,9 @@ def check(
     $ raybus migrate check
     $ raybus migrate check -n serving -o wide
     """
-    place = session.where(kubeconfig, context, namespace, code=report.UNREAD_CODE)
+    place = session.select_place(kubeconfig, context, namespace, code=report.UNREAD_CODE)
 
-    async def work(kube: KubeClient) -> Report:
+    async def work(kube: KubeClient) -> MigrationReport:
         return await checking.check(
             kube,
             raybus_namespace=raybus_namespace,
@@ -62,16 +62,16 @@ def check(
             progress=_print_progress if sys.stderr.isatty() else _ignore_progress,
         )
 
-    found = session.run(place, work, code=report.UNREAD_CODE)
+    result = session.run(place, work, code=report.UNREAD_CODE)
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(result, output)
     else:
-        printing.show(report.draw(found, wide=output is Output.WIDE))
-    raise SystemExit(report.CODES[found.verdict])
+        printing.show(report.draw(result, wide=output is Output.WIDE))
+    raise SystemExit(report.CODES[result.verdict])
 
 
 def _print_progress(line: str) -> None:
-    printing.message(line, err=True)
+    printing.print_message(line, err=True)
 
 
 def _ignore_progress(_line: str) -> None:

@@ -1,4 +1,4 @@
-"""Findings about a take-over, derived from the services' plans for an object. Pure.
+"""Findings about a take-over, derived from the services' plans for an object. Does no I/O.
 
 A write to annotations that only operators read is a note, because it touches no pod, Service, spec
 or traffic. During an upgrade its next step is also a note, because KubeRay would take the same
@@ -27,15 +27,15 @@ from common.runtime.actions import (
     EmitEvent,
     KubeEvent,
     Patch,
+    Publish,
     Refuse,
     SetFinalizers,
     UpdateStatus,
 )
-from service_reconciler.actions import Publish
 from traffic_manager.actions import MoveCapacity
 
 
-class Level(StrEnum):
+class MigrationLevel(StrEnum):
     """The severity of a finding."""
 
     NOTE = "note"
@@ -48,13 +48,13 @@ class Level(StrEnum):
     """The take-over would change something."""
 
 
-_WORST: Final = (Level.CHANGE, Level.UNSUPPORTED, Level.UNREAD)
+_WORST: Final = (MigrationLevel.CHANGE, MigrationLevel.UNSUPPORTED, MigrationLevel.UNREAD)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding and its remedy."""
 
-    level: Level
+    level: MigrationLevel
     text: str
     remedy: str = ""
 
@@ -67,41 +67,43 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     verdict: str
     """`nothing`, or the worst level among the findings."""
-    findings: list[Finding] = []
+    findings: list[MigrationFinding] = []
 
 
-def subject(kind: str, namespace: str, name: str, findings: Iterable[Finding]) -> Subject:
+def build_subject(
+    kind: str, namespace: str, name: str, findings: Iterable[MigrationFinding]
+) -> Subject:
     """Build the entry of an object in the report; its verdict is that of the worst finding."""
-    found = list(findings)
-    level = worst(found)
+    collected = list(findings)
+    level = find_worst(collected)
     verdict = "nothing" if level is None else level.value
-    return Subject(kind=kind, namespace=namespace, name=name, verdict=verdict, findings=found)
+    return Subject(kind=kind, namespace=namespace, name=name, verdict=verdict, findings=collected)
 
 
-def worst(findings: Iterable[Finding]) -> Level | None:
+def find_worst(findings: Iterable[MigrationFinding]) -> MigrationLevel | None:
     """Return the worst level among the findings; None if all are notes."""
-    levels = {each.level for each in findings}
+    levels = {finding.level for finding in findings}
     return next((level for level in _WORST if level in levels), None)
 
 
-def note(text: str, remedy: str = "") -> Finding:
+def add_note(text: str, remedy: str = "") -> MigrationFinding:
     """Return a finding that does not affect the verdict."""
-    return Finding(level=Level.NOTE, text=text, remedy=remedy)
+    return MigrationFinding(level=MigrationLevel.NOTE, text=text, remedy=remedy)
 
 
-def change(text: str, remedy: str = "") -> Finding:
+def report_change(text: str, remedy: str = "") -> MigrationFinding:
     """Return a finding about something that the take-over would change."""
-    return Finding(level=Level.CHANGE, text=text, remedy=remedy)
+    return MigrationFinding(level=MigrationLevel.CHANGE, text=text, remedy=remedy)
 
 
-def unsupported(text: str, remedy: str = "") -> Finding:
+def report_unsupported(text: str, remedy: str = "") -> MigrationFinding:
     """Return a finding about something that raybus does not support."""
-    return Finding(level=Level.UNSUPPORTED, text=text, remedy=remedy)
+    return MigrationFinding(level=MigrationLevel.UNSUPPORTED, text=text, remedy=remedy)
 
 
-def unread(text: str, remedy: str = "") -> Finding:
+def report_unread(text: str, remedy: str = "") -> MigrationFinding:
     """Return a finding about a fact that could not be read."""
-    return Finding(level=Level.UNREAD, text=text, remedy=remedy)
+    return MigrationFinding(level=MigrationLevel.UNREAD, text=text, remedy=remedy)
 
 
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
@@ -109,16 +111,18 @@ _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
 _WARNING: Final = "Warning"
 
 
-def of_cluster(plan: ClusterPlan, remedy: str) -> list[Finding]:
+def judge_cluster_plan(plan: ClusterPlan, remedy: str) -> list[MigrationFinding]:
     """Return the findings about cluster-reconciler's plan; `remedy` is added to each change."""
-    found: list[Finding] = []
+    collected: list[MigrationFinding] = []
     for step in plan.actions:
-        found += [each for action in step.actions for each in _of_cluster_action(action, remedy)]
+        collected += [
+            finding for action in step.actions for finding in _judge_cluster_action(action, remedy)
+        ]
         if any(isinstance(action, Refuse) for action in step.actions):
-            return found  # a rejected cluster gets no further actions
+            return collected  # a rejected cluster gets no further actions
     if plan.fault:
-        found.append(change(f"raybus would wait: {plan.fault}", remedy))
-    return found
+        collected.append(report_change(f"raybus would wait: {plan.fault}", remedy))
+    return collected
 
 
 class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,80 +133,86 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     """Remedy that is added to each change."""
     is_held: Callable[[Submit], bool]
-    """Returns whether a cluster's Serve already has the config that an action would send."""
+    """Function that returns whether a cluster's Serve already has the config of an action."""
 
 
-def of_service(actions: Iterable[Action], context: ActionContext) -> list[Finding]:
+def judge_service_actions(
+    actions: Iterable[Action], context: ActionContext
+) -> list[MigrationFinding]:
     """Return the findings about the actions planned for a RayService, without duplicates."""
-    found = [each for action in actions for each in _of_service_action(action, context)]
-    return list(dict.fromkeys(found))
+    collected = [
+        finding for action in actions for finding in _judge_service_action(action, context)
+    ]
+    return list(dict.fromkeys(collected))
 
 
-def _of_cluster_action(action: Action, remedy: str) -> Iterator[Finding]:
+def _judge_cluster_action(action: Action, remedy: str) -> Iterator[MigrationFinding]:
     match action:
         case Refuse(event=event):
-            yield note(f"is rejected, as by KubeRay: {event.note}", "correct it before or after")
+            yield add_note(
+                f"is rejected, as by KubeRay: {event.note}", "correct it before or after"
+            )
         case EmitEvent(event=event):
-            yield from _warning_note(event)
+            yield from _note_warning(event)
         case Patch(resource=resource, name=name, patch=patch) if resource == POD:
-            annotations = _listed(patch["metadata"]["annotations"])
-            yield note(f"Pod {name} gets the annotations {annotations}; it keeps running")
+            annotations = _format_names(patch["metadata"]["annotations"])
+            yield add_note(f"Pod {name} gets the annotations {annotations}; it keeps running")
         case _:
-            yield change(f"raybus would {action}", remedy)
+            yield report_change(f"raybus would {action}", remedy)
 
 
-def _of_service_action(action: Action, context: ActionContext) -> Iterator[Finding]:
+def _judge_service_action(action: Action, context: ActionContext) -> Iterator[MigrationFinding]:
     moves, remedy = context.moves, context.remedy
     match action:
         case Publish():
             return
         case EmitEvent(event=event):
-            yield from _warning_note(event)
+            yield from _note_warning(event)
         case UpdateStatus():
             return  # the status is compared field by field elsewhere
         case Annotate(name=name):
-            yield note(f"the RayService gets the annotation {name}")
+            yield add_note(f"the RayService gets the annotation {name}")
         case SetFinalizers(finalizers=finalizers, spec=None):
-            yield note(f"the RayService gets the finalizers {', '.join(finalizers)}")
+            yield add_note(f"the RayService gets the finalizers {', '.join(finalizers)}")
         case Patch(resource=resource, name=name, patch=patch):
-            yield _of_change(
+            yield _judge_change(
                 f"{resource.kind} {name}",
                 patch,
                 is_step=moves and resource in _STEPS,
                 remedy=remedy,
             )
         case Submit() if context.is_held(action):
-            yield note(
+            yield add_note(
                 f"RayCluster {action.cluster.metadata.name} gets its present Serve config once "
                 "more, so that it is recorded; "
                 "so does KubeRay after each restart"
             )
         case Submit() | MoveCapacity():
-            yield _felt(str(action), is_step=moves, remedy=remedy)
+            yield _report_effect(str(action), is_step=moves, remedy=remedy)
         case _:
-            yield _felt(str(action), is_step=False, remedy=remedy)
+            yield _report_effect(str(action), is_step=False, remedy=remedy)
 
 
-def _of_change(what: str, patch: Json, *, is_step: bool, remedy: str) -> Finding:
-    fields = list(_fields(patch))
-    if all(each.startswith("metadata.annotations.") for each in fields):
-        names = [each.removeprefix("metadata.annotations.") for each in fields]
-        return note(f"{what} gets the annotations {_listed(names)}")
-    return _felt(f"change {what} ({', '.join(fields)})", is_step=is_step, remedy=remedy)
+def _judge_change(what: str, patch: Json, *, is_step: bool, remedy: str) -> MigrationFinding:
+    fields = list(_list_fields(patch))
+    if all(field.startswith("metadata.annotations.") for field in fields):
+        names = [field.removeprefix("metadata.annotations.") for field in fields]
+        return add_note(f"{what} gets the annotations {_format_names(names)}")
+    return _report_effect(f"change {what} ({', '.join(fields)})", is_step=is_step, remedy=remedy)
 
 
-def _felt(text: str, *, is_step: bool, remedy: str) -> Finding:
+def _report_effect(text: str, *, is_step: bool, remedy: str) -> MigrationFinding:
     if is_step:
-        return note(f"the upgrade continues at its current step: {text}")
-    return change(f"raybus would {text}", remedy)
+        return add_note(f"the upgrade continues at its current step: {text}")
+    return report_change(f"raybus would {text}", remedy)
 
 
-def _warning_note(event: KubeEvent) -> Iterator[Finding]:
+def _note_warning(event: KubeEvent) -> Iterator[MigrationFinding]:
     if event.type == _WARNING:
-        yield note(f"raybus would write the Event {event.reason}: {event.note}")
+        yield add_note(f"raybus would write the Event {event.reason}: {event.note}")
 
 
-def _fields(patch: Json) -> Iterator[str]:
+def _list_fields(patch: Json) -> Iterator[str]:
     """Yield the fields that a patch writes, two levels deep, without `resourceVersion`.
 
     `resourceVersion` is the precondition of the patch.
@@ -215,35 +225,35 @@ def _fields(patch: Json) -> Iterator[str]:
             if (outer, name) == ("metadata", "resourceVersion"):
                 continue
             if outer == "metadata" and isinstance(value, dict):
-                yield from (f"{outer}.{name}.{each}" for each in cast("dict[str, Any]", value))
+                yield from (f"{outer}.{name}.{key}" for key in cast("dict[str, Any]", value))
             else:
                 yield f"{outer}.{name}"
 
 
-def differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
+def list_differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
     """Return the fields that differ between two statuses, at most two levels deep.
 
     Fields are called as in manifests.
     """
-    found: list[str] = []
-    before, after = (cast("Json", msgspec.to_builtins(each)) for each in (old, new))
+    fields: list[str] = []
+    before, after = (cast("Json", msgspec.to_builtins(spec)) for spec in (old, new))
     for name in sorted({*before, *after}):
         was, becomes = before.get(name), after.get(name)
         if was == becomes:
             continue
         if isinstance(was, dict) and isinstance(becomes, dict):
             inner = cast("tuple[Json, Json]", (was, becomes))
-            found += [
+            fields += [
                 f"{name}.{key}"
                 for key in sorted({*inner[0], *inner[1]})
                 if inner[0].get(key) != inner[1].get(key)
             ]
         else:
-            found.append(name)
-    return found
+            fields.append(name)
+    return fields
 
 
-def _listed(names: Iterable[str]) -> str:
+def _format_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
@@ -254,34 +264,34 @@ def has(details: ServeDetails | None, action: Submit) -> bool:
     if action.capacity is not None and serve_status.capacity(details) != action.capacity:
         return False
     try:
-        wanted = serve_config.to_json(action.given.serve_config)
+        wanted = serve_config.parse(action.given.serve_config).to_json()
     except errors.InvalidSpec:
         return False
     apps = {
-        str(each.get("name") or DEFAULT_APP): each
-        for each in cast("list[Json]", wanted.get("applications") or [])
+        str(application.get("name") or DEFAULT_APP): application
+        for application in cast("list[Json]", wanted.get("applications") or [])
     }
-    held = details.named()
-    return apps.keys() == held.keys() and all(
-        _within(apps[name], held[name].deployed_app_config) for name in apps
+    applications = details.named()
+    return apps.keys() == applications.keys() and all(
+        _is_within(apps[name], applications[name].deployed_app_config) for name in apps
     )
 
 
-def _within(wanted: Any, held: Any) -> bool:
+def _is_within(wanted: Any, actual: Any) -> bool:
     """Return whether a config contains all wanted fields; additional fields are defaults."""
     match wanted:
         case dict():
             fields = cast("Json", wanted)
-            return isinstance(held, dict) and all(
-                _within(each, cast("Json", held).get(key)) for key, each in fields.items()
+            return isinstance(actual, dict) and all(
+                _is_within(value, cast("Json", actual).get(key)) for key, value in fields.items()
             )
         case list():
             items, others = (
                 cast("list[Any]", wanted),
-                cast("list[Any]", held if isinstance(held, list) else []),
+                cast("list[Any]", actual if isinstance(actual, list) else []),
             )
             return len(items) == len(others) and all(
-                _within(*pair) for pair in zip(items, others, strict=True)
+                _is_within(*pair) for pair in zip(items, others, strict=True)
             )
         case _:
-            return bool(wanted == held)
+            return bool(wanted == actual)

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from raybus_cli.migrating import findings
-from raybus_cli.migrating.findings import Finding, Level, Subject
+from raybus_cli.migrating.findings import MigrationFinding, MigrationLevel, Subject
 from raybus_cli.migrating.switches import Setting
 from raybus_cli.printing import Column, Table
 
@@ -19,7 +19,7 @@ NOT_READY_CODE: Final = 1
 UNREAD_CODE: Final = 2
 
 
-class Verdict(StrEnum):
+class MigrationVerdict(StrEnum):
     """The overall result of the check."""
 
     READY = "ready"
@@ -40,81 +40,86 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     ready: int
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What taking a cluster over from KubeRay would change."""
 
-    verdict: Verdict
+    verdict: MigrationVerdict
     kuberay: list[OperatorSummary]
     raybus: list[OperatorSummary]
     settings: list[Setting]
     """Settings of KubeRay's operator, with their raybus equivalents."""
     environment: dict[str, str]
     """Environment variables that give raybus the same configuration."""
-    findings: list[Finding]
+    findings: list[MigrationFinding]
     """Findings about the installation as a whole."""
     objects: list[Subject]
 
 
-def verdict(found: list[Finding], objects: list[Subject]) -> Verdict:
+def decide_verdict(general: list[MigrationFinding], objects: list[Subject]) -> MigrationVerdict:
     """Return the verdict for the worst finding."""
-    match findings.worst([*found, *(each for held in objects for each in held.findings)]):
-        case None | Level.NOTE:
-            return Verdict.READY
-        case Level.UNREAD:
-            return Verdict.UNREAD
-        case Level.CHANGE | Level.UNSUPPORTED:
-            return Verdict.NOT_READY
+    match findings.find_worst(
+        [*general, *(finding for subject in objects for finding in subject.findings)]
+    ):
+        case None | MigrationLevel.NOTE:
+            return MigrationVerdict.READY
+        case MigrationLevel.UNREAD:
+            return MigrationVerdict.UNREAD
+        case MigrationLevel.CHANGE | MigrationLevel.UNSUPPORTED:
+            return MigrationVerdict.NOT_READY
 
 
 CODES: Final = {
-    Verdict.READY: READY_CODE,
-    Verdict.NOT_READY: NOT_READY_CODE,
-    Verdict.UNREAD: UNREAD_CODE,
+    MigrationVerdict.READY: READY_CODE,
+    MigrationVerdict.NOT_READY: NOT_READY_CODE,
+    MigrationVerdict.UNREAD: UNREAD_CODE,
 }
 
 
 _STYLES = {
-    Level.NOTE: "",
-    Level.UNREAD: "yellow",
-    Level.UNSUPPORTED: "bold red",
-    Level.CHANGE: "bold red",
+    MigrationLevel.NOTE: "",
+    MigrationLevel.UNREAD: "yellow",
+    MigrationLevel.UNSUPPORTED: "bold red",
+    MigrationLevel.CHANGE: "bold red",
 }
 _SENTENCES = {
-    Verdict.READY: "ready: taking over would change nothing",
-    Verdict.NOT_READY: "not ready: see the lines marked 'change' or 'unsupported'",
-    Verdict.UNREAD: "unknown: see the lines marked 'unread'",
+    MigrationVerdict.READY: "ready: taking over would change nothing",
+    MigrationVerdict.NOT_READY: "not ready: see the lines marked 'change' or 'unsupported'",
+    MigrationVerdict.UNREAD: "unknown: see the lines marked 'unread'",
 }
 
 _DONE = "done: KubeRay is not installed, raybus is"
 
 
-def draw(report: Report, *, wide: bool) -> RenderableType:
+def draw(report: MigrationReport, *, wide: bool) -> RenderableType:
     """Format the report as text and tables; notes about single objects are included if `wide`."""
     lines: list[RenderableType] = [
-        Text(f"KubeRay: {_operators(report.kuberay)}"),
-        Text(f"raybus: {_operators(report.raybus)}"),
+        Text(f"KubeRay: {_format_operators(report.kuberay)}"),
+        Text(f"raybus: {_format_operators(report.raybus)}"),
     ]
     if report.settings:
-        rows = [[each.kuberay, each.value, each.here] for each in report.settings]
+        rows = [[setting.kuberay, setting.value, setting.here] for setting in report.settings]
         columns = (Column("setting of KubeRay"), Column("value", 1), Column("here"))
         lines += [Text(), Table(columns, rows)]
     if report.environment:
         texts = " ".join(f"{name}={value}" for name, value in sorted(report.environment.items()))
         lines += [Text(), Text(f"raybus has the same configuration with: {texts}")]
     if report.findings:
-        lines += [Text(), *_finding_lines(report.findings, "")]
+        lines += [Text(), *_format_findings(report.findings, "")]
     if report.objects:
         lines += [Text(), _Objects(report, wide)]
-    style = "bold green" if report.verdict is Verdict.READY else "bold red"
-    is_done = report.verdict is Verdict.READY and not report.kuberay and bool(report.raybus)
+    style = "bold green" if report.verdict is MigrationVerdict.READY else "bold red"
+    is_done = (
+        report.verdict is MigrationVerdict.READY and not report.kuberay and bool(report.raybus)
+    )
     lines += [Text(), Text(_DONE if is_done else _SENTENCES[report.verdict], style=style)]
     return Group(*lines)
 
 
-def _operators(found: list[OperatorSummary]) -> str:
+def _format_operators(operators: list[OperatorSummary]) -> str:
     texts = [
-        f"{each.namespace}/{each.name} {each.version}, {each.ready} of {each.replicas} ready"
-        for each in found
+        f"{operator.namespace}/{operator.name} {operator.version}, {operator.ready} of "
+        f"{operator.replicas} ready"
+        for operator in operators
     ]
     return "; ".join(texts) or "not installed"
 
@@ -122,7 +127,7 @@ def _operators(found: list[OperatorSummary]) -> str:
 class _Objects(msgspec.Struct, frozen=True):
     """A table of objects, with the findings about an object below its row."""
 
-    report: Report
+    report: MigrationReport
     is_wide: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -134,30 +139,36 @@ class _Objects(msgspec.Struct, frozen=True):
             Column("", 1),
         )
         rows: list[list[str]] = []
-        for each in self.report.objects:
-            hidden = len(each.findings) - len(self._shown(each))
+        for subject in self.report.objects:
+            hidden = len(subject.findings) - len(self._select_shown(subject))
             notes = f"{hidden} note(s), see -o wide" if hidden else ""
-            rows.append([each.kind, f"{each.namespace}/{each.name}", each.verdict, notes])
-        heading, *lines = Table(columns, rows).lines(options.max_width)
+            rows.append(
+                [subject.kind, f"{subject.namespace}/{subject.name}", subject.verdict, notes]
+            )
+        heading, *lines = Table(columns, rows).format_lines(options.max_width)
         yield Text(heading, style="bold")
-        for each, line in zip(self.report.objects, lines, strict=True):
+        for subject, line in zip(self.report.objects, lines, strict=True):
             yield Text(line)
-            for found in self._shown(each):
-                yield Padding(Text(found.text), (0, 0, 0, 3))
-                if found.remedy:
-                    yield Padding(Text(f"→ {found.remedy}"), (0, 0, 0, 3))
+            for finding in self._select_shown(subject):
+                yield Padding(Text(finding.text), (0, 0, 0, 3))
+                if finding.remedy:
+                    yield Padding(Text(f"→ {finding.remedy}"), (0, 0, 0, 3))
 
-    def _shown(self, each: Subject) -> list[Finding]:
-        return [found for found in each.findings if self.is_wide or found.level is not Level.NOTE]
+    def _select_shown(self, subject: Subject) -> list[MigrationFinding]:
+        return [
+            finding
+            for finding in subject.findings
+            if self.is_wide or finding.level is not MigrationLevel.NOTE
+        ]
 
 
-def _finding_lines(found: Iterable[Finding], indent: str) -> list[RenderableType]:
+def _format_findings(findings: Iterable[MigrationFinding], indent: str) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    for each in found:
+    for finding in findings:
         line = Text(indent)
-        line.append(f"{each.level:12}", style=_STYLES[each.level])
-        line.append(each.text)
+        line.append(f"{finding.level:12}", style=_STYLES[finding.level])
+        line.append(finding.text)
         lines.append(line)
-        if each.remedy:
-            lines.append(Text(f"{indent}            → {each.remedy}"))
+        if finding.remedy:
+            lines.append(Text(f"{indent}            → {finding.remedy}"))
     return lines

@@ -22,7 +22,7 @@ from common.runtime.key import Key
 from common.upgrade.outbound import NoOutbound
 from common.upgrade.sources import Sources
 from raybus_cli.migrating import findings
-from raybus_cli.migrating.findings import ActionContext, Finding, Subject
+from raybus_cli.migrating.findings import ActionContext, MigrationFinding, Subject
 from service_reconciler import plan as service_plan
 from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.observe import Observer as ServiceObserver
@@ -47,7 +47,7 @@ class Observers(msgspec.Struct, frozen=True):
     traffic: TrafficObserver
 
 
-def observers(
+def build_observers(
     kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock
 ) -> Observers:
     """Build the observers on top of the objects read by the survey."""
@@ -63,13 +63,13 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
     """Return what would change on a RayService."""
     meta = service.metadata
     if service.manager != labels.MANAGED_BY_US:
-        found = [findings.note("belongs to neither operator: spec.managedBy names another one")]
-        return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
+        notes = [findings.add_note("belongs to neither operator: spec.managedBy names another one")]
+        return findings.build_subject(ray_service.KIND, meta.namespace, meta.name, notes)
     key = Key(meta.namespace, meta.name)
     seen = await observers.service.observe(key, now=now)
     traffic = await observers.traffic.observe(key, now=now)
     if seen is None or traffic is None:
-        return findings.subject(ray_service.KIND, meta.namespace, meta.name, [])
+        return findings.build_subject(ray_service.KIND, meta.namespace, meta.name, [])
     planned = service_plan.make_plan(seen, now=now)
     actions = [*planned.actions, *traffic_plan.make_plan(traffic, now=now).actions]
     moves = bool(seen.names.pending)
@@ -77,27 +77,31 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
     context = ActionContext(
         moves=moves,
         remedy=RECONCILED if is_reconciled else UNRECONCILED,
-        is_held=lambda action: findings.has(_details(seen, action.cluster.metadata.name), action),
+        is_held=lambda action: findings.has(
+            _get_details(seen, action.cluster.metadata.name), action
+        ),
     )
-    found = [
-        *_upgrade_note(seen),
-        *_silent(seen.active, seen.pending),
-        *_spec(seen),
-        *findings.of_service(actions, context),
-        *_status(seen, (each.status for each in actions if isinstance(each, UpdateServiceStatus))),
+    notes = [
+        *_note_upgrade(seen),
+        *_report_silence(seen.active, seen.pending),
+        *_check_spec_hash(seen),
+        *findings.judge_service_actions(actions, context),
+        *_compare_status(
+            seen, (action.status for action in actions if isinstance(action, UpdateServiceStatus))
+        ),
     ]
-    return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
+    return findings.build_subject(ray_service.KIND, meta.namespace, meta.name, notes)
 
 
-def _details(seen: Observed, cluster: str) -> ServeDetails | None:
+def _get_details(seen: Observed, cluster: str) -> ServeDetails | None:
     """Return the Serve state that a cluster's dashboard reported."""
     views = (
-        each for each in (seen.active, seen.pending) if each is not None and each.name == cluster
+        view for view in (seen.active, seen.pending) if view is not None and view.name == cluster
     )
-    return next((each.serve.details for each in views), None)
+    return next((view.serve.details for view in views), None)
 
 
-def _upgrade_note(seen: Observed) -> list[Finding]:
+def _note_upgrade(seen: Observed) -> list[MigrationFinding]:
     """Return a note about an upgrade in progress and its present step."""
     active, pending = seen.names.active, seen.names.pending
     if not active or not pending:
@@ -109,20 +113,20 @@ def _upgrade_note(seen: Observed) -> list[Finding]:
         if name in shares
     ]
     return [
-        findings.note(
+        findings.add_note(
             f"an upgrade is in progress from {active} to "
             f"{pending}{': ' if parts else ''}{'; '.join(parts)}"
         )
     ]
 
 
-def _silent(*views: ClusterView | None) -> list[Finding]:
+def _report_silence(*views: ClusterView | None) -> list[MigrationFinding]:
     remedy = (
         "you need 'get' on services/proxy, and the API server must reach the head; without an "
         "answer the config is unknown"
     )
     return [
-        findings.unread(
+        findings.report_unread(
             f"Serve of RayCluster {view.name} does not report its state: {view.serve.problem}",
             remedy,
         )
@@ -131,7 +135,7 @@ def _silent(*views: ClusterView | None) -> list[Finding]:
     ]
 
 
-def _spec(seen: Observed) -> list[Finding]:
+def _check_spec_hash(seen: Observed) -> list[MigrationFinding]:
     """Return a note if a cluster's spec hash was written by another algorithm.
 
     Its spec is compared instead.
@@ -139,43 +143,43 @@ def _spec(seen: Observed) -> list[Finding]:
     view = seen.pending or seen.active
     if view is None or not seen.names.active:
         return []
-    held, goal = (
+    recorded, goal = (
         view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
         ray_cluster.goal_hash(seen.service),
     )
-    if held == goal:
+    if recorded == goal:
         return []
     same = seen.match(view)
     return [
-        findings.note(
+        findings.add_note(
             f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it "
             f"is {same}"
         )
     ]
 
 
-def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding]:
+def _compare_status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[MigrationFinding]:
     old = seen.service.status
-    found: list[Finding] = []
+    collected: list[MigrationFinding] = []
     for new in written:
-        fields = findings.differing(compute.essence(old), compute.essence(new))
+        fields = findings.list_differing(compute.essence(old), compute.essence(new))
         names = [
             (
-                each.active_service_status.ray_cluster_name,
-                each.pending_service_status.ray_cluster_name,
+                status.active_service_status.ray_cluster_name,
+                status.pending_service_status.ray_cluster_name,
             )
-            for each in (old, new)
+            for status in (old, new)
         ]
         text = f"the status is updated: {', '.join(fields)}"
         if names[0] == names[1]:
-            found.append(findings.note(text))
+            collected.append(findings.add_note(text))
         elif names[0][1] and names[1] == (names[0][1], ""):
-            found.append(findings.note(f"the upgrade continues: {names[0][1]} is promoted"))
+            collected.append(findings.add_note(f"the upgrade continues: {names[0][1]} is promoted"))
         else:
-            found.append(
-                findings.change(
+            collected.append(
+                findings.report_change(
                     f"the status would name other clusters: {names[0]} becomes {names[1]}",
                     RECONCILED,
                 )
             )
-    return found
+    return collected

@@ -15,6 +15,8 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ApiStruct, Items, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.api.ray_cron_job import RayCronJob
+from common.api.ray_job import RayJob
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import (
@@ -28,6 +30,8 @@ from common.kube.resources import (
     LEASE,
     POD,
     RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
     RAY_SERVICE,
     SERVICE,
     Resource,
@@ -39,11 +43,9 @@ from raybus_cli import session
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.checks import LEADER
 from raybus_cli.doctor.facts import Lease, Workload
-from raybus_cli.doctor.operator import Operator
+from raybus_cli.doctor.operator import InstalledOperator
 from raybus_cli.doctor.survey import DEPLOYMENT
 
-RAY_JOB: Final = Resource(group="ray.io", kind="RayJob", plural="rayjobs")
-RAY_CRON_JOB: Final = Resource(group="ray.io", kind="RayCronJob", plural="raycronjobs")
 _WEBHOOKS: Final = "admissionregistration.k8s.io"
 VALIDATING: Final = Resource(
     group=_WEBHOOKS, kind="ValidatingWebhookConfiguration", plural="validatingwebhookconfigurations"
@@ -51,27 +53,6 @@ VALIDATING: Final = Resource(
 MUTATING: Final = Resource(
     group=_WEBHOOKS, kind="MutatingWebhookConfiguration", plural="mutatingwebhookconfigurations"
 )
-
-
-class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """The status of a RayJob."""
-
-    job_deployment_status: str = ""
-
-
-class JobSpec(ApiStruct, frozen=True, kw_only=True):
-    """The spec of a RayJob or RayCronJob."""
-
-    suspend: bool = False
-    managed_by: str | None = None
-
-
-class Job(ApiStruct, frozen=True, kw_only=True):
-    """The fields of a RayJob or a RayCronJob that matter for the check."""
-
-    metadata: ObjectMeta
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
 
 
 class Hook(ApiStruct, frozen=True, kw_only=True):
@@ -90,13 +71,13 @@ class WebhookConfiguration(ApiStruct, frozen=True, kw_only=True):
     webhooks: tuple[Hook, ...] = ()
 
 
-class Installation(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledOperators(msgspec.Struct, frozen=True, kw_only=True):
     """The installed operators: KubeRay and raybus."""
 
-    kuberay: list[Operator] | None
+    kuberay: list[InstalledOperator] | None
     kuberay_file: str | None = None
     """Text of the configuration file of the first KubeRay operator, if it has one."""
-    raybus: dict[str, Operator] = {}
+    raybus: dict[str, InstalledOperator] = {}
     """The services of raybus, by name."""
     raybus_file: str | None = None
     leases: list[Lease] | None = None
@@ -104,12 +85,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Other objects that affect the take-over."""
+    """Objects that affect the take-over, other than Ray objects and operators."""
 
-    jobs: list[Job] | None = None
-    cron_jobs: list[Job] | None = None
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
-    """Pairs of kind and configuration."""
+    """The configurations of admission webhooks, each with its kind."""
     has_gateway_api: bool = False
 
 
@@ -120,6 +99,8 @@ Scope = tuple[str | None, ...]
 _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (RAY_CLUSTER, RayCluster, ""),
     (RAY_SERVICE, RayService, ""),
+    (RAY_JOB, RayJob, ""),
+    (RAY_CRON_JOB, RayCronJob, ""),
     (POD, Pod, labels.CLUSTER),
     (SERVICE, Service, ""),
     (ENDPOINT_SLICE, EndpointSlice, ""),
@@ -141,119 +122,124 @@ class Survey:
         self._kube = kube
         self.unread: list[str] = []
 
-    async def installation(self, raybus_namespace: str) -> Installation:
+    async def read_installation(self, raybus_namespace: str) -> InstalledOperators:
         """Read how both operators are installed."""
-        deployments = await self._all(DEPLOYMENT, Workload)
+        deployments = await self._list_all(DEPLOYMENT, Workload)
         kuberay = (
             None
             if deployments is None
-            else [await self._operator(each) for each in operators.kuberay(deployments)]
+            else [await self._read_operator(each) for each in operators.select_kuberay(deployments)]
         )
         if deployments is None:
-            deployments = await self._all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
+            deployments = await self._list_all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
         ours = {
-            each.metadata.name: await self._operator(each)
-            for each in operators.raybus(deployments, raybus_namespace)
+            each.metadata.name: await self._read_operator(each)
+            for each in operators.select_raybus(deployments, raybus_namespace)
         }
         decider = ours.get("cluster-reconciler")
-        places = {raybus_namespace, *(each.namespace for each in kuberay or [])}
-        held = [await self._all(LEASE, Lease, (place,)) for place in sorted(places)]
-        return Installation(
+        places = {raybus_namespace, *(operator.namespace for operator in kuberay or [])}
+        leases = [await self._list_all(LEASE, Lease, (place,)) for place in sorted(places)]
+        return InstalledOperators(
             kuberay=kuberay,
-            kuberay_file=await self._file(kuberay[0]) if kuberay else None,
+            kuberay_file=await self._read_operator_file(kuberay[0]) if kuberay else None,
             raybus=ours,
-            raybus_file=await self._file(decider) if decider is not None else None,
-            leases=[each for some in held for each in some or [] if each.metadata.name == LEADER],
+            raybus_file=await self._read_operator_file(decider) if decider is not None else None,
+            leases=[
+                lease for some in leases for lease in some or [] if lease.metadata.name == LEADER
+            ],
         )
 
-    async def state(self, scope: Scope) -> Cache:
+    async def read_state(self, scope: Scope) -> Cache:
         """Read the objects that the services observe.
 
         Raise `NotFound` if the API server does not serve RayClusters.
         """
         cache = Cache()
         for resource, view, selector in _NEEDED:
-            for each in await self._all(resource, view, scope, selector) or []:
-                cache.put(each, partition=_HOME)
+            for obj in await self._list_all(resource, view, scope, selector) or []:
+                cache.put(obj, partition=_HOME)
         return cache
 
-    async def surroundings(self, scope: Scope) -> Surroundings:
-        """Read the other objects that affect the take-over."""
+    async def read_surroundings(self) -> Surroundings:
+        """Read the admission webhooks, and whether the Gateway API is installed."""
         webhooks: list[tuple[str, WebhookConfiguration]] | None = []
         for resource in (VALIDATING, MUTATING):
-            found = await self._all(resource, WebhookConfiguration)
+            configurations = await self._list_all(resource, WebhookConfiguration)
             webhooks = (
                 None
-                if found is None or webhooks is None
-                else [*webhooks, *((resource.kind, each) for each in found)]
+                if configurations is None or webhooks is None
+                else [
+                    *webhooks,
+                    *((resource.kind, configuration) for configuration in configurations),
+                ]
             )
         return Surroundings(
-            jobs=await self._all(RAY_JOB, Job, scope),
-            cron_jobs=await self._all(RAY_CRON_JOB, Job, scope),
             webhooks=webhooks,
-            has_gateway_api=await self._serves(HTTP_ROUTE),
+            has_gateway_api=await self._is_served(HTTP_ROUTE),
         )
 
-    async def _operator(self, found: Workload) -> Operator:
+    async def _read_operator(self, deployment: Workload) -> InstalledOperator:
         more: dict[str, str] = {}
-        for name in operators.sources(found):
-            more |= await self._data(found.metadata.namespace, name)
-        return operators.of(found, more)
+        for name in operators.list_config_maps(deployment):
+            more |= await self._read_config_map(deployment.metadata.namespace, name)
+        return operators.read_operator(deployment, more)
 
-    async def _file(self, found: Operator) -> str | None:
-        if found.file is None:
+    async def _read_operator_file(self, operator: InstalledOperator) -> str | None:
+        if operator.file is None:
             return None
-        text = (await self._data(found.namespace, found.file.config_map)).get(found.file.key)
+        text = (await self._read_config_map(operator.namespace, operator.file.config_map)).get(
+            operator.file.key
+        )
         if text is None:
             self.unread.append(
-                f"the configuration file of {found.place}: key {found.file.key} of ConfigMap "
-                f"{found.file.config_map}"
+                f"the configuration file of {operator.place}: key {operator.file.key} of ConfigMap "
+                f"{operator.file.config_map}"
             )
         return text
 
-    async def _data(self, namespace: str, name: str) -> dict[str, str]:
+    async def _read_config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return the data of a ConfigMap; empty if it does not exist."""
         try:
-            body = await self._unless_hidden(
+            body = await self._read_unless_hidden(
                 f"ConfigMap {namespace}/{name}", self._kube.get(CONFIG_MAP, namespace, name)
             )
         except errors.NotFound:
             return {}
-        held: Json = {} if body is None else msgspec.json.decode(body)
-        return cast("dict[str, str]", held.get("data") or {})
+        config_map: Json = {} if body is None else msgspec.json.decode(body)
+        return cast("dict[str, str]", config_map.get("data") or {})
 
-    async def _all(
+    async def _list_all(
         self, resource: Resource, view: type[T], scope: Scope = (None,), selector: str = ""
     ) -> list[T] | None:
         """List the objects of a kind.
 
         Empty if the API server does not serve the kind, None if the user may not read it.
         """
-        found: list[T] = []
+        objects: list[T] = []
         for namespace in scope:
             where = resource.plural if namespace is None else f"{resource.plural} in {namespace}"
             try:
                 ask = self._kube.list(resource, namespace, label_selector=selector)
-                body = await self._unless_hidden(where, ask)
+                body = await self._read_unless_hidden(where, ask)
             except errors.NotFound:
                 if resource in {RAY_CLUSTER, RAY_SERVICE}:
                     raise
                 return []
             if body is None:
                 return None
-            found += msgspec.json.decode(body, type=Items[view]).items
-        return found
+            objects += msgspec.json.decode(body, type=Items[view]).items
+        return objects
 
-    async def _serves(self, resource: Resource) -> bool:
+    async def _is_served(self, resource: Resource) -> bool:
         try:
             await self._kube.request("GET", f"/apis/{resource.api_version}")
         except (errors.NotFound, errors.Forbidden):
             return False
         return True
 
-    async def _unless_hidden(self, where: str, ask: Awaitable[bytes]) -> bytes | None:
+    async def _read_unless_hidden(self, where: str, ask: Awaitable[bytes]) -> bytes | None:
         try:
             return await ask
         except errors.Forbidden as problem:
-            self.unread.append(f"{where}: {session.line(problem)}")
+            self.unread.append(f"{where}: {session.format_error(problem)}")
             return None

@@ -11,11 +11,13 @@ import msgspec
 from cluster_reconciler import settings as cluster_settings
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, feature_gates
-from common.feature_gates import Gate
+from common.ray import operator_file
 from common.settings import OPERATOR_FILE, Settings
-from raybus_cli.doctor.operator import Operator
+from job_reconciler import settings as job_settings
+from job_reconciler.settings import Config as JobConfig
+from raybus_cli.doctor.operator import InstalledOperator
 from raybus_cli.migrating import findings
-from raybus_cli.migrating.findings import Finding
+from raybus_cli.migrating.findings import MigrationFinding
 from service_reconciler import settings as service_settings
 from service_reconciler.settings import Config as ServiceConfig
 
@@ -27,14 +29,13 @@ WORKERS: Final = "RAYBUS_WORKERS"
 LEASES: Final = "RAYBUS_LEASE_NAMESPACE"
 NOTHING: Final = "needs nothing here"
 SAME: Final = "the same"
-JOBS: Final = "of RayJobs, which raybus does not run"
 ADMISSION: Final = "a policy of the API server instead: kubectl apply -k deploy/admission"
 
 FLAGS: Final[dict[str, str]] = {
     "feature-gates": GATES,
     "watch-namespace": NAMESPACES,
-    "batch-scheduler": cluster_settings.BATCH_SCHEDULER,
-    "enable-batch-scheduler": f"{cluster_settings.BATCH_SCHEDULER}=volcano",
+    "batch-scheduler": operator_file.BATCH_SCHEDULER,
+    "enable-batch-scheduler": f"{operator_file.BATCH_SCHEDULER}=volcano",
     "config": OPERATOR_FILE,
     "use-kubernetes-proxy": PROXY,
     "reconcile-concurrency": WORKERS,
@@ -69,13 +70,12 @@ VARIABLES: Final[dict[str, str]] = {
     "ENABLE_ZERO_DOWNTIME": SAME,
     "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": SAME,
     "USE_INGRESS_ON_OPENSHIFT": SAME,
-    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES": JOBS,
-    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS": JOBS,
-    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": JOBS,
+    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES": SAME,
+    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS": SAME,
+    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": SAME,
     "ENABLE_WEBHOOKS": ADMISSION,
 }
 """Environment variables of KubeRay's operator, and their equivalents in raybus."""
-_NOT_YET: Final = frozenset({Gate.CRON_JOB})
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     clusters: ClusterConfig
     services: ServiceConfig
+    jobs: JobConfig
     namespaces: tuple[str, ...] = ()
     """Watched namespaces; empty means all."""
 
@@ -112,34 +113,38 @@ class _Noting(Mapping[str, str]):
         return 0
 
 
-def variables_read() -> frozenset[str]:
+def list_variables() -> frozenset[str]:
     """Return the names of the environment variables that the services read."""
     noting = _Noting()
     _read(noting)
     return frozenset(noting.asked)
 
 
-def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
+def translate_settings(
+    operator: InstalledOperator, file_text: str | None
+) -> tuple[dict[str, str], list[MigrationFinding]]:
     """Translate the settings of KubeRay's operator.
 
     Returns the environment variables that give raybus the same configuration, and findings for
     settings without an equivalent. `file_text` is the operator's configuration file; with a file,
     the operator ignores the flags for which the file has fields.
     """
-    known, found = variables_read(), list[Finding]()
+    known, notes = list_variables(), list[MigrationFinding]()
     given = {name: value for name, value in operator.environment.items() if value}
     wanted = {name: value for name, value in given.items() if VARIABLES.get(name, SAME) == SAME}
     wanted = {name: value for name, value in wanted.items() if name in known}
     if domain := given.get("CLUSTER_DOMAIN"):
         wanted[DOMAIN] = domain
-    gates, strange = _gates(operator.flags.get("feature-gates", ""))
-    found += strange
+    gates, strange = _parse_gates(operator.flags.get("feature-gates", ""))
+    notes += strange
     if gates:
         wanted[GATES] = feature_gates.spell(gates)
-    file = _file(file_text, operator)
+    file = _parse_file(file_text, operator)
     flags = operator.flags
-    found += [
-        findings.unsupported(f"the flag --{name} is not known here", "see whether you use it")
+    notes += [
+        findings.report_unsupported(
+            f"the flag --{name} is not known here", "see whether you use it"
+        )
         for name in sorted(flags.keys() - FLAGS.keys())
     ]
     workers = flags.get("reconcile-concurrency") if file is None else file.reconcile_concurrency
@@ -153,26 +158,19 @@ def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str
     namespaces = flags.get("watch-namespace", "") if file is None else file.watch_namespace or ""
     if namespaces:
         wanted[NAMESPACES] = namespaces
-    if file is None and (scheduler := _scheduler(flags)):
-        wanted[cluster_settings.BATCH_SCHEDULER] = scheduler
+    if file is None and (scheduler := _find_scheduler(flags)):
+        wanted[operator_file.BATCH_SCHEDULER] = scheduler
     through_proxy = (
         flags.get("use-kubernetes-proxy") == "true" if file is None else file.use_kubernetes_proxy
     )
     if through_proxy:
         wanted[PROXY] = "true"
-    found += [
-        findings.unsupported(
-            f"the feature gate {gate} is on, and raybus does not do that yet",
-            "see docs/kuberay-map.md",
-        )
-        for gate in sorted(_NOT_YET & feature_gates.resolve(gates))
-    ]
-    return wanted, found
+    return wanted, notes
 
 
-def settings_of(operator: Operator) -> list[Setting]:
+def list_settings(operator: InstalledOperator) -> list[Setting]:
     """Return all flags and variables of an operator, with their equivalents in raybus."""
-    known = variables_read()
+    known = list_variables()
     flags = [
         Setting(kuberay=f"--{name}", value=value, here=FLAGS.get(name, "unknown here"))
         for name, value in sorted(operator.flags.items())
@@ -188,34 +186,41 @@ def settings_of(operator: Operator) -> list[Setting]:
     return flags + variables
 
 
-def configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
+def build_configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
     """Return the configuration that raybus would have with an environment.
 
     Raise `InvalidSpec` for invalid values.
     """
-    found = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
+    parsed = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
-        return found
+        return parsed
     file = cluster_settings.parse(file_text, path=OPERATOR_FILE)
-    return msgspec.structs.replace(found, clusters=cluster_settings.apply(found.clusters, file))
+    clusters = cluster_settings.apply(parsed.clusters, file)
+    jobs = msgspec.structs.replace(parsed.jobs, batch_scheduler=clusters.batch_scheduler)
+    return msgspec.structs.replace(parsed, clusters=clusters, jobs=jobs)
 
 
-def differences(wanted: Configuration, held: Configuration) -> list[str]:
+def find_differences(wanted: Configuration, actual: Configuration) -> list[str]:
     """Return how an installed raybus is configured differently from KubeRay.
 
     An entry reads `field: KubeRay …, raybus …`.
     """
-    found: list[str] = []
-    for theirs, ours in ((wanted.clusters, held.clusters), (wanted.services, held.services)):
+    differences: list[str] = []
+    pairs = (
+        (wanted.clusters, actual.clusters),
+        (wanted.services, actual.services),
+        (wanted.jobs, actual.jobs),
+    )
+    for theirs, ours in pairs:
         for field in theirs.__struct_fields__:
-            pair = _shown(getattr(theirs, field)), _shown(getattr(ours, field))
+            pair = _format_value(getattr(theirs, field)), _format_value(getattr(ours, field))
             text = f"{field.replace('_', ' ')}: KubeRay {pair[0]}, raybus {pair[1]}"
-            if pair[0] != pair[1] and text not in found:
-                found.append(text)
-    return found
+            if pair[0] != pair[1] and text not in differences:
+                differences.append(text)
+    return differences
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, frozenset):
         # The set has Gates.
         return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]
@@ -223,15 +228,22 @@ def _shown(value: object) -> str:
 
 
 def _read(environment: Mapping[str, str]) -> Configuration:
-    settings = Settings.from_environment("migrate", _known_places(environment))
+    here = _drop_file_variables(environment)
+    settings = Settings.from_environment("migrate", here)
     return Configuration(
         clusters=cluster_settings.configure(settings, environment),
         services=service_settings.config_of(settings.feature_gates, environment),
+        jobs=job_settings.read_config(
+            settings.feature_gates,
+            environment,
+            cluster_domain=settings.cluster_domain,
+            batch_scheduler=operator_file.read_batch_scheduler(here, settings.feature_gates),
+        ),
         namespaces=settings.watch_namespaces,
     )
 
 
-def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
+def _drop_file_variables(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return an environment without the variables that name files in a pod.
 
     Those files do not exist on this machine.
@@ -245,27 +257,29 @@ def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
     }
 
 
-def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
+def _parse_gates(text: str) -> tuple[dict[str, bool], list[MigrationFinding]]:
     """Parse feature gates one by one, so that an unknown gate does not hide the others."""
-    named, found = dict[str, bool](), list[Finding]()
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    named, notes = dict[str, bool](), list[MigrationFinding]()
+    for part in filter(None, (entry.strip() for entry in text.split(","))):
         try:
             named |= feature_gates.parse(part)
         except errors.InvalidSpec:
-            found.append(
-                findings.unsupported(
+            notes.append(
+                findings.report_unsupported(
                     f"the feature gate {part} is not known here", "see whether you use it"
                 )
             )
-    return named, found
+    return named, notes
 
 
-def _scheduler(flags: Mapping[str, str]) -> str:
+def _find_scheduler(flags: Mapping[str, str]) -> str:
     is_volcano = flags.get("enable-batch-scheduler") == "true"
     return flags.get("batch-scheduler", "") or ("volcano" if is_volcano else "")
 
 
-def _file(text: str | None, operator: Operator) -> cluster_settings.OperatorFile | None:
+def _parse_file(
+    text: str | None, operator: InstalledOperator
+) -> cluster_settings.OperatorFile | None:
     return (
         None
         if text is None

@@ -33,24 +33,25 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     at_most: Amounts
 
 
-def of(
+def compute_demand(
     cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None
 ) -> Amounts:
-    """Return the request of a cluster at `percent` of its capacity; `pods` is one of the amounts.
+    """Return the request of a cluster at `percent` of its capacity.
 
-    `sizes` maps group names to replicas, and replaces the replicas in the spec.
+    One of the amounts, `pods`, is the number of pods. `sizes` maps group names to replicas, and
+    replaces the replicas in the spec.
     """
     count = _count(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
     return {**desired_resources.totals(cluster, count), PODS: str(pods)}
 
 
-def cluster_of(config: Json) -> RayCluster:
+def build_cluster(config: Json) -> RayCluster:
     """Return a RayCluster with a `rayClusterConfig` as its spec."""
     return RayCluster(metadata=ObjectMeta(), spec_json=msgspec.Raw(msgspec.json.encode(config)))
 
 
-def sizes_of(cluster: RayCluster, goal: Json) -> dict[str, int]:
+def list_group_sizes(cluster: RayCluster, goal: Json) -> dict[str, int]:
     """Return the present replicas of each group, if the new config enables Ray's autoscaler.
 
     The autoscaler decides on replicas, so the numbers in the manifest do not apply. Without it the
@@ -61,24 +62,35 @@ def sizes_of(cluster: RayCluster, goal: Json) -> dict[str, int]:
     return {group.group_name: group.replicas or 0 for group in traits.worker_groups(cluster)}
 
 
-def at_once(old: RayCluster, new: RayCluster) -> Peak:
+def compute_peak_at_once(old: RayCluster, new: RayCluster) -> Peak:
     """Return the peak of an upgrade that starts a complete new cluster beside the old one."""
-    total = added(of(old), of(new))
+    total = add_amounts(compute_demand(old), compute_demand(new))
     return Peak(expected=total, at_most=total)
 
 
-def in_steps(old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]) -> Peak:
+def compute_peak_in_steps(
+    old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]
+) -> Peak:
     """Return the peak of an upgrade that moves traffic and capacity in steps."""
     moments = [
-        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes))
-        for each in rollout.moments
+        add_amounts(
+            compute_demand(old, moment.active_capacity),
+            compute_demand(new, moment.pending_capacity, sizes=sizes),
+        )
+        for moment in rollout.moments
     ]
-    names = sorted({name for each in moments for name in each})
-    expected = {name: _largest([each[name] for each in moments if name in each]) for name in names}
-    return Peak(expected=expected, at_most=added(of(old), of(new, sizes=sizes)))
+    names = sorted({name for amounts in moments for name in amounts})
+    expected = {
+        name: _find_largest([amounts[name] for amounts in moments if name in amounts])
+        for name in names
+    }
+    return Peak(
+        expected=expected,
+        at_most=add_amounts(compute_demand(old), compute_demand(new, sizes=sizes)),
+    )
 
 
-def added(first: Amounts, second: Amounts) -> Amounts:
+def add_amounts(first: Amounts, second: Amounts) -> Amounts:
     """Return the sums of two sets of amounts, resource by resource."""
     return {
         name: str(quantity.parse(first.get(name, "0")).add(quantity.parse(second.get(name, "0"))))
@@ -98,12 +110,12 @@ def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec]
     return count
 
 
-def _largest(amounts: list[str]) -> str:
-    best = quantity.parse(amounts[0])
-    for each in amounts[1:]:
-        amount = quantity.parse(each)
-        best = amount if amount.compare(best) > 0 else best
-    return str(best)
+def _find_largest(amounts: list[str]) -> str:
+    largest = quantity.parse(amounts[0])
+    for text in amounts[1:]:
+        amount = quantity.parse(text)
+        largest = amount if amount.compare(largest) > 0 else largest
+    return str(largest)
 
 
 REQUESTS: Final = "requests."
@@ -127,22 +139,22 @@ def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaC
     The list has an entry for each limited resource of which more is needed. Quotas on `limits.*`
     are not checked.
     """
-    found: list[QuotaCheck] = []
+    checks: list[QuotaCheck] = []
     for quota in quotas:
         for resource, hard in sorted(quota.status.hard.items()):
             name = resource.removeprefix(REQUESTS)
             if name not in peak:
                 continue
             try:
-                verdict = _verdict(quota, resource, hard, now.get(name, "0"), peak[name])
+                verdict = _judge_quota(quota, resource, hard, now.get(name, "0"), peak[name])
             except QuantityError:
                 continue
             if verdict is not None:
-                found.append(verdict)
-    return found
+                checks.append(verdict)
+    return checks
 
 
-def _verdict(quota: Quota, resource: str, hard: str, now: str, peak: str) -> QuotaCheck | None:
+def _judge_quota(quota: Quota, resource: str, hard: str, now: str, peak: str) -> QuotaCheck | None:
     used = quota.status.used.get(resource, "0")
     more = quantity.parse(peak).add(quantity.parse(now).times(-1))
     if more.compare(quantity.ZERO) <= 0:

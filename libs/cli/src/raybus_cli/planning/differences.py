@@ -5,6 +5,7 @@ The result goes through the hash by which the service decides whether a new clus
 """
 
 import copy
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -12,7 +13,7 @@ import msgspec
 
 from common.api.opaque import Json
 from common.ray import spec_hash
-from raybus_cli.manifests import Place, path
+from raybus_cli.manifests import Place, format_path
 
 MISSING: Final = object()
 CONFIG: Final = "rayClusterConfig"
@@ -27,10 +28,12 @@ class Effect(StrEnum):
     NEW_CLUSTER = "new cluster"
     NEW_PODS = "new pods"
     IN_PLACE = "in place"
+    NEXT_ATTEMPT = "next attempt"
+    """For a RayJob: the present attempt keeps the old value."""
     NOTHING = "nothing now"
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SpecDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A changed field of a spec."""
 
     field: str
@@ -53,38 +56,65 @@ _SETTINGS: Final = {
 }
 
 
-def between(old: Json, new: Json) -> list[Difference]:
+def compare_specs(old: Json, new: Json) -> list[SpecDifference]:
     """Return the differences between two specs of a RayService, field by field."""
-    found: list[Difference] = []
-    for place, before, after in _leaves(old, new, ()):
-        effect, note = _effect(old, place, after)
-        field = path(("spec", *_named(place, old, new)))
-        was, becomes = _differing_lines(before, after)
-        found.append(
-            Difference(field=field, effect=effect, old=_shown(was), new=_shown(becomes), note=note)
+    return _describe(old, new, lambda place, after: _predict_effect(old, place, after), CONFIG)
+
+
+def compare_job_specs(
+    old: Json,
+    new: Json,
+    find_effect: Callable[[str], tuple[Effect, str]],
+    *,
+    config: str = "rayClusterSpec",
+) -> list[SpecDifference]:
+    """Return the differences between two specs of a RayJob or RayCronJob, field by field.
+
+    `find_effect` returns the effect of a field of the spec and a note. `config` is the field with
+    the spec of the cluster.
+    """
+    return _describe(old, new, lambda place, _: find_effect(str(place[0])), config)
+
+
+def _describe(
+    old: Json, new: Json, find_effect: Callable[[Place, object], tuple[Effect, str]], config: str
+) -> list[SpecDifference]:
+    differences: list[SpecDifference] = []
+    for place, before, after in _list_changed_fields(old, new, ()):
+        effect, note = find_effect(place, after)
+        field = format_path(("spec", *_name_groups(place, old, new, config)))
+        was, becomes = _select_differing_lines(before, after)
+        differences.append(
+            SpecDifference(
+                field=field,
+                effect=effect,
+                old=_format_value(was),
+                new=_format_value(becomes),
+                note=note,
+            )
         )
-    return found
+    return differences
 
 
-def _differing_lines(before: object, after: object) -> tuple[object, object]:
+def _select_differing_lines(before: object, after: object) -> tuple[object, object]:
     """Reduce two multi-line texts to the lines that differ; other values are returned unchanged."""
     if not isinstance(before, str) or not isinstance(after, str):
         return before, after
     old, new = before.splitlines(), after.splitlines()
     gone, come = (
-        [each for each in old if each not in new],
-        [each for each in new if each not in old],
+        [line for line in old if line not in new],
+        [line for line in new if line not in old],
     )
     if not (len(old) > 1 and len(new) > 1) or not (gone or come):
         return before, after
     return "\n".join(gone) or MISSING, "\n".join(come) or MISSING
 
 
-def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
+def _predict_effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
     if place[0] != CONFIG:
         return _SETTINGS.get(str(place[0]), (Effect.NOTHING, ""))
     before: Json = old.get(CONFIG) or {}
-    alone = _with(before, place[1:], after)
+    alone = _replace_field(before, place[1:], after)
     if spec_hash.service_goal_hash(alone) == spec_hash.service_goal_hash(before):
         return Effect.NOTHING, "a running cluster keeps its value; a new one starts with this one"
     count = len(cast("list[Any]", before.get(GROUPS) or []))
@@ -95,7 +125,9 @@ def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
     return Effect.NEW_CLUSTER, ""
 
 
-def _leaves(old: object, new: object, place: Place) -> list[tuple[Place, object, object]]:
+def _list_changed_fields(
+    old: object, new: object, place: Place
+) -> list[tuple[Place, object, object]]:
     if old == new:
         return []
     if isinstance(old, dict) and isinstance(new, dict):
@@ -104,20 +136,24 @@ def _leaves(old: object, new: object, place: Place) -> list[tuple[Place, object,
         return [
             leaf
             for key in keys
-            for leaf in _leaves(before.get(key, MISSING), after.get(key, MISSING), (*place, key))
+            for leaf in _list_changed_fields(
+                before.get(key, MISSING), after.get(key, MISSING), (*place, key)
+            )
         ]
     if isinstance(old, list) and isinstance(new, list):
         first, second = cast("list[object]", old), cast("list[object]", new)
         both = min(len(first), len(second))
         leaves = [
-            leaf for at in range(both) for leaf in _leaves(first[at], second[at], (*place, at))
+            leaf
+            for at in range(both)
+            for leaf in _list_changed_fields(first[at], second[at], (*place, at))
         ]
         leaves += [((*place, at), first[at], MISSING) for at in range(both, len(first))]
         return leaves + [((*place, at), MISSING, second[at]) for at in range(both, len(second))]
     return [(place, old, new)]
 
 
-def _with(config: Json, place: Place, value: object) -> Json:
+def _replace_field(config: Json, place: Place, value: object) -> Json:
     """Return a copy of a config in which one field is changed, added, or removed (`MISSING`)."""
     if not place:
         return {} if value is MISSING else cast("Json", value)
@@ -135,26 +171,26 @@ def _with(config: Json, place: Place, value: object) -> Json:
     return changed
 
 
-def _named(place: Place, old: Json, new: Json) -> Place:
+def _name_groups(place: Place, old: Json, new: Json, config: str) -> Place:
     """Replace the index of a worker group in a path by its name.
 
     The index is kept if the groups at that index have different names in both specs.
     """
-    if place[:2] != (CONFIG, GROUPS) or len(place) < len((CONFIG, GROUPS, 0)):
+    if place[:2] != (config, GROUPS) or len(place) < len((config, GROUPS, 0)):
         return place
     at = cast("int", place[2])
-    names = {_group_name(spec, at) for spec in (old, new)} - {None}
+    names = {_group_name(spec, at, config) for spec in (old, new)} - {None}
     # None was removed from the names.
     return (*place[:2], names.pop(), *place[3:]) if len(names) == 1 else place  # pyright: ignore[reportReturnType]
 
 
-def _group_name(spec: Json, at: int) -> str | None:
-    config: Json = spec.get(CONFIG) or {}
-    groups = cast("list[Json]", config.get(GROUPS) or [])
+def _group_name(spec: Json, at: int, config: str) -> str | None:
+    cluster: Json = spec.get(config) or {}
+    groups = cast("list[Json]", cluster.get(GROUPS) or [])
     return str(groups[at].get("groupName", at)) if at < len(groups) else None
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is MISSING:
         return "-"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

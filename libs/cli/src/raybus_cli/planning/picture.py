@@ -1,5 +1,6 @@
 """Formats a plan as text."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -7,8 +8,9 @@ from rich.text import Text
 
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import policies
-from raybus_cli.planning.differences import Difference, Effect
-from raybus_cli.planning.plan import Plan, Way
+from raybus_cli.planning.demand import QuotaCheck
+from raybus_cli.planning.differences import Effect, SpecDifference
+from raybus_cli.planning.plan import StrategyCost, UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.surge import Surge
 from raybus_cli.printing import Column, Table
@@ -23,32 +25,39 @@ _STYLES = {
 _EFFECT_WIDTH: Final = 13
 
 
-def draw(plan: Plan) -> RenderableType:
+def draw(plan: UpgradePlan) -> RenderableType:
     """Format a plan as text and tables."""
     head = Text(f"{plan.kind} {plan.namespace}/{plan.name}: ")
     head.append(plan.outcome, style=_STYLES.get(plan.outcome, "bold green"))
-    lines: list[RenderableType] = [head, *(Text(f"  {each}") for each in plan.notes)]
+    lines: list[RenderableType] = [head, *(Text(f"  {note}") for note in plan.notes)]
     if plan.differences:
-        lines += [Text(), *(line for each in plan.differences for line in _difference(each))]
+        lines += [
+            Text(),
+            *(line for difference in plan.differences for line in format_difference(difference)),
+        ]
     if plan.ways:
-        lines += [Text(), _costs(plan)]
-        lines += [Text(each) for each in _sentences(plan)]
+        lines += [Text(), _build_cost_table(plan)]
+        lines += [Text(sentence) for sentence in _describe_upgrade(plan)]
     if plan.policy is not None:
-        lines += [Text(), *(Text(each) for each in policies.lines(plan.policy))]
+        lines += [Text(), *(Text(line) for line in policies.format_plan(plan.policy))]
     return Group(*lines)
 
 
-def _difference(found: Difference) -> list[Text]:
+def format_difference(difference: SpecDifference) -> list[Text]:
     """Format a changed field in separate lines, because field paths are too long for a column."""
-    lines = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
+    lines = [
+        difference.field,
+        f"{difference.old} → {difference.new}",
+        *([difference.note] if difference.note else []),
+    ]
     effect = Text(
-        f"{found.effect:{_EFFECT_WIDTH}}",
-        style="yellow" if found.effect in {Effect.NEW_CLUSTER, Effect.NEW_PODS} else "",
+        f"{difference.effect:{_EFFECT_WIDTH}}",
+        style="yellow" if difference.effect in {Effect.NEW_CLUSTER, Effect.NEW_PODS} else "",
     )
-    return [effect + Text(lines[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{each}") for each in lines[1:])]
+    return [effect + Text(lines[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{line}") for line in lines[1:])]
 
 
-def _costs(plan: Plan) -> Table:
+def _build_cost_table(plan: UpgradePlan) -> Table:
     """Build the cost table, with a row for each resource.
 
     The columns are the present state and each strategy.
@@ -56,25 +65,26 @@ def _costs(plan: Plan) -> Table:
     names = sorted({name for choice in plan.ways for name in choice.peak})
     is_now = bool(plan.now)
     rows = [
-        ["selected", *([""] * is_now), *("yes" if each.is_chosen else "" for each in plan.ways)],
-        ["traffic moves", *([""] * is_now), *(_traffic(each) for each in plan.ways)],
-        ["capacity", *([f"{WHOLE} %"] * is_now), *(_capacity(each) for each in plan.ways)],
+        ["selected", *([""] * is_now), *("yes" if cost.is_chosen else "" for cost in plan.ways)],
+        ["traffic moves", *([""] * is_now), *(_format_traffic(cost) for cost in plan.ways)],
+        ["capacity", *([f"{WHOLE} %"] * is_now), *(_format_capacity(cost) for cost in plan.ways)],
         *(
             [
                 name,
                 *([plan.now.get(name, "0")] * is_now),
-                *(_amount(each, name) for each in plan.ways),
+                *(_format_amount(cost, name) for cost in plan.ways),
             ]
             for name in names
         ),
     ]
     columns = [
-        Column(each) for each in ("", *(["now"] * is_now), *(each.strategy for each in plan.ways))
+        Column(heading)
+        for heading in ("", *(["now"] * is_now), *(cost.strategy for cost in plan.ways))
     ]
     return Table(tuple(columns), rows)
 
 
-def _capacity(way: Way) -> str:
+def _format_capacity(way: StrategyCost) -> str:
     return (
         f"{way.peak_percent} %"
         if way.lowest_percent == WHOLE
@@ -82,49 +92,62 @@ def _capacity(way: Way) -> str:
     )
 
 
-def _amount(way: Way, name: str) -> str:
+def _format_amount(way: StrategyCost, name: str) -> str:
     peak, most = way.peak[name], way.at_most[name]
     return peak if peak == most else f"{peak} (to {most})"
 
 
-def _traffic(way: Way) -> str:
+def _format_traffic(way: StrategyCost) -> str:
     if way.traffic_seconds is None:
         return "never ends: step and surge must be more than 0"
-    return f"{way.moves} in {length(way.traffic_seconds)}" if way.traffic_seconds else "at once"
+    return (
+        f"{way.moves} in {policies.format_duration(way.traffic_seconds)}"
+        if way.traffic_seconds
+        else "at once"
+    )
 
 
-def _sentences(plan: Plan) -> list[str]:
-    found: list[str] = []
-    for choice in plan.ways:
-        for each in choice.quotas:
-            verdict = "has room" if each.is_enough else "is too small"
-            need = f"{each.used} of {each.hard} {each.resource} used, {each.more} more needed"
-            found.append(f"ResourceQuota {each.quota} {verdict} for {choice.strategy}: {need}")
+def _describe_upgrade(plan: UpgradePlan) -> list[str]:
+    sentences = [
+        sentence for way in plan.ways for sentence in format_quotas(way.quotas, way.strategy)
+    ]
     if plan.surge is not None:
-        found += _surge(plan.surge)
+        sentences += _describe_surge(plan.surge)
     if plan.outcome is PlanOutcome.CREATED:
-        return found
+        return sentences
     known = plan.preparing_seconds
     before = (
-        f"{length(known)} at the last upgrade"
+        f"{policies.format_duration(known)} at the last upgrade"
         if known is not None
         else "unknown before the first upgrade"
     )
-    found.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
-    found.append(f"The old cluster is kept for {length(plan.kept_seconds)} afterwards.")
-    return found
+    sentences.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
+    sentences.append(
+        f"The old cluster is kept for {policies.format_duration(plan.kept_seconds)} afterwards."
+    )
+    return sentences
 
 
-def _surge(surge: Surge) -> list[str]:
+def format_quotas(quotas: Iterable[QuotaCheck], purpose: str) -> list[str]:
+    """Return a sentence for each quota: whether it has room for `purpose`."""
+    sentences: list[str] = []
+    for quota in quotas:
+        verdict = "has room" if quota.is_enough else "is too small"
+        need = f"{quota.used} of {quota.hard} {quota.resource} used, {quota.more} more needed"
+        sentences.append(f"ResourceQuota {quota.quota} {verdict} for {purpose}: {need}")
+    return sentences
+
+
+def _describe_surge(surge: Surge) -> list[str]:
     """Format the largest surge that fits, and the quotas that limit it."""
     limits = [
-        f"ResourceQuota {each.quota}: {each.used} of {each.hard} {each.resource} used, "
-        f"{each.more} more needed"
-        for each in surge.limits
+        f"ResourceQuota {limit.quota}: {limit.used} of {limit.hard} {limit.resource} used, "
+        f"{limit.more} more needed"
+        for limit in surge.limits
     ]
     if surge.percent is None:
         remedy = "raise the quota, or plan with `--max-surge 0 --step 0 --max-unavailable PERCENT`"
-        return [f"No maxSurgePercent fits: {remedy}.", *(f"  {each}" for each in limits)]
+        return [f"No maxSurgePercent fits: {remedy}.", *(f"  {limit}" for limit in limits)]
     if not limits:
         return [
             f"No ResourceQuota limits maxSurgePercent ({surge.percent}); whether the nodes have "
@@ -132,13 +155,5 @@ def _surge(surge: Surge) -> list[str]:
         ]
     return [
         f"The largest maxSurgePercent that fits is {surge.percent}. One percent more exceeds:",
-        *(f"  {each}" for each in limits),
+        *(f"  {limit}" for limit in limits),
     ]
-
-
-def length(seconds: int) -> str:
-    """Format a number of seconds as `5 min 30 s`."""
-    minutes, rest = divmod(seconds, 60)
-    if not minutes:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -12,11 +12,11 @@ from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
-from common.upgrade.receipt import Outcome, receipt_of
+from common.upgrade.receipt import UpgradeOutcome, receipt_of
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, steps
 from raybus_cli.planning.demand import Amounts, QuotaCheck
-from raybus_cli.planning.differences import Difference
+from raybus_cli.planning.differences import SpecDifference
 from raybus_cli.planning.policies import PolicyPlan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.surge import Surge, find_surge
@@ -42,16 +42,16 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to plan with the largest surge that fits into the ResourceQuotas."""
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class StrategyCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cost of an upgrade with one strategy."""
 
     strategy: str
     is_chosen: bool
     """Whether the manifest selects this strategy."""
     traffic_seconds: int | None
-    """Seconds from a ready new cluster until it has all traffic; None if the options let no upgrade
-    end.
-    """
+    """Seconds from a ready new cluster until it has all traffic.
+
+    None if no upgrade can finish with these options."""
     moves: int
     peak_percent: int
     """Maximum capacity of both clusters together, in percent of one cluster."""
@@ -63,7 +63,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quotas: list[QuotaCheck] = []
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The effect of a manifest on a RayService, or of a changed spec on a RayCluster."""
 
     kind: str = RAY_SERVICE
@@ -71,9 +71,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     outcome: PlanOutcome
     notes: list[str]
-    differences: list[Difference] = []
+    differences: list[SpecDifference] = []
     now: Amounts = {}
-    ways: list[Way] = []
+    ways: list[StrategyCost] = []
     surge: Surge | None = None
     """The largest surge that fits; None without `--surge`."""
     preparing_seconds: int | None = None
@@ -88,19 +88,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def build(
     snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime
-) -> Plan:
+) -> UpgradePlan:
     """Plan the change from the RayService of a snapshot to the spec of `goal`."""
-    found = predict.predict(snapshot, goal, gates, now=now)
-    meta, active = snapshot.service.metadata, snapshot.cluster(snapshot.active)
-    plan = Plan(
+    prediction = predict.predict(snapshot, goal, gates, now=now)
+    meta, active = snapshot.service.metadata, snapshot.find_cluster(snapshot.active)
+    plan = UpgradePlan(
         namespace=meta.namespace,
         name=meta.name,
-        outcome=found.outcome,
-        notes=list(found.notes),
-        differences=differences.between(snapshot.service.raw_spec, goal.raw_spec),
-        now=demand.of(active) if active is not None else {},
+        outcome=prediction.outcome,
+        notes=list(prediction.notes),
+        differences=differences.compare_specs(snapshot.service.raw_spec, goal.raw_spec),
+        now=demand.compute_demand(active) if active is not None else {},
     )
-    if active is None or found.outcome is not PlanOutcome.NEW_CLUSTER:
+    if active is None or prediction.outcome is not PlanOutcome.NEW_CLUSTER:
         return plan
     delay = goal.raw_spec.get("rayClusterDeletionDelaySeconds")
     surge = None
@@ -108,32 +108,36 @@ def build(
         config = goal.raw_cluster_config
         surge = find_surge(
             active,
-            demand.cluster_of(config),
+            demand.build_cluster(config),
             snapshot.quotas,
-            sizes=demand.sizes_of(active, config),
-            unavailable=_unavailable(goal, sizing),
+            sizes=demand.list_group_sizes(active, config),
+            unavailable=_compute_unavailable(goal, sizing),
         )
-        sizing = _with_surge(sizing, goal, surge.percent)
+        sizing = _set_surge(sizing, goal, surge.percent)
     return msgspec.structs.replace(
         plan,
         surge=surge,
-        ways=_ways(snapshot, active, goal, gates, sizing),
-        preparing_seconds=_prepared(snapshot.service),
+        ways=_compare_strategies(snapshot, active, goal, gates, sizing),
+        preparing_seconds=_count_prepared(snapshot.service),
         kept_seconds=delay if isinstance(delay, int) else DEFAULT_DELETION_DELAY,
     )
 
 
-def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime) -> Plan:
+def plan_creation(
+    goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
+) -> UpgradePlan:
     """Plan the creation of a RayService that does not exist yet."""
-    found = predict.predict(snapshot, goal, gates, now=now)
+    prediction = predict.predict(snapshot, goal, gates, now=now)
     meta = goal.metadata
-    outcome = PlanOutcome.CREATED if found.outcome is not PlanOutcome.REFUSED else found.outcome
+    outcome = (
+        PlanOutcome.CREATED if prediction.outcome is not PlanOutcome.REFUSED else prediction.outcome
+    )
     wanted = (
-        demand.of(demand.cluster_of(goal.raw_cluster_config))
+        demand.compute_demand(demand.build_cluster(goal.raw_cluster_config))
         if outcome is PlanOutcome.CREATED
         else {}
     )
-    way = Way(
+    way = StrategyCost(
         strategy="first cluster",
         is_chosen=True,
         traffic_seconds=0,
@@ -143,19 +147,21 @@ def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
         at_most=wanted,
         quotas=demand.judge(snapshot.quotas, {}, wanted),
     )
-    notes = list(found.notes)
+    notes = list(prediction.notes)
     ways = [way] if wanted else []
-    return Plan(namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways)
+    return UpgradePlan(
+        namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways
+    )
 
 
-def _ways(
+def _compare_strategies(
     snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, sizing: Sizing
-) -> list[Way]:
-    new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
-    is_steps = steps.policy(goal, gates) is not None
-    peak = demand.at_once(old, new)
+) -> list[StrategyCost]:
+    new, now = demand.build_cluster(goal.raw_cluster_config), demand.compute_demand(old)
+    is_steps = steps.build_policy(goal, gates) is not None
+    peak = demand.compute_peak_at_once(old, new)
     ways = [
-        Way(
+        StrategyCost(
             strategy=AT_ONCE,
             is_chosen=not is_steps,
             traffic_seconds=0,
@@ -166,12 +172,14 @@ def _ways(
             quotas=demand.judge(snapshot.quotas, now, peak.expected),
         )
     ]
-    policy = _policy(goal, sizing)
+    policy = _choose_policy(goal, sizing)
     if policy is None:
         return ways
     rollout = steps.simulate(policy)
-    peak = demand.in_steps(old, new, rollout, demand.sizes_of(old, goal.raw_cluster_config))
-    in_steps = Way(
+    peak = demand.compute_peak_in_steps(
+        old, new, rollout, demand.list_group_sizes(old, goal.raw_cluster_config)
+    )
+    in_steps = StrategyCost(
         strategy=serve_writer.INCREMENTAL,
         is_chosen=is_steps,
         traffic_seconds=round(rollout.length.total_seconds()) if rollout.is_finished else None,
@@ -185,7 +193,7 @@ def _ways(
     return [*ways, in_steps]
 
 
-def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
+def _choose_policy(goal: RayService, sizing: Sizing) -> Policy | None:
     """Return the options of an upgrade in steps: those of `sizing`, else those of the manifest."""
     tried = {
         "maxSurgePercent": sizing.surge,
@@ -196,10 +204,10 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
         **goal.raw_upgrade_options,
         **{name: value for name, value in tried.items() if value is not None},
     }
-    return upgrade_controls.policy_of(given, unavailable=_unavailable(goal, sizing))
+    return upgrade_controls.policy_of(given, unavailable=_compute_unavailable(goal, sizing))
 
 
-def _unavailable(goal: RayService, sizing: Sizing) -> int:
+def _compute_unavailable(goal: RayService, sizing: Sizing) -> int:
     """Return the percentage of capacity that may be unavailable."""
     return (
         upgrade_controls.read_controls(goal).unavailable
@@ -208,7 +216,7 @@ def _unavailable(goal: RayService, sizing: Sizing) -> int:
     )
 
 
-def _with_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
+def _set_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
     """Return the sizing with a surge, and with a step that does not exceed the surge."""
     if percent is None:
         return sizing
@@ -218,6 +226,10 @@ def _with_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing
     )
 
 
-def _prepared(service: RayService) -> int | None:
-    held = receipt_of(service)
-    return held.seconds.preparing if held is not None and held.outcome is Outcome.PROMOTED else None
+def _count_prepared(service: RayService) -> int | None:
+    receipt = receipt_of(service)
+    return (
+        receipt.seconds.preparing
+        if receipt is not None and receipt.outcome is UpgradeOutcome.PROMOTED
+        else None
+    )

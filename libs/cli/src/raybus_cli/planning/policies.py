@@ -1,4 +1,4 @@
-"""The UpgradePolicy that an upgrade would follow. Pure.
+"""The UpgradePolicy that an upgrade would follow. Does no I/O.
 
 A RayService follows the policy that it names, or the default of its namespace.
 """
@@ -41,99 +41,99 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Parts of the policy that do not apply, because all traffic moves at once."""
 
 
-def chosen(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
+def choose_policy(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
     """Describe the policy called `name`, or the default policy if `name` is empty.
 
     Returns None without either. `in_steps` says whether the traffic moves in steps or at once.
     """
     if name:
-        found = [each for each in policies if each.metadata.name == name]
-        if not found:
+        matching = [policy for policy in policies if policy.metadata.name == name]
+        if not matching:
             return PolicyPlan(
                 name=name, problem="it does not exist; create it, or remove the annotation"
             )
-        return of(found[0], in_steps=in_steps)
-    defaults = [each for each in policies if each.is_default]
+        return describe_policy(matching[0], in_steps=in_steps)
+    defaults = [policy for policy in policies if policy.is_default]
     if len(defaults) > 1:
-        names = ", ".join(sorted(each.metadata.name for each in defaults))
+        names = ", ".join(sorted(policy.metadata.name for policy in defaults))
         return PolicyPlan(name=names, problem=f"leave {labels.DEFAULT_POLICY} on one of them")
-    return of(defaults[0], in_steps=in_steps) if defaults else None
+    return describe_policy(defaults[0], in_steps=in_steps) if defaults else None
 
 
-def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
+def describe_policy(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
     """Describe a stored policy, for traffic that moves in steps or at once.
 
     An invalid one has a `problem`.
     """
     try:
-        found = upgrade_policy.read(stored.metadata.name, stored.spec)
+        policy = upgrade_policy.read(stored.metadata.name, stored.spec)
     except PolicyError as problem:
         return PolicyPlan(name=stored.metadata.name, problem=str(problem))
     return PolicyPlan(
-        name=found.name,
+        name=policy.name,
         steps=[
             StepPlan(
-                weight=each.weight,
-                hold_seconds=round(each.hold.total_seconds()),
-                is_pause=each.pauses,
+                weight=step.weight,
+                hold_seconds=round(step.hold.total_seconds()),
+                is_pause=step.pauses,
             )
-            for each in found.steps
+            for step in policy.steps
         ],
-        gates=[gate(each, found) for each in found.gates],
-        shortest_seconds=round(shortest(found).total_seconds()),
-        summary=summary(found),
-        unused=[] if in_steps else [*unused(found).values()],
+        gates=[describe_gate(policy_gate, policy) for policy_gate in policy.gates],
+        shortest_seconds=round(compute_min_duration(policy).total_seconds()),
+        summary=summarize_policy(policy),
+        unused=[] if in_steps else [*find_unused_parts(policy).values()],
     )
 
 
-def gate(each: AnyGate, policy: UpgradePolicy) -> str:
+def describe_gate(gate: AnyGate, policy: UpgradePolicy) -> str:
     """Format a gate as a sentence."""
-    if isinstance(each, WebhookGate):
+    if isinstance(gate, WebhookGate):
         return (
-            f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; "
+            f"{gate.title}: {gate.host} answers Pass, before the first traffic and at each step; "
             f"else {policy.on_failure.lower()}"
         )
-    if isinstance(each, PrometheusGate):
-        limit = f"{'at least' if each.max is None else 'at most'} {each.limit:g}"
+    if isinstance(gate, PrometheusGate):
+        limit = f"{'at least' if gate.max is None else 'at most'} {gate.limit:g}"
         return (
-            f"{each.title}: {limit} by a query of {each.host} at each step; else "
+            f"{gate.title}: {limit} by a query of {gate.host} at each step; else "
             f"{policy.on_failure.lower()}"
         )
-    if each.max_increase is not None:
-        limit = f"at most {100 * each.max_increase:g} % above the active cluster"
-    elif each.metric is Metric.ERROR_RATE:
-        limit = f"at most {100 * (each.max or 0):g} %"
+    if gate.max_increase is not None:
+        limit = f"at most {100 * gate.max_increase:g} % above the active cluster"
+    elif gate.metric is Metric.ERROR_RATE:
+        limit = f"at most {100 * (gate.max or 0):g} %"
     else:
-        limit = f"at most {each.max or 0:g} s"
+        limit = f"at most {gate.max or 0:g} s"
     return (
-        f"{each.title}: {limit}, from {each.min_requests} requests; else "
+        f"{gate.title}: {limit}, from {gate.min_requests} requests; else "
         f"{policy.on_failure.lower()}"
     )
 
 
-def unused(found: UpgradePolicy) -> dict[str, str]:
+def find_unused_parts(policy: UpgradePolicy) -> dict[str, str]:
     """Return the parts of a policy that do not apply if all traffic moves at once, by field.
 
     Such an upgrade has no weights, and the new cluster may get no requests before it is promoted.
     """
     measured = {
-        f"spec.gates[{position}]": f"gate {each.title} ({NO_REQUESTS})"
-        for position, each in enumerate(found.gates)
-        if each not in upgrade_policy.decide_before(found)
+        f"spec.gates[{position}]": f"gate {gate.title} ({NO_REQUESTS})"
+        for position, gate in enumerate(policy.gates)
+        if gate not in upgrade_policy.decide_before(policy)
     }
     return {
-        **({"spec.steps": "steps"} if found.steps else {}),
+        **({"spec.steps": "steps"} if policy.steps else {}),
         **measured,
-        **({"spec.mirror": "mirror"} if found.mirror is not None else {}),
+        **({"spec.mirror": "mirror"} if policy.mirror is not None else {}),
         **(
             {"spec.preview.header": "preview.header"}
-            if found.preview.header_name is not None
+            if policy.preview.header_name is not None
             else {}
         ),
     }
 
 
-def lines(plan: PolicyPlan) -> list[str]:
+def format_plan(plan: PolicyPlan) -> list[str]:
     """Format the policy as lines of text."""
     if plan.problem is not None:
         return [f"UpgradePolicy {plan.name}: the upgrade waits: {plan.problem}"]
@@ -144,36 +144,37 @@ def lines(plan: PolicyPlan) -> list[str]:
     )
     return [
         f"UpgradePolicy {plan.name}: {plan.summary}",
-        *(f"  {each}" for each in plan.gates),
+        *(f"  {gate}" for gate in plan.gates),
         *unused,
     ]
 
 
-def summary(found: UpgradePolicy) -> str:
+def summarize_policy(policy: UpgradePolicy) -> str:
     """Format steps, gates and minimum duration of a policy as one line."""
-    pauses = sum(each.pauses for each in found.steps)
-    if not found.auto_promote and not (found.steps and found.steps[-1].pauses):
+    pauses = sum(step.pauses for step in policy.steps)
+    if not policy.auto_promote and not (policy.steps and policy.steps[-1].pauses):
         pauses += 1  # before the promotion
     waits = [
-        duration(shortest(found)),
+        format_duration(compute_min_duration(policy).total_seconds()),
         *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else []),
     ]
-    edits = "; edits apply at once" if found.applies_edits_at_once else ""
-    return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}{edits}"
+    edits = "; edits apply at once" if policy.applies_edits_at_once else ""
+    return f"{format_steps(policy)}; {format_gates(policy)}; at least {' and '.join(waits)}{edits}"
 
 
-def power(found: UpgradePolicy) -> list[str]:
-    """State the smallest error rate that each gate on it detects with 90 % probability.
+def describe_power(policy: UpgradePolicy) -> list[str]:
+    """State the smallest error rate that each gate on the error rate detects.
 
-    The rate is given for `minRequests` requests and for ten times as many.
+    It is detected with a probability of 90 %. The rate is given for `minRequests` requests and for
+    ten times as many.
     """
     lines = list[str]()
-    for each in found.gates:
-        counts = (each.min_requests, 10 * each.min_requests) if isinstance(each, Gate) else ()
+    for gate in policy.gates:
+        counts = (gate.min_requests, 10 * gate.min_requests) if isinstance(gate, Gate) else ()
         rates = [
-            (count, lowest_found(each, count, steps=found.stages))
+            (count, lowest_found(gate, count, steps=policy.stages))
             for count in counts
-            if isinstance(each, Gate)
+            if isinstance(gate, Gate)
         ]
         texts = [
             f"{100 * rate:.2g} % errors in {count:,} requests"
@@ -181,36 +182,31 @@ def power(found: UpgradePolicy) -> list[str]:
             if rate is not None
         ]
         lines += (
-            [f"{each.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
+            [f"{gate.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
         )
     return lines
 
 
-def steps(found: UpgradePolicy) -> str:
+def format_steps(policy: UpgradePolicy) -> str:
     """Format the steps of a policy as part of a sentence."""
-    weights = ", ".join(str(each.weight) for each in found.steps)
+    weights = ", ".join(str(step.weight) for step in policy.steps)
     return f"steps of {weights} %" if weights else "steps of clusterUpgradeOptions"
 
 
-def gates(found: UpgradePolicy) -> str:
+def format_gates(policy: UpgradePolicy) -> str:
     """Format the gates of a policy as part of a sentence."""
-    return f"gates {', '.join(each.title for each in found.gates)}" if found.gates else "no gates"
+    return f"gates {', '.join(gate.title for gate in policy.gates)}" if policy.gates else "no gates"
 
 
-def shortest(found: UpgradePolicy) -> timedelta:
+def compute_min_duration(policy: UpgradePolicy) -> timedelta:
     """Return the minimum time from a ready new cluster to its promotion, without pauses."""
-    mirrored = found.mirror.duration if found.mirror is not None else timedelta(0)
-    return sum((each.hold for each in found.steps), mirrored)
+    mirrored = policy.mirror.duration if policy.mirror is not None else timedelta(0)
+    return sum((step.hold for step in policy.steps), mirrored)
 
 
-def duration(length: timedelta) -> str:
-    """Format a duration for use in a sentence."""
-    seconds = round(length.total_seconds())
-    minutes, rest = divmod(seconds, 60)
-    return (
-        f"{minutes} min {rest} s"
-        if minutes and rest
-        else f"{minutes} min"
-        if minutes
-        else f"{rest} s"
-    )
+def format_duration(seconds: float) -> str:
+    """Format a duration as `5 min 30 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

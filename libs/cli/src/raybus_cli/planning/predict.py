@@ -61,30 +61,32 @@ def predict(snapshot: Snapshot, goal: RayService, gates: Gates, *, now: datetime
 
 def _predict(observed: Observed, present: RayService, *, now: datetime) -> Prediction:
     plan = planning.make_plan(observed, now=now)
-    status = _status(observed, plan)
+    status = _find_status(observed, plan)
     if observed.service.metadata.deletion_timestamp is not None:
-        return _prediction(PlanOutcome.NOTHING, plan.note)
+        return _build_prediction(PlanOutcome.NOTHING, plan.note)
     if observed.violation is not None:
-        return _prediction(PlanOutcome.REFUSED, observed.violation.message)
+        return _build_prediction(PlanOutcome.REFUSED, observed.violation.message)
     if is_timed_out(status.conditions):
-        return _prediction(PlanOutcome.NOTHING, TIMED_OUT)
-    suspension = _of_suspension(observed.service.status.conditions, status.conditions)
-    return suspension or _of_clusters(observed, present, plan, status, now=now)
+        return _build_prediction(PlanOutcome.NOTHING, TIMED_OUT)
+    suspension = _predict_suspension(observed.service.status.conditions, status.conditions)
+    return suspension or _predict_clusters(observed, present, plan, status, now=now)
 
 
-def _of_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
+def _predict_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
     """Return the effect of a plan that suspends or resumes the service; None for any other plan."""
     if is_true(old, ConditionType.SUSPENDING):
-        return _prediction(PlanOutcome.SUSPENDED, "the service is being suspended, with any spec")
+        return _build_prediction(
+            PlanOutcome.SUSPENDED, "the service is being suspended, with any spec"
+        )
     if is_true(new, ConditionType.SUSPENDING):
-        return _prediction(PlanOutcome.SUSPENDED, "all clusters and Services are deleted")
+        return _build_prediction(PlanOutcome.SUSPENDED, "all clusters and Services are deleted")
     if is_true(new, ConditionType.SUSPENDED):
-        return _prediction(PlanOutcome.NOTHING, "the service is suspended")
-    resumed = _prediction(PlanOutcome.CREATED, "the suspended service is resumed")
+        return _build_prediction(PlanOutcome.NOTHING, "the service is suspended")
+    resumed = _build_prediction(PlanOutcome.CREATED, "the suspended service is resumed")
     return resumed if is_true(old, ConditionType.SUSPENDED) else None
 
 
-def _of_clusters(
+def _predict_clusters(
     observed: Observed,
     present: RayService,
     plan: Plan[Action],
@@ -97,39 +99,39 @@ def _of_clusters(
     new = Names.from_status(status)
     if new.pending not in {"", old.pending}:
         if not new.active:
-            return _prediction(PlanOutcome.CREATED, why)
+            return _build_prediction(PlanOutcome.CREATED, why)
         abandoned = (f"RayCluster {old.pending} is abandoned",) if old.pending else ()
-        return _prediction(PlanOutcome.NEW_CLUSTER, why, *abandoned)
+        return _build_prediction(PlanOutcome.NEW_CLUSTER, why, *abandoned)
     if old.pending and new == Names(active=old.pending):
-        found = _predict(_promoted(observed, status), present, now=now)
+        prediction = _predict(_simulate_promotion(observed, status), present, now=now)
         return (
-            found
-            if found.outcome is not PlanOutcome.NOTHING
-            else _prediction(PlanOutcome.NOTHING, why)
+            prediction
+            if prediction.outcome is not PlanOutcome.NOTHING
+            else _build_prediction(PlanOutcome.NOTHING, why)
         )
     is_dropped = bool(old.pending and not new.pending)
     if is_dropped or is_true(status.conditions, ConditionType.ROLLBACK_IN_PROGRESS):
-        return _prediction(PlanOutcome.ROLLED_BACK, why)
+        return _build_prediction(PlanOutcome.ROLLED_BACK, why)
     view = observed.pending if new.pending else observed.active
-    changes = [*_growth(plan), *_sent(observed, present, plan, view)]
+    changes = [*_describe_growth(plan), *_describe_config_change(observed, present, plan, view)]
     return (
-        _prediction(PlanOutcome.IN_PLACE, *changes)
+        _build_prediction(PlanOutcome.IN_PLACE, *changes)
         if changes
-        else _prediction(PlanOutcome.NOTHING, why)
+        else _build_prediction(PlanOutcome.NOTHING, why)
     )
 
 
-def _prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
+def _build_prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
     return Prediction(outcome=outcome, notes=notes)
 
 
-def _status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
+def _find_status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
     """Return the status that the plan writes, or the present one."""
-    written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
+    written = (action.status for action in plan.actions if isinstance(action, UpdateServiceStatus))
     return next(written, observed.service.status)
 
 
-def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:
+def _simulate_promotion(observed: Observed, status: RayServiceStatus) -> Observed:
     """Return what the service observes in the reconcile after a promotion."""
     service = msgspec.structs.replace(observed.service, status=status)
     names = Names(active=observed.names.pending)
@@ -138,9 +140,11 @@ def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:
     )
 
 
-def _growth(plan: Plan[Action]) -> list[str]:
+def _describe_growth(plan: Plan[Action]) -> list[str]:
     grown = (
-        each for each in plan.actions if isinstance(each, Patch) and each.resource is RAY_CLUSTER
+        action
+        for action in plan.actions
+        if isinstance(action, Patch) and action.resource is RAY_CLUSTER
     )
     return [
         f"worker groups are added to RayCluster {each.name}; no running pod is changed"
@@ -149,7 +153,7 @@ def _growth(plan: Plan[Action]) -> list[str]:
     ]
 
 
-def _sent(
+def _describe_config_change(
     observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None
 ) -> list[str]:
     """Return a note if the plan changes the Serve config of a cluster.
@@ -161,13 +165,13 @@ def _sent(
         return []
     service, was = observed.service, present.serve_config if view.given is None else view.given
     configs = {
-        each.given.serve_config
-        for each in plan.actions
-        if isinstance(each, Submit) and each.cluster == view.cluster
+        action.given.serve_config
+        for action in plan.actions
+        if isinstance(action, Submit) and action.cluster == view.cluster
     }
     is_now = head_is_ready(view.cluster) and view.serve.details is not None
     if not is_now or serve_writer.is_recorded(service):
-        configs = _later(service.serve_config, _status(observed, plan))
+        configs = _find_later_fields(service.serve_config, _find_status(observed, plan))
     if not configs - {was}:
         return []
     return [
@@ -176,10 +180,10 @@ def _sent(
     ]
 
 
-def _later(goal: str, status: RayServiceStatus) -> set[str]:
+def _find_later_fields(goal: str, status: RayServiceStatus) -> set[str]:
     is_aborted = is_true(status.conditions, ConditionType.UPGRADE_ABORTED)
     return (
         set()
-        if is_aborted or serve_config.is_empty(goal) or serve_config.read(goal).problem
+        if is_aborted or serve_config.is_empty(goal) or serve_config.parse(goal).problem
         else {goal}
     )

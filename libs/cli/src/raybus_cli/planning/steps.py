@@ -14,19 +14,20 @@ from common.feature_gates import BETA, Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
-from traffic_manager.migration.state import ClusterState, Direction, Migration
+from traffic_manager.migration.state import ClusterState, Migration
 
 DEFAULT: Final = "NewCluster"
 
 
-def strategy(service: RayService) -> str:
+def get_strategy(service: RayService) -> str:
     """Return `spec.upgradeStrategy.type` as written, or the default `NewCluster`."""
     return str(service.raw_upgrade_strategy.get("type") or DEFAULT)
 
 
-def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
+def build_policy(service: RayService, gates: Gates = BETA) -> Policy | None:
     """Return the traffic policy.
 
     The result is None if all traffic moves at once, or if the options are invalid.
@@ -34,12 +35,12 @@ def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
     if not serve_writer.is_incremental(service, gates):
         return None
     unavailable = upgrade_controls.read_controls(service).unavailable
-    found = upgrade_controls.policy_of(service.raw_upgrade_options, unavailable=unavailable)
-    return found if found is not None and found.step > 0 else None
+    policy = upgrade_controls.policy_of(service.raw_upgrade_options, unavailable=unavailable)
+    return policy if policy is not None and policy.step > 0 else None
 
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_MOST: Final = 1000
+_MAX_MOMENTS: Final = 1000
 """Limit of simulated changes. No upgrade has more: 100 moves of traffic, and 100 changes of
 capacity for each cluster.
 """
@@ -60,12 +61,12 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     moments: tuple[Moment, ...]
     is_finished: bool
-    """Whether the upgrade ends with these options."""
+    """Whether the simulated upgrade reaches its end."""
 
     @property
     def weights(self) -> tuple[int, ...]:
         """Weights of the new cluster in percent, one for each move of traffic."""
-        return tuple(dict.fromkeys(each.weight for each in self.moments if each.weight))
+        return tuple(dict.fromkeys(moment.weight for moment in self.moments if moment.weight))
 
     @property
     def length(self) -> timedelta:
@@ -76,14 +77,16 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     def most(self) -> int:
         """Maximum capacity of both clusters together, in percent."""
         return max(
-            (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
+            (moment.active_capacity + moment.pending_capacity for moment in self.moments),
+            default=WHOLE,
         )
 
     @property
     def least(self) -> int:
         """Minimum capacity of both clusters together, in percent."""
         return min(
-            (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
+            (moment.active_capacity + moment.pending_capacity for moment in self.moments),
+            default=WHOLE,
         )
 
 
@@ -94,17 +97,23 @@ def simulate(policy: Policy) -> Rollout:
     part or all of that interval has passed before the cluster is ready.
     """
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
-    held = _migration(WHOLE, 0, 0, _START, None)
-    for _ in range(_MOST):
-        if (held.active.capacity, held.pending.capacity, held.pending.weight) == (0, WHOLE, WHOLE):
+    migration = _build_migration(WHOLE, 0, 0, _START, None)
+    for _ in range(_MAX_MOMENTS):
+        if (migration.active.capacity, migration.pending.capacity, migration.pending.weight) == (
+            0,
+            WHOLE,
+            WHOLE,
+        ):
             return Rollout(moments=tuple(moments), is_finished=True)
-        chosen = step.decide(held, policy, now=now)
-        old, new = held.active, held.pending
+        chosen = step.decide(migration, policy, now=now)
+        old, new = migration.active, migration.pending
         if chosen.weights is not None:
-            held = _migration(old.capacity, new.capacity, chosen.weights.pending, now, now)
+            migration = _build_migration(
+                old.capacity, new.capacity, chosen.weights.pending, now, now
+            )
         elif chosen.capacities is not None:
-            moved = held.pending.moved_at
-            held = _migration(
+            moved = migration.pending.moved_at
+            migration = _build_migration(
                 chosen.capacities.active, chosen.capacities.pending, new.weight, moved, now
             )
         elif chosen.requeue_at is not None and chosen.requeue_at > now:
@@ -115,15 +124,15 @@ def simulate(policy: Policy) -> Rollout:
         moments.append(
             Moment(
                 seconds=(now - _START).total_seconds(),
-                active_capacity=held.active.capacity,
-                pending_capacity=held.pending.capacity,
-                weight=held.pending.weight,
+                active_capacity=migration.active.capacity,
+                pending_capacity=migration.pending.capacity,
+                weight=migration.pending.weight,
             )
         )
     return Rollout(moments=tuple(moments), is_finished=False)
 
 
-def _migration(
+def _build_migration(
     old: int, new: int, weight: int, moved_at: datetime | None, changed_at: datetime | None
 ) -> Migration:
     return Migration(

@@ -1,5 +1,6 @@
-"""Finds the largest `maxSurgePercent` that fits into the ResourceQuotas of the namespace. Pure.
+"""Finds the largest `maxSurgePercent` that fits into the ResourceQuotas of the namespace.
 
+Does no I/O.
 Percentages are rounded up to whole pods, as the services do. Free room on the nodes is not
 considered.
 """
@@ -39,15 +40,17 @@ def find_surge(
     `sizes` are the replicas by group if Ray's autoscaler decides on them; `unavailable` is the
     percentage of capacity that may be missing.
     """
-    now, limits = demand.of(old), list[QuotaCheck]()
+    now, limits = demand.compute_demand(old), list[QuotaCheck]()
     for percent in range(WHOLE, 0, -1):
         # Steps as large as the surge have the same peak as smaller steps, because the surge limits
         # the capacities of a round.
         policy = Policy(
             surge=percent, step=percent, interval=timedelta(seconds=1), unavailable=unavailable
         )
-        peak = demand.in_steps(old, new, steps.simulate(policy), sizes)
-        exceeded = [each for each in demand.judge(quotas, now, peak.expected) if not each.is_enough]
+        peak = demand.compute_peak_in_steps(old, new, steps.simulate(policy), sizes)
+        exceeded = [
+            check for check in demand.judge(quotas, now, peak.expected) if not check.is_enough
+        ]
         if not exceeded:
             return Surge(percent=percent, limits=limits)
         limits = exceeded

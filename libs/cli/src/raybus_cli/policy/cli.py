@@ -13,7 +13,7 @@ from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.candidate import Candidate
 from common.upgrade.policy import PolicyError, UpgradePolicy
-from common.upgrade.webhook import Step
+from common.upgrade.webhook import Checkpoint
 from raybus_cli import manifests, printing, session
 from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption
 from raybus_cli.linting import cli as linting
@@ -60,26 +60,28 @@ def lint(
         given = manifests.read_all(file, None)
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    documents = [each for each in given if each.kind == UPGRADE_POLICY.kind]
+    documents = [document for document in given if document.kind == UPGRADE_POLICY.kind]
     if not documents:
         session.fail(errors.InvalidSpec(f"there is no UpgradePolicy in {', '.join(file)}"))
-    services = [each for each in given if each.kind == RAY_SERVICE.kind]
-    wrong = {id(document): trial.findings(document) for document in documents}
-    found = [
-        each
+    services = [document for document in given if document.kind == RAY_SERVICE.kind]
+    wrong = {id(document): trial.find_violations(document) for document in documents}
+    findings = [
+        finding
         for document in documents
-        for each in wrong[id(document)] or trial.advice(document, services)
+        for finding in wrong[id(document)] or trial.advise(document, services)
     ]
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(findings, output)
     else:
-        for each in found:
-            printing.message(linting.line(each))
+        for finding in findings:
+            printing.print_message(linting.format_line(finding))
         for document in documents:
             if not wrong[id(document)]:
-                valid = trial.policy(document)
-                for text in (policies.summary(valid), *policies.power(valid)):
-                    printing.message(f"{document.file}: UpgradePolicy {document.name}: {text}")
+                valid = trial.parse_policy(document)
+                for text in (policies.summarize_policy(valid), *policies.describe_power(valid)):
+                    printing.print_message(
+                        f"{document.file}: UpgradePolicy {document.name}: {text}"
+                    )
     raise SystemExit(1 if any(wrong.values()) else 0)
 
 
@@ -109,23 +111,27 @@ def try_(
     $ raybus policy try careful --service demo
     $ raybus policy try careful.yaml --service demo -n serving
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> Trial:
         chosen = (
-            _of_file(given) if _is_file(given) else await _of_cluster(kube, place.namespace, given)
+            _read_from_file(given)
+            if _is_file(given)
+            else await _read_from_cluster(kube, place.namespace, given)
         )
         return await _try(kube, place.namespace, service.removeprefix("rayservice/"), chosen)
 
-    found = session.run(place, work)
+    result = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(result, output)
     else:
-        for line in trial.lines(found):
-            printing.message(line)
-        for each in found.unread:
-            printing.message(f"raybus policy: Pod {each.pod} is left out: {each.problem}", err=True)
-    raise SystemExit(1 if found.has_failed else 0)
+        for line in trial.format_trial(result):
+            printing.print_message(line)
+        for unread in result.unread:
+            printing.print_message(
+                f"raybus policy: Pod {unread.pod} is left out: {unread.problem}", err=True
+            )
+    raise SystemExit(1 if result.has_failed else 0)
 
 
 def _is_file(given: str) -> bool:
@@ -136,21 +142,23 @@ def _is_file(given: str) -> bool:
     )
 
 
-def _of_file(given: str) -> UpgradePolicy:
-    documents = [each for each in manifests.read(given) if each.kind == UPGRADE_POLICY.kind]
+def _read_from_file(given: str) -> UpgradePolicy:
+    documents = [
+        document for document in manifests.read(given) if document.kind == UPGRADE_POLICY.kind
+    ]
     if len(documents) != 1:
         raise errors.InvalidSpec(
             f"{given} has {len(documents)} UpgradePolicies; name a file with one"
         )
     try:
-        return trial.policy(documents[0])
+        return trial.parse_policy(documents[0])
     except PolicyError as problem:
         raise errors.InvalidSpec(
             f"{given}: {problem}; 'raybus policy lint {given}' lists the lines"
         ) from problem
 
 
-async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePolicy:
+async def _read_from_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePolicy:
     try:
         body: Body = msgspec.json.decode(await kube.get(UPGRADE_POLICY, namespace, name))
     except errors.NotFound as problem:
@@ -167,7 +175,7 @@ async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePol
 
 
 async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolicy) -> Trial:
-    status = (await reader.service(kube, namespace, name)).status
+    status = (await reader.read_ray_service(kube, namespace, name)).status
     active, pending = (
         status.active_service_status.ray_cluster_name,
         status.pending_service_status.ray_cluster_name,
@@ -176,7 +184,7 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
         raise errors.Rejected(f"RayService {namespace}/{name} has no active cluster yet")
     known = await trial.measure(kube, namespace, active)
     judged = await trial.measure(kube, namespace, pending) if pending else known
-    step = Step(
+    step = Checkpoint(
         namespace=namespace,
         service=name,
         policy=chosen.name,
@@ -185,4 +193,6 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
         new=pending or active,
         weight=0,
     )
-    return trial.evaluate(namespace, name, chosen, known, judged, await trial.results(chosen, step))
+    return trial.evaluate(
+        namespace, name, chosen, known, judged, await trial.run_queries(chosen, step)
+    )

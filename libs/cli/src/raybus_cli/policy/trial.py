@@ -29,22 +29,22 @@ from common.targets import Targets
 from common.upgrade import gates, prometheus
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import AnyGate, PrometheusGate, WebhookGate
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import GateOutcome, GateResult
 from common.upgrade.inquiries import request_of
 from common.upgrade.outbound import reached_within
 from common.upgrade.policy import PolicyError, UpgradePolicy
 from common.upgrade.prometheus import Readings
-from common.upgrade.webhook import Step
-from raybus_cli.linting.serve_schema import Finding, Level
-from raybus_cli.manifests import Document, Place
+from common.upgrade.webhook import Checkpoint
+from raybus_cli.linting.serve_schema import LintFinding, LintLevel
+from raybus_cli.manifests import ManifestDocument, Place
 from raybus_cli.planning import policies
 
 
-class GateResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a gate."""
 
     gate: str
-    outcome: Outcome
+    outcome: GateOutcome
     requests: int
     value: float | None
     """A fraction of requests, seconds, or the result of a Prometheus query, depending on the
@@ -63,7 +63,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class RequestMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Request metrics of all pods of a cluster."""
 
     cluster: str
@@ -81,24 +81,24 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster that is the baseline."""
     pending: str
     """The cluster that is evaluated; equal to `active` if there is no upgrade."""
-    gates: list[GateResult]
+    gates: list[TrialResult]
     unread: list[Unread]
 
     @property
     def has_failed(self) -> bool:
-        return any(each.outcome is Outcome.FAIL for each in self.gates)
+        return any(gate.outcome is GateOutcome.FAIL for gate in self.gates)
 
 
 def evaluate(
     namespace: str,
     service: str,
     policy: UpgradePolicy,
-    active: Measured,
-    pending: Measured,
-    answers: Mapping[PrometheusGate, Result],
+    active: RequestMetrics,
+    pending: RequestMetrics,
+    answers: Mapping[PrometheusGate, GateResult],
 ) -> Trial:
     """Evaluate the gates of a policy; `answers` are the results of its Prometheus gates."""
-    found = [_evaluated(each, active, pending, answers) for each in policy.gates]
+    results = [_evaluate_gate(gate, active, pending, answers) for gate in policy.gates]
     return Trial(
         namespace=namespace,
         service=service,
@@ -106,33 +106,39 @@ def evaluate(
         active=active.cluster,
         pending=pending.cluster,
         gates=[
-            GateResult(
-                gate=each.gate.title,
-                outcome=each.outcome,
-                requests=each.requests,
-                value=each.value,
-                limit=each.limit,
-                route=each.route,
-                text=each.text,
+            TrialResult(
+                gate=result.gate.title,
+                outcome=result.outcome,
+                requests=result.requests,
+                value=result.value,
+                limit=result.limit,
+                route=result.route,
+                text=result.text,
             )
-            for each in found
+            for result in results
         ],
-        unread=[*active.unread, *(each for each in pending.unread if each not in active.unread)],
+        unread=[
+            *active.unread,
+            *(unread for unread in pending.unread if unread not in active.unread),
+        ],
     )
 
 
-def _evaluated(
-    gate: AnyGate, active: Measured, pending: Measured, answers: Mapping[PrometheusGate, Result]
-) -> Result:
+def _evaluate_gate(
+    gate: AnyGate,
+    active: RequestMetrics,
+    pending: RequestMetrics,
+    answers: Mapping[PrometheusGate, GateResult],
+) -> GateResult:
     if isinstance(gate, PrometheusGate):
         return answers[gate]
     if isinstance(gate, WebhookGate):
         text = f"{gate.title}: raybus asks {gate.host} during an upgrade alone"
-        return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)
+        return GateResult(gate=gate, outcome=GateOutcome.INCONCLUSIVE, text=text)
     return gates.evaluate(gate, active.sample, pending.sample)
 
 
-def lines(trial: Trial) -> list[str]:
+def format_trial(trial: Trial) -> list[str]:
     """Format a trial as text, one line for each gate."""
     compared = (
         f"RayCluster {trial.active} with itself: there is no upgrade"
@@ -142,19 +148,23 @@ def lines(trial: Trial) -> list[str]:
     head = f"UpgradePolicy {trial.policy} compares {compared}"
     return [
         head,
-        *(f"  {each.outcome}: {each.text}" for each in trial.gates),
+        *(f"  {gate.outcome}: {gate.text}" for gate in trial.gates),
         *([] if trial.gates else ["  no gates"]),
     ]
 
 
-async def results(policy: UpgradePolicy, step: Step) -> Mapping[PrometheusGate, Result]:
+async def run_queries(
+    policy: UpgradePolicy, step: Checkpoint
+) -> Mapping[PrometheusGate, GateResult]:
     """Run the Prometheus queries of a policy."""
     return {
-        each: await _result(each, step) for each in policy.gates if isinstance(each, PrometheusGate)
+        gate: await _run_query(gate, step)
+        for gate in policy.gates
+        if isinstance(gate, PrometheusGate)
     }
 
 
-async def _result(gate: PrometheusGate, step: Step) -> Result:
+async def _run_query(gate: PrometheusGate, step: Checkpoint) -> GateResult:
     try:
         async with reached_within(Targets.from_url(urlsplit(gate.url))) as server:
             answer = await server.send(request_of(step, gate))
@@ -174,7 +184,7 @@ SECONDS: Final = 10.0
 """Timeout of reading the metrics of one pod."""
 
 
-async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
+async def measure(kube: KubeClient, namespace: str, cluster: str) -> RequestMetrics:
     """Read and sum the request metrics of a cluster's pods.
 
     Raise `Rejected` if no pod reports any.
@@ -183,7 +193,7 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
         POD, namespace, label_selector=format_selector({labels.CLUSTER: cluster})
     )
     pods = sorted(
-        msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name
+        msgspec.json.decode(body, type=Items[Pod]).items, key=lambda pod: pod.metadata.name
     )
     of: RayCluster | None = None
     if any(len(pod.spec.containers) > 1 for pod in pods):
@@ -191,23 +201,25 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
         with suppress(errors.RaybusError):
             answer = await kube.get(RAY_CLUSTER, namespace, cluster)
             of = msgspec.json.decode(answer, type=RayCluster)
-    gate, found, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
+    gate, samples, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
 
     async def ask(pod: Pod) -> None:
         async with gate:
             try:
-                found.append(await _sample(kube, of, pod))
+                samples.append(await _sample(kube, of, pod))
             except errors.RaybusError as problem:
                 unread.append(Unread(pod=pod.metadata.name, problem=str(problem)))
 
     async with asyncio.TaskGroup() as group:
         for pod in pods:
             group.create_task(ask(pod))
-    unread.sort(key=lambda each: each.pod)
-    if not found:
+    unread.sort(key=lambda entry: entry.pod)
+    if not samples:
         why = f"{unread[0].pod}: {unread[0].problem}" if unread else "it has no pods"
         raise errors.Rejected(f"no pod of RayCluster {cluster} reports its requests ({why})")
-    return Measured(cluster=cluster, sample=request_metrics.total(found), unread=tuple(unread))
+    return RequestMetrics(
+        cluster=cluster, sample=request_metrics.total(samples), unread=tuple(unread)
+    )
 
 
 async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
@@ -227,82 +239,86 @@ async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
 _PART: Final = re2.compile(r"[A-Za-z]+|\d+")
 
 
-def findings(document: Document) -> list[Finding]:
+def find_violations(document: ManifestDocument) -> list[LintFinding]:
     """Return the errors for which the API server would reject the policy."""
-    found: list[tuple[str, str]] = []
+    problems: list[tuple[str, str]] = []
     version = document.body.get("apiVersion")
     if version != UPGRADE_POLICY.api_version:
-        found.append(("apiVersion", f"{version!s:.60} is not {UPGRADE_POLICY.api_version}"))
-    found += [("metadata.name", each) for each in dns_1123_subdomain_problems(document.name)[:1]]
+        problems.append(("apiVersion", f"{version!s:.60} is not {UPGRADE_POLICY.api_version}"))
+    problems += [("metadata.name", text) for text in dns_1123_subdomain_problems(document.name)[:1]]
     try:
-        policy(document)
+        parse_policy(document)
     except PolicyError as problem:
-        for each in problem.problems:
-            field, _, text = each.partition(": ")
-            found.append((field, text))
+        for detail in problem.problems:
+            field, _, text = detail.partition(": ")
+            problems.append((field, text))
     return [
-        Finding(
+        LintFinding(
             file=document.file,
-            line=document.line(_place(field)),
-            level=Level.ERROR,
+            line=document.find_line(_split_path(field)),
+            level=LintLevel.ERROR,
             field=field,
             text=text,
         )
-        for field, text in found
+        for field, text in problems
     ]
 
 
-def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
+def advise(document: ManifestDocument, services: Iterable[ManifestDocument]) -> list[LintFinding]:
     """Return advice for a valid policy about parts that do not apply to some of `services`.
 
     These are RayServices that follow the policy and move all their traffic at once.
     """
     followers = [
-        each.name for each in services if _follows(each, document) and not _moves_in_steps(each)
+        service.name
+        for service in services
+        if _is_followed_by(service, document) and not _is_stepwise(service)
     ]
     if not followers:
         return []
     why = f"does not apply to RayService {', '.join(sorted(followers))}: all traffic moves at once"
     return [
-        Finding(
+        LintFinding(
             file=document.file,
-            line=document.line(_place(field)),
-            level=Level.ADVICE,
+            line=document.find_line(_split_path(field)),
+            level=LintLevel.ADVICE,
             field=field,
             text=f"{why}; {policies.NO_REQUESTS}" if policies.NO_REQUESTS in text else why,
         )
-        for field, text in policies.unused(policy(document)).items()
+        for field, text in policies.find_unused_parts(parse_policy(document)).items()
     ]
 
 
-def _follows(service: Document, document: Document) -> bool:
+def _is_followed_by(service: ManifestDocument, document: ManifestDocument) -> bool:
     """Return whether a RayService follows a policy.
 
     The service names the policy, or names none and the policy is the default of the namespace.
     """
-    name = _section(service, "metadata", "annotations").get(labels.UPGRADE_POLICY)
-    is_default = _section(document, "metadata", "annotations").get(labels.DEFAULT_POLICY) == "true"
-    places = (_section(each, "metadata").get("namespace") for each in (service, document))
+    name = _get_section(service, "metadata", "annotations").get(labels.UPGRADE_POLICY)
+    is_default = (
+        _get_section(document, "metadata", "annotations").get(labels.DEFAULT_POLICY) == "true"
+    )
+    places = (_get_section(body, "metadata").get("namespace") for body in (service, document))
     return len(set(places)) == 1 and (name == document.name if name else is_default)
 
 
-def _moves_in_steps(service: Document) -> bool:
-    return _section(service, "spec", "upgradeStrategy").get("type") == serve_writer.INCREMENTAL
+def _is_stepwise(service: ManifestDocument) -> bool:
+    return _get_section(service, "spec", "upgradeStrategy").get("type") == serve_writer.INCREMENTAL
 
 
-def _section(document: Document, *path: str) -> Json:
+def _get_section(document: ManifestDocument, *path: str) -> Json:
     """Return a section of a manifest; empty if there is none."""
-    held: Json = document.body
+    section: Json = document.body
     for name in path:
-        found = held.get(name)
-        held = cast("Json", found) if isinstance(found, dict) else {}
-    return held
+        value = section.get(name)
+        section = cast("Json", value) if isinstance(value, dict) else {}
+    return section
 
 
-def policy(document: Document) -> UpgradePolicy:
+def parse_policy(document: ManifestDocument) -> UpgradePolicy:
     """Parse the policy of a manifest; raise `PolicyError` if it is invalid."""
     return upgrade_policy.read(document.name, cast("Json", document.body.get("spec")))
 
 
-def _place(field: str) -> Place:
+def _split_path(field: str) -> Place:
     return tuple(int(part) if part.isdigit() else part for part in _PART.findall(field))

@@ -1,16 +1,16 @@
-"""The kinds that the command line accepts, under each of kubectl's names.
+"""The kinds that the command line accepts, and their names.
 
-The CRDs have no short names.
+As with kubectl, a kind has a singular and a plural name. The CRDs define no short names.
 """
 
 from typing import Final
 
 import msgspec
 
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.resources import RAY_CLUSTER, RAY_CRON_JOB, RAY_JOB, RAY_SERVICE, Resource
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ArgumentKind(msgspec.Struct, frozen=True):
     """A kind that a user can name in an argument."""
 
     resource: Resource
@@ -20,7 +20,7 @@ class Kind(msgspec.Struct, frozen=True):
         """The kind in lower case, as in `rayservice/demo`."""
         return self.resource.kind.lower()
 
-    def full(self, name: str) -> str:
+    def format_name(self, name: str) -> str:
         """Return an object's name as `-o name` prints it: `rayservice.ray.io/demo`."""
         return f"{self.singular}.{self.resource.group}/{name}"
 
@@ -34,15 +34,20 @@ class Kind(msgspec.Struct, frozen=True):
         return head in {self.singular, self.resource.plural} and rest in ends
 
 
-SERVICE: Final = Kind(RAY_SERVICE)
-CLUSTER: Final = Kind(RAY_CLUSTER)
-KINDS: Final = (SERVICE, CLUSTER)
+SERVICE: Final = ArgumentKind(RAY_SERVICE)
+CLUSTER: Final = ArgumentKind(RAY_CLUSTER)
+JOB: Final = ArgumentKind(RAY_JOB)
+CRON_JOB: Final = ArgumentKind(RAY_CRON_JOB)
+KINDS: Final = (SERVICE, CLUSTER, JOB, CRON_JOB)
+"""The kinds that `raybus get` and `raybus list` show, in their order."""
+LONG_RUNNING: Final = (SERVICE, CLUSTER)
+"""The kinds whose clusters can be replaced while they are in use."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class NamedTarget(msgspec.Struct, frozen=True):
     """An object that a command works on."""
 
-    kind: Kind
+    kind: ArgumentKind
     name: str
 
     @property
@@ -59,9 +64,9 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        return self.kind.full(self.name)
+        return self.kind.format_name(self.name)
 
 
-def find(text: str) -> Kind | None:
+def find(text: str) -> ArgumentKind | None:
     """Return the kind that a text names; None if there is none."""
-    return next((each for each in KINDS if each.is_named(text)), None)
+    return next((kind for kind in KINDS if kind.is_named(text)), None)

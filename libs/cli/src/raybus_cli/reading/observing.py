@@ -18,7 +18,7 @@ from common.errors import message_of
 from common.feature_gates import BETA, Gates
 from common.ray import revision
 from common.ray.view import Reading
-from raybus_cli.reading.snapshot import Event, Snapshot
+from raybus_cli.reading.snapshot import KubernetesEvent, Snapshot
 from service_reconciler import observed as seen
 from service_reconciler import validation
 from service_reconciler.observed import ClusterView, Observed
@@ -38,8 +38,8 @@ def observe(
     """
     goal = service or snapshot.service
     serve, head = (
-        _named(snapshot, services.serve_name(goal)),
-        _named(snapshot, naming.head_service(goal.metadata.name)),
+        _find_service(snapshot, services.serve_name(goal)),
+        _find_service(snapshot, naming.head_service(goal.metadata.name)),
     )
     names = seen.names_of(
         goal, snapshot.clusters, services.selected(serve) or services.selected(head)
@@ -51,8 +51,8 @@ def observe(
         fresh_name=f"{goal.metadata.name}-{FRESH_NAME}",
         violation=validation.violation(goal, gates),
         clusters=snapshot.clusters,
-        active=_view(snapshot, names.active),
-        pending=_view(snapshot, names.pending),
+        active=_build_view(snapshot, names.active),
+        pending=_build_view(snapshot, names.pending),
         services=snapshot.services,
         head_service=head,
         serve_service=serve,
@@ -64,36 +64,38 @@ def observe(
     )
 
 
-def violation(service: RayService, gates: Gates) -> str | None:
+def find_violation(service: RayService, gates: Gates) -> str | None:
     """Return why service-reconciler would reject a RayService; None if it would not."""
     return message_of(validation.violation(service, gates))
 
 
-def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
+def list_records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
     """Return the Serve config records of a cluster, newest first."""
     return revision.owned_records(cluster, list(snapshot.revisions))
 
 
-def given(snapshot: Snapshot, cluster: RayCluster) -> revision.RecordedConfig | None:
+def find_config(snapshot: Snapshot, cluster: RayCluster) -> revision.RecordedConfig | None:
     """Return the present Serve config of a cluster; None if it is unknown."""
-    return revision.current(records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name))
+    return revision.current(
+        list_records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name)
+    )
 
 
-def _view(snapshot: Snapshot, name: str) -> ClusterView | None:
-    cluster = snapshot.cluster(name)
+def _build_view(snapshot: Snapshot, name: str) -> ClusterView | None:
+    cluster = snapshot.find_cluster(name)
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
         return None
-    details, has = snapshot.serve.get(name), given(snapshot, cluster)
+    details, has = snapshot.serve.get(name), find_config(snapshot, cluster)
     return ClusterView(
         cluster=cluster,
-        pods=snapshot.pods_of(name),
+        pods=snapshot.list_pods(name),
         serve=Reading(details=details),
         given=None if has is None else has.serve_config,
     )
 
 
-def _named(snapshot: Snapshot, name: str) -> Service | None:
-    return next((each for each in snapshot.services if each.metadata.name == name), None)
+def _find_service(snapshot: Snapshot, name: str) -> Service | None:
+    return next((service for service in snapshot.services if service.metadata.name == name), None)
 
 
 FINAL: Final = {"InvalidImageName", "ErrImageNeverPull"}
@@ -130,13 +132,13 @@ class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
         return f"{text}: {self.answer}" if self.answer else text
 
 
-def of(pod: Pod, events: Iterable[Event] = ()) -> ImagePull | None:
+def find_image_pull(pod: Pod, events: Iterable[KubernetesEvent] = ()) -> ImagePull | None:
     """Return the first failing image pull of a pod; None without one.
 
     The registry's message comes from the container's status, or from the pod's Events if the status
     no longer has it.
     """
-    images = {each.name: each.image for each in pod.spec.containers}
+    images = {container.name: container.image for container in pod.spec.containers}
     kinds = ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses))
     for is_init, statuses in kinds:
         for status in statuses:
@@ -145,7 +147,7 @@ def of(pod: Pod, events: Iterable[Event] = ()) -> ImagePull | None:
                 continue
             named = _IMAGE.search(waiting.message)
             image = named[1] if named else images.get(status.name, "")
-            answer = _answer(waiting.message) or _reported(pod, image, events)
+            answer = _answer(waiting.message) or _find_registry_message(pod, image, events)
             return ImagePull(
                 container=status.name,
                 is_init=is_init,
@@ -156,10 +158,10 @@ def of(pod: Pod, events: Iterable[Event] = ()) -> ImagePull | None:
     return None
 
 
-def is_lasting(pod: Pod, found: ImagePull, *, now: datetime) -> bool:
+def is_lasting(pod: Pod, pull: ImagePull, *, now: datetime) -> bool:
     """Return whether the pull will not succeed without a change."""
     born = pod.metadata.creation_timestamp
-    return found.is_final or (born is not None and now - born >= LASTING)
+    return pull.is_final or (born is not None and now - born >= LASTING)
 
 
 def is_failing(status: ContainerStatus) -> bool:
@@ -179,14 +181,14 @@ def _answer(message: str) -> str:
     return _REPEATED.sub(r"\1", text).strip()
 
 
-def _reported(pod: Pod, image: str, events: Iterable[Event]) -> str:
+def _find_registry_message(pod: Pod, image: str, events: Iterable[KubernetesEvent]) -> str:
     """Return the registry's message in the newest Event about a pod and an image."""
     notes = [
-        each.note
-        for each in events
-        if each.reason == "Failed"
-        and each.regarding.name == pod.metadata.name
+        event.note
+        for event in events
+        if event.reason == "Failed"
+        and event.regarding.name == pod.metadata.name
         and image
-        and f'"{image}"' in each.note
+        and f'"{image}"' in event.note
     ]
     return _answer(notes[-1]) if notes else ""

@@ -17,9 +17,11 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Items
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.api.ray_cron_job import RayCronJob
+from common.api.ray_job import RayJob
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
-from common.kube.client import KubeClient, Patch
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import (
     CONTROLLER_REVISION,
     EVENT,
@@ -28,6 +30,8 @@ from common.kube.resources import (
     HTTP_ROUTE,
     POD,
     RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
     RAY_SERVICE,
     SERVICE,
     Resource,
@@ -43,7 +47,7 @@ from common.ray.view import head_is_ready
 from common.upgrade import weighted_route
 from raybus_cli import session
 from raybus_cli.reading import snapshot as snapshots
-from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Quota, Snapshot
+from raybus_cli.reading.snapshot import ClusterSnapshot, KubernetesEvent, Quota, Snapshot
 
 T = TypeVar("T")
 NODE: Final = Resource(kind="Node", plural="nodes")
@@ -60,17 +64,27 @@ class _Node(msgspec.Struct, frozen=True):
     status: _NodeStatus = _NodeStatus()
 
 
-async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
+async def read_ray_service(kube: KubeClient, namespace: str, name: str) -> RayService:
     """Read a RayService; raise `NoSuchObject` if there is none."""
-    return await _object(kube, RAY_SERVICE, RayService, namespace, name)
+    return await _read_object(kube, RAY_SERVICE, RayService, namespace, name)
 
 
-async def cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
+async def read_ray_cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
     """Read a RayCluster; raise `NoSuchObject` if there is none."""
-    return await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+    return await _read_object(kube, RAY_CLUSTER, RayCluster, namespace, name)
 
 
-async def _object(
+async def read_ray_job(kube: KubeClient, namespace: str, name: str) -> RayJob:
+    """Read a RayJob; raise `NoSuchObject` if there is none."""
+    return await _read_object(kube, RAY_JOB, RayJob, namespace, name)
+
+
+async def read_ray_cron_job(kube: KubeClient, namespace: str, name: str) -> RayCronJob:
+    """Read a RayCronJob; raise `NoSuchObject` if there is none."""
+    return await _read_object(kube, RAY_CRON_JOB, RayCronJob, namespace, name)
+
+
+async def _read_object(
     kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str
 ) -> T:
     try:
@@ -87,25 +101,25 @@ async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSn
 
     Raise `NoSuchObject` if there is no such cluster.
     """
-    found = await cluster(kube, namespace, name)
-    reader, origin = _Reader(kube, namespace), snapshots.origin(found)
+    ray_cluster = await read_ray_cluster(kube, namespace, name)
+    reader, origin = SnapshotReader(kube, namespace), snapshots.find_origin(ray_cluster)
     parent = (
-        await reader.one(RAY_SERVICE, RayService, origin)
+        await reader.read_one(RAY_SERVICE, RayService, origin)
         if origin and not find_name_violation(RAY_SERVICE, origin)
         else None
     )
-    pods = await reader.of_clusters(POD, Pod, [found])
-    objects = {(RAY_CLUSTER.kind, name), *((POD.kind, each.metadata.name) for each in pods)}
+    pods = await reader.list_of_clusters(POD, Pod, [ray_cluster])
+    objects = {(RAY_CLUSTER.kind, name), *((POD.kind, pod.metadata.name) for pod in pods)}
     return ClusterSnapshot(
-        cluster=found,
+        cluster=ray_cluster,
         service=parent,
-        pods=tuple(sorted(pods, key=lambda each: each.metadata.name)),
-        events=await reader.events(objects),
+        pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)),
+        events=await reader.read_events(objects),
         unseen=tuple(sorted(reader.unseen)),
     )
 
 
-async def listed(
+async def list_objects(
     kube: KubeClient, resource: Resource, view: type[T], scope: str | None, selector: str
 ) -> list[T]:
     """List the objects of a kind in a namespace, or in all namespaces if `scope` is None.
@@ -115,11 +129,11 @@ async def listed(
     try:
         body = await kube.list(resource, scope, label_selector=selector)
     except errors.Rejected as problem:
-        raise of_selector(selector, problem) from problem
+        raise convert_list_error(selector, problem) from problem
     return msgspec.json.decode(body, type=Items[view]).items
 
 
-def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
+def convert_list_error(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
     """Return the error of a list request, converted for the user.
 
     A rejected selector becomes `InvalidSpec`, which names the option.
@@ -141,43 +155,49 @@ async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
     try:
         return await _read(kube, namespace, name)
     except BaseExceptionGroup as met:
-        raise session.first(met) from met
+        raise session.find_first(met) from met
 
 
 async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
-    found = await service(kube, namespace, name)
-    reader = _Reader(kube, namespace)
-    clusters = await reader.all(RAY_CLUSTER, RayCluster, owner.marks(name))
+    ray_service = await read_ray_service(kube, namespace, name)
+    reader = SnapshotReader(kube, namespace)
+    clusters = await reader.list_labelled(RAY_CLUSTER, RayCluster, owner.marks(name))
     clusters = sorted(
-        clusters, key=lambda each: (str(each.metadata.creation_timestamp or ""), each.metadata.name)
+        clusters, key=lambda obj: (str(obj.metadata.creation_timestamp or ""), obj.metadata.name)
     )
     async with asyncio.TaskGroup() as group:
-        pods = group.create_task(reader.of_clusters(POD, Pod, clusters))
-        revisions = group.create_task(reader.of_clusters(CONTROLLER_REVISION, Revision, clusters))
+        pods = group.create_task(reader.list_of_clusters(POD, Pod, clusters))
+        revisions = group.create_task(
+            reader.list_of_clusters(CONTROLLER_REVISION, Revision, clusters)
+        )
         goals = group.create_task(
-            reader.all(CONTROLLER_REVISION, GoalRevision, goal_revision.marks(name))
+            reader.list_labelled(CONTROLLER_REVISION, GoalRevision, goal_revision.marks(name))
         )
-        services = group.create_task(reader.all(SERVICE, Service, owner.marks(name)))
+        services = group.create_task(reader.list_labelled(SERVICE, Service, owner.marks(name)))
         route = group.create_task(
-            reader.route(found, HTTP_ROUTE, HttpRoute, weighted_route.name_of(found))
+            reader.read_route(
+                ray_service, HTTP_ROUTE, HttpRoute, weighted_route.name_of(ray_service)
+            )
         )
-        grpc = group.create_task(reader.route(found, GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
-        limits = group.create_task(reader.all(QUOTA, Quota, {}))
+        grpc = group.create_task(
+            reader.read_route(ray_service, GRPC_ROUTE, GrpcRoute, names.grpc_route(name))
+        )
+        limits = group.create_task(reader.list_labelled(QUOTA, Quota, {}))
         serve = group.create_task(reader.serve(clusters))
-    gateways = await reader.gateways(found, route.result())
+    gateways = await reader.read_gateways(ray_service, route.result())
     objects = {
         (RAY_SERVICE.kind, name),
-        *((RAY_CLUSTER.kind, each.metadata.name) for each in clusters),
+        *((RAY_CLUSTER.kind, cluster.metadata.name) for cluster in clusters),
     }
-    objects |= {(POD.kind, each.metadata.name) for each in pods.result()}
+    objects |= {(POD.kind, pod.metadata.name) for pod in pods.result()}
     return Snapshot(
-        service=found,
+        service=ray_service,
         clusters=tuple(clusters),
-        pods=tuple(sorted(pods.result(), key=lambda each: each.metadata.name)),
+        pods=tuple(sorted(pods.result(), key=lambda pod: pod.metadata.name)),
         services=tuple(services.result()),
-        events=await reader.events(objects),
+        events=await reader.read_events(objects),
         revisions=tuple(revisions.result()),
-        goals=tuple(goal_revision.owned_revisions(found.metadata, goals.result())),
+        goals=tuple(goal_revision.owned_revisions(ray_service.metadata, goals.result())),
         route=route.result(),
         grpc_route=grpc.result(),
         gateways=gateways,
@@ -187,12 +207,12 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
     )
 
 
-async def quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
+async def read_quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
     """Read the ResourceQuotas of a namespace; empty if the user may not read them."""
-    return tuple(await _Reader(kube, namespace).all(QUOTA, Quota, {}))
+    return tuple(await SnapshotReader(kube, namespace).list_labelled(QUOTA, Quota, {}))
 
 
-async def offered(kube: KubeClient) -> frozenset[str] | None:
+async def read_offered_resources(kube: KubeClient) -> frozenset[str] | None:
     """Return the names of the resources that the nodes offer.
 
     The result is None if the user may not read nodes.
@@ -202,11 +222,11 @@ async def offered(kube: KubeClient) -> frozenset[str] | None:
     except errors.Forbidden:
         return None
     return frozenset(
-        name for each in nodes for name, amount in each.status.allocatable.items() if amount != "0"
+        name for node in nodes for name, amount in node.status.allocatable.items() if amount != "0"
     )
 
 
-class _Reader:
+class SnapshotReader:
     """Reads optional objects, and collects in `unseen` what could not be read."""
 
     def __init__(self, kube: KubeClient, namespace: str) -> None:
@@ -214,7 +234,9 @@ class _Reader:
         self._namespace = namespace
         self.unseen: set[str] = set()
 
-    async def all(self, resource: Resource, view: type[T], marks: dict[str, str]) -> list[T]:
+    async def list_labelled(
+        self, resource: Resource, view: type[T], marks: dict[str, str]
+    ) -> list[T]:
         """List the objects of a kind that have all labels in `marks`."""
         selector = format_selector(marks)
 
@@ -222,22 +244,22 @@ class _Reader:
             body = await self._kube.list(resource, self._namespace, label_selector=selector)
             return msgspec.json.decode(body, type=Items[view]).items
 
-        return await self._unless_hidden(resource, ask) or []
+        return await self._read_unless_hidden(resource, ask) or []
 
-    async def of_clusters(
+    async def list_of_clusters(
         self, resource: Resource, view: type[T], clusters: list[RayCluster]
     ) -> list[T]:
         """List the objects of a kind that belong to any of some clusters."""
-        found: list[T] = []
-        for each in clusters:
-            name = each.metadata.name
+        objects: list[T] = []
+        for cluster in clusters:
+            name = cluster.metadata.name
             marks = (
                 revision.marks(name) if resource is CONTROLLER_REVISION else {labels.CLUSTER: name}
             )
-            found += await self.all(resource, view, marks)
-        return found
+            objects += await self.list_labelled(resource, view, marks)
+        return objects
 
-    async def one(
+    async def read_one(
         self, resource: Resource, view: type[T], name: str, *, namespace: str | None = None
     ) -> T | None:
         """Read one object; None if it does not exist or cannot be read."""
@@ -251,45 +273,47 @@ class _Reader:
                 return None
             return msgspec.json.decode(body, type=view)
 
-        return await self._unless_hidden(resource, ask)
+        return await self._read_unless_hidden(resource, ask)
 
-    async def route(
+    async def read_route(
         self, service: RayService, resource: Resource, view: type[T], name: str
     ) -> T | None:
         """Read a route of a RayService; None if its traffic does not move in steps.
 
-        Without steps the Gateway API need not be installed.
+        If it does not, the Gateway API need not be installed.
         """
         return (
-            await self.one(resource, view, name)
+            await self.read_one(resource, view, name)
             if serve_writer.is_incremental(service, BETA)
             else None
         )
 
-    async def gateways(
+    async def read_gateways(
         self, service: RayService, route: HttpRoute | None
     ) -> dict[weighted_route.Place, Gateway | None]:
         """Read the Gateways of a RayService that upgrades in steps.
 
         The value of a Gateway that cannot be read is None.
         """
-        found: dict[weighted_route.Place, Gateway | None] = {}
+        gateways: dict[weighted_route.Place, Gateway | None] = {}
         is_used = serve_writer.is_incremental(service, BETA)
         for place in weighted_route.parents_of(service, route) if is_used else ():
-            found[place] = await self.one(GATEWAY, Gateway, place[1], namespace=place[0])
-        return found
+            gateways[place] = await self.read_one(GATEWAY, Gateway, place[1], namespace=place[0])
+        return gateways
 
-    async def events(self, objects: set[tuple[str, str]]) -> tuple[Event, ...]:
+    async def read_events(self, objects: set[tuple[str, str]]) -> tuple[KubernetesEvent, ...]:
         """Read the Events about some objects (kind, name), oldest first."""
 
-        async def ask() -> list[Event]:
+        async def ask() -> list[KubernetesEvent]:
             return msgspec.json.decode(
-                await self._kube.list(EVENT, self._namespace), type=Items[Event]
+                await self._kube.list(EVENT, self._namespace), type=Items[KubernetesEvent]
             ).items
 
-        found = await self._unless_hidden(EVENT, ask) or []
-        about = [each for each in found if (each.regarding.kind, each.regarding.name) in objects]
-        return tuple(sorted(about, key=lambda each: str(each.at or "")))
+        events = await self._read_unless_hidden(EVENT, ask) or []
+        about = [
+            event for event in events if (event.regarding.kind, event.regarding.name) in objects
+        ]
+        return tuple(sorted(about, key=lambda event: str(event.at or "")))
 
     async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
         """Read the Serve state of each cluster whose head is ready, by cluster name.
@@ -297,25 +321,27 @@ class _Reader:
         The dashboards are reached through the API server's proxy.
         """
         through = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
-        found: dict[str, ServeDetails] = {}
+        details: dict[str, ServeDetails] = {}
 
         async def ask(cluster: RayCluster) -> None:
             try:
-                head = await session.reach(self._kube, cluster)
+                head = await session.find_dashboard(self._kube, cluster)
                 answer = await through.request(
                     head, dashboard.STATUS, most=dashboard.MAX_STATUS_SIZE
                 )
-                found[cluster.metadata.name] = serve_status.decode(answer)
+                details[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:
                 self.unseen.add(f"Serve of {cluster.metadata.name}: {problem}")
 
         async with asyncio.TaskGroup() as group:
-            for each in clusters:
-                if head_is_ready(each):
-                    group.create_task(ask(each))
-        return found
+            for served in clusters:
+                if head_is_ready(served):
+                    group.create_task(ask(served))
+        return details
 
-    async def _unless_hidden(self, resource: Resource, ask: Callable[[], Awaitable[T]]) -> T | None:
+    async def _read_unless_hidden(
+        self, resource: Resource, ask: Callable[[], Awaitable[T]]
+    ) -> T | None:
         try:
             return await ask()
         except errors.Forbidden as problem:
@@ -330,24 +356,32 @@ _DRY_RUN: Final = {"dryRun": "All"}
 
 async def create(kube: KubeClient, namespace: str, body: Body) -> RayService:
     """Return a RayService as the API server would create it (dry run)."""
-    return ray_service.decode(
-        await kube.request("POST", RAY_SERVICE.path(namespace), query=_DRY_RUN, body=body)
-    )
+    return ray_service.decode(await try_create(kube, RAY_SERVICE, namespace, body))
+
+
+async def try_create(kube: KubeClient, resource: Resource, namespace: str, body: Body) -> bytes:
+    """Return the body of an object as the API server would create it (dry run)."""
+    return await kube.request("POST", resource.path(namespace), query=_DRY_RUN, body=body)
 
 
 async def replace(kube: KubeClient, namespace: str, body: Body) -> RayService:
     """Return a RayService as the API server would store it after a replacement (dry run)."""
-    path = RAY_SERVICE.path(namespace, str(body["metadata"]["name"]))
-    return ray_service.decode(await kube.request("PUT", path, query=_DRY_RUN, body=body))
+    return ray_service.decode(await try_replace(kube, RAY_SERVICE, namespace, body))
 
 
-async def patch(kube: KubeClient, namespace: str, name: str, change: Patch) -> RayService:
+async def try_replace(kube: KubeClient, resource: Resource, namespace: str, body: Body) -> bytes:
+    """Return the body of an object as the API server would store it after a replace (dry run)."""
+    path = resource.path(namespace, str(body["metadata"]["name"]))
+    return await kube.request("PUT", path, query=_DRY_RUN, body=body)
+
+
+async def patch(kube: KubeClient, namespace: str, name: str, change: PatchRequest) -> RayService:
     """Return a RayService as the API server would store it after a patch (dry run)."""
     return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
 
 
 async def send(
-    kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch
+    kube: KubeClient, resource: Resource, namespace: str, name: str, change: PatchRequest
 ) -> bytes:
     """Return the body of an object as the API server would store it after a patch (dry run)."""
     path, headers = resource.path(namespace, name), {"Content-Type": change.content_type}

@@ -27,14 +27,14 @@ class Regarding(ApiStruct, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Series(ApiStruct, frozen=True, kw_only=True):
+class EventRepetition(ApiStruct, frozen=True, kw_only=True):
     """How often an Event was repeated."""
 
     count: int = 1
     last_observed_time: datetime | None = None
 
 
-class Event(ApiStruct, frozen=True, kw_only=True):
+class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
     """An Event of events.k8s.io/v1, as kubelet, scheduler and controllers write them."""
 
     metadata: ObjectMeta
@@ -43,7 +43,7 @@ class Event(ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     note: str = ""
     regarding: Regarding = Regarding()
-    series: Series | None = None
+    series: EventRepetition | None = None
     deprecated_last_timestamp: datetime | None = None
 
     @property
@@ -81,7 +81,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     """The pods of the clusters, by name."""
     services: tuple[Service, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayService, its clusters and its pods, oldest first."""
     revisions: tuple[Revision, ...] = ()
     """Serve config records of the clusters."""
@@ -110,10 +110,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def record(self) -> Record:
         return weighted_route.record_of(self.service, (self.route,))
 
-    def cluster(self, name: str) -> RayCluster | None:
-        return next((each for each in self.clusters if each.metadata.name == name), None)
+    def find_cluster(self, name: str) -> RayCluster | None:
+        return next((cluster for cluster in self.clusters if cluster.metadata.name == name), None)
 
-    def pods_of(self, cluster: str) -> tuple[Pod, ...]:
+    def list_pods(self, cluster: str) -> tuple[Pod, ...]:
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.CLUSTER) == cluster)
 
 
@@ -125,13 +125,13 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The RayService that the cluster belongs to, if there is one and the user may read it."""
     pods: tuple[Pod, ...] = ()
     """The pods of the cluster, by name."""
-    events: tuple[Event, ...] = ()
+    events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayCluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()
     """Objects that could not be read, each with the reason."""
 
 
-def origin(cluster: RayCluster) -> str:
+def find_origin(cluster: RayCluster) -> str:
     """Return the name of the RayService that a cluster belongs to; empty if it belongs to none."""
     marks = cluster.metadata.labels
     return (

@@ -27,7 +27,7 @@ class _Head(msgspec.Struct, frozen=True):
     regarding: Regarding = Regarding()
 
 
-class Store(Generic[T]):
+class ObjectStore(Generic[T]):
     """The objects of a watched kind; implements `common.kube.watch.WatchSink`."""
 
     def __init__(self, view: type[T], changed: asyncio.Event) -> None:
@@ -42,16 +42,16 @@ class Store(Generic[T]):
 
     # An object that cannot be read completely is shown as far as it can be.
     def present(self, raw: bytes, reason: str = "") -> None:  # noqa: ARG002
-        self._objects[_key(raw)] = msgspec.json.decode(raw, type=self._view)
+        self._objects[_read_key(raw)] = msgspec.json.decode(raw, type=self._view)
         self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        self._objects.pop(_key(raw), None)
+        self._objects.pop(_read_key(raw), None)
         self._changed.set()
 
     # The watch itself resumes at the version.
     def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
-        self._objects = {key: each for key, each in self._objects.items() if key in keys}
+        self._objects = {key: obj for key, obj in self._objects.items() if key in keys}
         self.is_listed = True
         self._changed.set()
 
@@ -74,13 +74,15 @@ class Signal:
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        self._versions.pop(_key(raw), None)
+        self._versions.pop(_read_key(raw), None)
         self._changed.set()
 
     # The watch itself resumes at the version.
     def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
         if gone := self._versions.keys() - keys:
-            self._versions = {key: each for key, each in self._versions.items() if key not in gone}
+            self._versions = {
+                key: _version for key, _version in self._versions.items() if key not in gone
+            }
             self._changed.set()
 
 
@@ -124,7 +126,7 @@ class Changes:
         correct.
         """
         self.happened = asyncio.Event()
-        """Set by each change; the view clears it before it reads."""
+        """Set by each change; the view clears it before each read."""
         self._kube = kube
         self._group = group
         self._meaning = meaning
@@ -148,23 +150,23 @@ class Changes:
             )
             self._watches[target] = watch, self._group.create_task(watch.run())
 
-    def failed(self, problem: errors.RaybusError) -> None:
+    def report_failure(self, problem: errors.RaybusError) -> None:
         """Report that the API server does not answer, once per outage.
 
         Raise an error that waiting cannot remove.
         """
         now = asyncio.get_running_loop().time()
-        if isinstance(problem, (errors.Unavailable, errors.Throttled)):
+        if isinstance(problem, session.RETRIED):
             self._away_until = now + STARTUP_SECONDS
             if not self._is_away:
-                printing.message(session.line(problem), err=True)
+                printing.print_message(session.format_error(problem), err=True)
             self._is_away = True
         elif isinstance(problem, session.NoSuchObject) or (
             isinstance(problem, (errors.Terminal, errors.NotFound)) and now > self._away_until
         ):
             raise self._meaning(problem) from problem
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """Record that the API server answers."""
         self._is_away = False
 
@@ -172,16 +174,18 @@ class Changes:
         if all(watch.problem is None for watch, _ in self._watches.values()):
             self._is_away = False
         if not (target.is_optional and isinstance(problem, (errors.Forbidden, errors.NotFound))):
-            self.failed(problem)
+            self.report_failure(problem)
         elif (
             isinstance(problem, errors.Forbidden)
             and "cannot watch" in str(problem)
             and target not in self._noted
         ):
             self._noted.add(target)
-            printing.message(f"changes of {target.resource.plural} show late: {problem}", err=True)
+            printing.print_message(
+                f"changes of {target.resource.plural} show late: {problem}", err=True
+            )
 
 
-def _key(raw: bytes) -> NamespacedName:
+def _read_key(raw: bytes) -> NamespacedName:
     meta: Any = msgspec.json.decode(raw, type=_Head).metadata
     return meta.namespace, meta.name

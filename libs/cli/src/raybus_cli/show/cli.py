@@ -16,87 +16,89 @@ from raybus_cli import printing, session
 from raybus_cli.arguments import (
     ContextOption,
     KubeconfigOption,
-    NameArgument,
     NamespaceOption,
+    StatusTargetArgument,
     TargetsArgument,
 )
 from raybus_cli.kubeconfig import Where
 from raybus_cli.printing import Output, OutputOption
-from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, Kind, Target
-from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import frame, rollout_wait, sources, watching
-from raybus_cli.show.frame import Frame
+from raybus_cli.reading import job_reader, kinds
+from raybus_cli.reading.kinds import KINDS, ArgumentKind, NamedTarget
+from raybus_cli.show import frame, job_status, rollout_wait, sources, watching
+from raybus_cli.show.frame import AnySnapshot, OutputFrame
 from raybus_cli.show.rollout_status import RolloutState
 from raybus_cli.show.sources import Tables, Trees
 
 ALL: Final = "all"
-"""kubectl's category `all`, to which both CRDs belong."""
+"""kubectl's category `all`, to which the CRDs belong."""
 
 
-class Targets(msgspec.Struct, frozen=True, kw_only=True):
+class SelectedTargets(msgspec.Struct, frozen=True, kw_only=True):
     """What `raybus get` shows: tables of kinds, or single objects."""
 
-    tables: tuple[Kind, ...] = ()
-    objects: tuple[Target, ...] = ()
+    tables: tuple[ArgumentKind, ...] = ()
+    objects: tuple[NamedTarget, ...] = ()
 
 
-def parse(arguments: Sequence[str], *, all_namespaces: bool = False, selector: str = "") -> Targets:
+def parse(
+    arguments: Sequence[str], *, all_namespaces: bool = False, selector: str = ""
+) -> SelectedTargets:
     """Parse the arguments of `raybus get`.
 
     Raise `InvalidSpec` for combinations that kubectl refuses as well.
     """
-    objects = _slashed(arguments) if "/" in arguments[0] else _named(arguments)
+    objects = _parse_slashed(arguments) if "/" in arguments[0] else _parse_named(arguments)
     if not objects:
-        return Targets(tables=_kinds(arguments[0]))
+        return SelectedTargets(tables=_parse_kinds(arguments[0]))
     if all_namespaces:
         raise errors.InvalidSpec(
             "a name and -A exclude each other: name the namespace with -n, or omit the name"
         )
     if selector:
         raise errors.InvalidSpec("a name and -l exclude each other: omit the name, or the selector")
-    return Targets(objects=tuple(dict.fromkeys(objects)))
+    return SelectedTargets(objects=tuple(dict.fromkeys(objects)))
 
 
-def _slashed(arguments: Sequence[str]) -> list[Target]:
-    found: list[Target] = []
+def _parse_slashed(arguments: Sequence[str]) -> list[NamedTarget]:
+    targets: list[NamedTarget] = []
     for text in arguments:
         kind, slash, name = text.partition("/")
         if not slash or not name:
             raise errors.InvalidSpec(
                 f"{text!r} is not KIND/NAME; write 'rayservice/NAME', or 'rayservice NAME NAME'"
             )
-        found += [Target(each, name) for each in _kinds(kind)]
-    return found
+        targets += [NamedTarget(_kind, name) for _kind in _parse_kinds(kind)]
+    return targets
 
 
-def _named(arguments: Sequence[str]) -> list[Target]:
+def _parse_named(arguments: Sequence[str]) -> list[NamedTarget]:
     first, *names = arguments
-    if slashed := next((each for each in names if "/" in each), None):
+    if slashed := next((name for name in names if "/" in name), None):
         raise errors.InvalidSpec(
             f"{slashed!r} names its kind already: omit {first!r}, or the part before the slash"
         )
-    return [Target(kind, name) for kind in _kinds(first) for name in names]
+    return [NamedTarget(kind, name) for kind in _parse_kinds(first) for name in names]
 
 
-def _kinds(text: str) -> tuple[Kind, ...]:
+def _parse_kinds(text: str) -> tuple[ArgumentKind, ...]:
     """Parse a list of kinds such as `rayservices,rayclusters`."""
     return tuple(
         dict.fromkeys(
             kind
             for part in text.split(",")
-            for kind in ([*KINDS] if part == ALL else [_kind(part)])
+            for kind in ([*KINDS] if part == ALL else [_parse_kind(part)])
         )
     )
 
 
-def _kind(text: str) -> Kind:
-    found = kinds.find(text)
-    if found is None:
-        close = difflib.get_close_matches(text.casefold(), [each.singular for each in KINDS], n=1)
+def _parse_kind(text: str) -> ArgumentKind:
+    kind = kinds.find(text)
+    if kind is None:
+        close = difflib.get_close_matches(text.casefold(), [kind.singular for kind in KINDS], n=1)
         remedy = f"did you mean {close[0]!r}?" if close else "for other kinds use 'kubectl get'"
-        raise errors.InvalidSpec(f"{text!r} is neither rayservice nor raycluster; {remedy}")
-    return found
+        names = ", ".join(kind.singular for kind in KINDS)
+        raise errors.InvalidSpec(f"{text!r} is none of {names}; {remedy}")
+    return kind
 
 
 WatchOption = Annotated[
@@ -123,20 +125,23 @@ def get(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show RayServices or RayClusters: with names as trees, without names as a table.
+    """Show RayServices, RayClusters, RayJobs or RayCronJobs.
+
+    With names they are shown as trees, without names as a table.
 
     Targets are written as for kubectl: rayservices, rayservice NAME NAME,
-    rayservice/NAME raycluster/NAME.
+    rayservice/NAME rayjob/NAME.
 
     Examples:
     $ raybus get rayservice demo
     $ raybus get raycluster -A -l app=demo -w
+    $ raybus get rayjob/train raycronjob/nightly
     """
     try:
         asked = parse(arguments, all_namespaces=all_namespaces, selector=selector)
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     if asked.tables:
         scope = None if all_namespaces else place.namespace
         _show_tables(
@@ -162,13 +167,13 @@ def list_(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """List all RayServices and RayClusters.
+    """List all RayServices, RayClusters, RayJobs and RayCronJobs.
 
     Examples:
     $ raybus list
     $ raybus list -A -o wide
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     scope = None if all_namespaces else place.namespace
     _show_tables(
         Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch
@@ -176,7 +181,7 @@ def list_(
 
 
 def status(
-    name: NameArgument,
+    target: StatusTargetArgument,
     timeout: Annotated[
         str, typer.Option("--timeout", help="Longest wait: 10m, 90s; 0 checks once.")
     ] = "10m",
@@ -185,14 +190,16 @@ def status(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Wait until the present spec of a RayService is served.
+    """Wait until the present spec of a RayService is served, or a RayJob has ended.
 
-    The wait ends early for a cause that does not go away with time. Exit code 0
-    if the spec is served, 1 if the rollout failed, is stalled or aborted, 3
-    after the timeout.
+    Of a RayCronJob the newest RayJob counts. The wait ends early for a cause
+    that does not go away with time. Exit code 0 if the spec is served or the
+    job succeeded, 1 if the rollout failed, is stalled or aborted or the job
+    failed, 3 after the timeout.
 
     Examples:
     $ raybus status demo --timeout 0
+    $ raybus status rayjob/train --timeout 2h
     $ kubectl apply -f demo.yaml && raybus status demo --timeout 15m
     """
     length = durations.parse_or_seconds(timeout)
@@ -202,57 +209,69 @@ def status(
                 f"--timeout {timeout!r} is no duration; write for example 10m, 90s or 0"
             )
         )
-    place = session.where(kubeconfig, context, namespace)
-    seconds = length.total_seconds()
-    found = session.run(
-        place, lambda kube: rollout_wait.until_over(kube, place.namespace, name, seconds=seconds)
+    place = session.select_place(kubeconfig, context, namespace)
+    name, seconds = target.name, length.total_seconds()
+    if target.kind == kinds.CRON_JOB:
+        newest = session.run(
+            place, lambda kube: job_reader.find_newest_run(kube, place.namespace, target.name)
+        )
+        raise SystemExit(job_status.show(place, newest.name, output, seconds=seconds))
+    if target.kind == kinds.JOB:
+        raise SystemExit(job_status.show(place, name, output, seconds=seconds))
+    rollout = session.run(
+        place,
+        lambda kube: rollout_wait.wait_until_over(kube, place.namespace, name, seconds=seconds),
     )
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
+        printing.print_data(rollout, output)
     elif output is Output.NAME:
-        printing.message(kinds.SERVICE.full(name))
+        printing.print_message(kinds.SERVICE.format_name(name))
     else:
-        printing.message(found.text, err=found.course is not RolloutState.DONE)
-    raise SystemExit(rollout_wait.EXIT_CODES.get(found.course, 1))
+        printing.print_message(rollout.text, err=rollout.course is not RolloutState.DONE)
+    raise SystemExit(rollout_wait.EXIT_CODES.get(rollout.course, 1))
 
 
 def _show_tables(tables: Tables, place: Where, output: Output, *, watch: bool) -> None:
     if watch:
         session.run(place, lambda kube: watching.follow(kube, tables, output))
         return
-    found = session.run(place, lambda kube: tables.read(kube, session.now()))
-    _print(found, output)
-    if not found.items and output not in {Output.JSON, Output.YAML}:
-        printing.message(tables.nothing, err=True)
+    listing = session.run(place, lambda kube: tables.read(kube, session.read_clock()))
+    _print(listing, output)
+    for unseen in tables.unseen:
+        printing.print_message(f"not readable: {unseen}", err=True)
+    if not listing.items and output not in {Output.JSON, Output.YAML}:
+        printing.print_message(tables.nothing, err=True)
 
 
-def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None:
-    """Print the objects that exist, then report the others."""
+def _show_trees(place: Where, objects: Sequence[NamedTarget], output: Output) -> None:
+    """Print the objects that exist, then report the objects that do not."""
 
-    async def work(kube: KubeClient) -> tuple[Frame, list[errors.NotFound]]:
-        found: list[Snapshot | ClusterSnapshot] = []
+    async def work(kube: KubeClient) -> tuple[OutputFrame, list[errors.NotFound]]:
+        snapshots: list[AnySnapshot] = []
         missing: list[errors.NotFound] = []
-        for each in objects:
+        for target in objects:
             try:
-                found.append(await sources.one(kube, place.namespace, each))
+                snapshots.append(await sources.read_one(kube, place.namespace, target))
             except session.NoSuchObject as problem:
-                missing.append(await session.located(kube, problem))
-        return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE), missing
+                missing.append(await session.locate(kube, problem))
+        return frame.build_trees(
+            snapshots, now=session.read_clock(), wide=output is Output.WIDE
+        ), missing
 
     shown, missing = session.run(place, work)
     if shown.items:
         _print(shown, output)
-    for each in missing[:-1]:
-        printing.message(f"error: {session.line(each)}", err=True)
+    for error in missing[:-1]:
+        printing.print_message(f"error: {session.format_error(error)}", err=True)
     if missing:
         session.fail(missing[-1])
 
 
-def _print(found: Frame, output: Output) -> None:
+def _print(shown: OutputFrame, output: Output) -> None:
     if output in {Output.JSON, Output.YAML}:
-        printing.data(found.document, output)
+        printing.print_data(shown.document, output)
     elif output is Output.NAME:
-        for each in found.items:
-            printing.message(each.full_name)
-    elif found.picture is not None:
-        printing.show(found.picture)
+        for item in shown.items:
+            printing.print_message(item.full_name)
+    elif shown.picture is not None:
+        printing.show(shown.picture)

@@ -5,7 +5,7 @@ A read has a picture for a terminal, and a line and a document for each object.
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -14,16 +14,20 @@ from rich.text import Text
 
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
+from common.api.ray_cron_job import RayCronJob
+from common.api.ray_job import RayJob
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.ray import serve_writer
 from raybus_cli.planning import steps
-from raybus_cli.printing import PIPE_WIDTH, Column, Table, age
+from raybus_cli.printing import PIPE_WIDTH, Column, Table, format_age
 from raybus_cli.reading import kinds, snapshot
-from raybus_cli.reading.kinds import Kind
+from raybus_cli.reading.job_snapshot import CronJobSnapshot, JobSnapshot
+from raybus_cli.reading.kinds import ArgumentKind
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
-from raybus_cli.show import phase, picture, tree
-from raybus_cli.show.tree import seconds_since
+from raybus_cli.show import job_picture, job_rows, job_tree, phase, picture, tree
+from raybus_cli.show.job_rows import CronJobRow, JobRow
+from raybus_cli.show.tree import count_seconds_since
 
 _NAMESPACE: Final = (Column("namespace"),)
 _SERVICE: Final = (
@@ -93,72 +97,89 @@ class ClusterRow(
     reason: str
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ListOutput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All rows of `raybus list`."""
 
     services: list[ServiceRow] = []
     clusters: list[ClusterRow] = []
+    jobs: list[JobRow] = []
+    cron_jobs: list[CronJobRow] = []
 
 
 def build(
-    services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
-) -> Listing:
+    services: Iterable[RayService],
+    clusters: Iterable[RayCluster],
+    jobs: Iterable[RayJob] = (),
+    cron_jobs: Iterable[RayCronJob] = (),
+    *,
+    now: datetime,
+) -> ListOutput:
     """Build the rows, ordered by namespace and name; RayServices that need an action come first."""
-    return Listing(
-        services=[_service(each, now=now) for each in sorted(services, key=phase.order)],
+    return ListOutput(
+        services=[
+            _build_service_row(service, now=now) for service in sorted(services, key=phase.sort_key)
+        ],
         clusters=[
-            _cluster(each, now=now)
-            for each in sorted(clusters, key=lambda each: _place(each.metadata))
+            _build_cluster_row(cluster, now=now)
+            for cluster in sorted(clusters, key=lambda cluster: _get_place(cluster.metadata))
+        ],
+        jobs=[
+            job_rows.build_job_row(job, now=now)
+            for job in sorted(jobs, key=lambda job: _get_place(job.metadata))
+        ],
+        cron_jobs=[
+            job_rows.build_cron_job_row(cron_job, now=now)
+            for cron_job in sorted(cron_jobs, key=lambda cron_job: _get_place(cron_job.metadata))
         ],
     )
 
 
-def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: bool) -> Table:
+def build_service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: bool) -> Table:
     """Build the table of RayServices; `all_namespaces` adds the column of the namespace."""
     lines = [
         (
-            *([each.namespace] if all_namespaces else []),
-            *(each.name, each.phase, str(each.endpoints), each.traffic, age(each.age_seconds)),
+            *([row.namespace] if all_namespaces else []),
+            *(row.name, row.phase, str(row.endpoints), row.traffic, format_age(row.age_seconds)),
             *(
-                (each.strategy, each.capacity, each.active or "-", each.pending or "-", each.reason)
+                (row.strategy, row.capacity, row.active or "-", row.pending or "-", row.reason)
                 if wide
                 else ()
             ),
         )
-        for each in rows
+        for row in rows
     ]
     return Table(
         (*_NAMESPACE[: int(all_namespaces)], *_SERVICE, *(_SERVICE_WIDE if wide else ())), lines
     )
 
 
-def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
+def build_cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
     """Build the table of RayClusters; `all_namespaces` adds the column of the namespace."""
     lines = [
         (
-            *([each.namespace] if all_namespaces else []),
+            *([row.namespace] if all_namespaces else []),
             *(
-                each.name,
-                str(each.desired_workers),
-                str(each.available_workers),
-                each.cpus,
-                each.memory,
-                each.gpus,
+                row.name,
+                str(row.desired_workers),
+                str(row.available_workers),
+                row.cpus,
+                row.memory,
+                row.gpus,
             ),
-            *(each.status or "-", each.service or "-", age(each.age_seconds)),
-            *((each.head_pod_ip or "-", each.reason or "-") if wide else ()),
+            *(row.status or "-", row.service or "-", format_age(row.age_seconds)),
+            *((row.head_pod_ip or "-", row.reason or "-") if wide else ()),
         )
-        for each in rows
+        for row in rows
     ]
     return Table(
         (*_NAMESPACE[: int(all_namespaces)], *_CLUSTER, *(_CLUSTER_WIDE if wide else ())), lines
     )
 
 
-def _service(service: RayService, *, now: datetime) -> ServiceRow:
+def _build_service_row(service: RayService, *, now: datetime) -> ServiceRow:
     meta, status = service.metadata, service.status
     active, pending = status.active_service_status, status.pending_service_status
-    current = phase.of(service)
+    current = phase.derive_phase(service)
     is_moving = serve_writer.is_incremental(service, BETA) and bool(pending.ray_cluster_name)
     at_once = "100" if active.ray_cluster_name and status.num_serve_endpoints else "-"
     return ServiceRow(
@@ -166,19 +187,21 @@ def _service(service: RayService, *, now: datetime) -> ServiceRow:
         name=meta.name,
         phase=current.phase,
         endpoints=status.num_serve_endpoints,
-        traffic=_pair(active.traffic_routed_percent, pending.traffic_routed_percent)
+        traffic=_format_pair(active.traffic_routed_percent, pending.traffic_routed_percent)
         if is_moving
         else at_once,
-        age_seconds=seconds_since(meta.creation_timestamp, now),
-        strategy=steps.strategy(service),
-        capacity=_pair(active.target_capacity, pending.target_capacity) if is_moving else "-",
+        age_seconds=count_seconds_since(meta.creation_timestamp, now),
+        strategy=steps.get_strategy(service),
+        capacity=_format_pair(active.target_capacity, pending.target_capacity)
+        if is_moving
+        else "-",
         active=active.ray_cluster_name,
         pending=pending.ray_cluster_name,
         reason=current.reason,
     )
 
 
-def _cluster(cluster: RayCluster, *, now: datetime) -> ClusterRow:
+def _build_cluster_row(cluster: RayCluster, *, now: datetime) -> ClusterRow:
     meta, status = cluster.metadata, cluster.status
     return ClusterRow(
         namespace=meta.namespace,
@@ -189,18 +212,18 @@ def _cluster(cluster: RayCluster, *, now: datetime) -> ClusterRow:
         cpus=str(status.desired_cpu),
         memory=str(status.desired_memory),
         gpus=str(status.desired_gpu),
-        service=snapshot.origin(cluster),
-        age_seconds=seconds_since(meta.creation_timestamp, now),
+        service=snapshot.find_origin(cluster),
+        age_seconds=count_seconds_since(meta.creation_timestamp, now),
         head_pod_ip=status.head.pod_ip,
         reason=status.reason,
     )
 
 
-def _pair(first: int | None, second: int | None) -> str:
+def _format_pair(first: int | None, second: int | None) -> str:
     return f"{'-' if first is None else first}/{'-' if second is None else second}"
 
 
-def _place(meta: ObjectMeta) -> tuple[str, str]:
+def _get_place(meta: ObjectMeta) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
@@ -212,7 +235,7 @@ _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One object of a read."""
 
-    kind: Kind
+    kind: ArgumentKind
     namespace: str
     name: str
     line: str
@@ -225,11 +248,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def full_name(self) -> str:
         """The name as `-o name` prints it."""
-        return self.kind.full(self.name)
+        return self.kind.format_name(self.name)
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of one read."""
+class OutputFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of a command for one read of the objects, in every format."""
 
     picture: RenderableType | None
     """The picture for a terminal; None if there is nothing to show."""
@@ -237,22 +260,39 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     items: list[Item]
 
 
-def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide: bool) -> Frame:
+AnySnapshot: TypeAlias = Snapshot | ClusterSnapshot | JobSnapshot | CronJobSnapshot
+
+
+def build_trees(snapshots: Sequence[AnySnapshot], *, now: datetime, wide: bool) -> OutputFrame:
     """Build the trees of some objects.
 
     A single object is its own document, several are a list, as in kubectl.
     """
     items: list[Item] = []
     pictures: list[RenderableType] = []
-    for each in found:
-        if isinstance(each, Snapshot):
-            shown = tree.build(each, now=now)
-            drawn, line = picture.draw(shown, wide=wide), picture.line(shown)
-            kind, state = kinds.SERVICE, tree.build(each, now=_NO_CLOCK)
-        else:
-            shown = tree.build_cluster(each, now=now)
-            drawn, line = picture.draw_cluster(shown, wide=wide), picture.cluster_line(shown)
-            kind, state = kinds.CLUSTER, tree.build_cluster(each, now=_NO_CLOCK)
+    for read in snapshots:
+        match read:
+            case Snapshot():
+                shown = tree.build(read, now=now)
+                drawn, line = picture.draw(shown, wide=wide), picture.format_line(shown)
+                kind, state = kinds.SERVICE, tree.build(read, now=_NO_CLOCK)
+            case ClusterSnapshot():
+                shown = tree.build_cluster(read, now=now)
+                drawn = picture.draw_cluster(shown, wide=wide)
+                line = picture.format_cluster_line(shown)
+                kind, state = kinds.CLUSTER, tree.build_cluster(read, now=_NO_CLOCK)
+            case JobSnapshot():
+                shown = job_tree.build_job(read, now=now)
+                drawn, line = (
+                    job_picture.draw_job(shown, wide=wide),
+                    job_picture.format_job_line(shown),
+                )
+                kind, state = kinds.JOB, job_tree.build_job(read, now=_NO_CLOCK)
+            case CronJobSnapshot():
+                shown = job_tree.build_cron_job(read, now=now)
+                drawn = job_picture.draw_cron_job(shown, wide=wide)
+                line = job_picture.format_cron_job_line(shown)
+                kind, state = kinds.CRON_JOB, job_tree.build_cron_job(read, now=_NO_CLOCK)
         pictures += [Text(), drawn] if pictures else [drawn]
         items.append(
             Item(
@@ -264,39 +304,51 @@ def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide
                 state=state,
             )
         )
-    documents = [each.document for each in items]
+    documents = [item.document for item in items]
     document = documents[0] if len(documents) == 1 else {"items": documents}
-    return Frame(picture=Group(*pictures) if pictures else None, document=document, items=items)
+    return OutputFrame(
+        picture=Group(*pictures) if pictures else None, document=document, items=items
+    )
 
 
-def of_listing(
-    found: Listing, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()
-) -> Frame:
+def build_listing(
+    listing: ListOutput, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()
+) -> OutputFrame:
     """Build the tables of all objects.
 
     An object of `before` that no longer exists is included once more, as deleted.
     """
-    services = service_table(found.services, wide=wide, all_namespaces=all_namespaces)
-    clusters = cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)
+    services = build_service_table(listing.services, wide=wide, all_namespaces=all_namespaces)
+    clusters = build_cluster_table(listing.clusters, wide=wide, all_namespaces=all_namespaces)
+    jobs = job_rows.build_job_table(listing.jobs, wide=wide, all_namespaces=all_namespaces)
+    cron_jobs = job_rows.build_cron_job_table(
+        listing.cron_jobs, wide=wide, all_namespaces=all_namespaces
+    )
     items = [
-        *_items(kinds.SERVICE, found.services, services),
-        *_items(kinds.CLUSTER, found.clusters, clusters),
+        *_build_items(kinds.SERVICE, listing.services, services),
+        *_build_items(kinds.CLUSTER, listing.clusters, clusters),
+        *_build_items(kinds.JOB, listing.jobs, jobs),
+        *_build_items(kinds.CRON_JOB, listing.cron_jobs, cron_jobs),
     ]
-    shown: list[RenderableType] = [each for each in (services, clusters) if each.rows]
-    if len(shown) > 1:
-        shown.insert(1, Text())
-    there = {(each.kind, each.namespace, each.name) for each in items}
-    gone = [each for each in before if (each.kind, each.namespace, each.name) not in there]
+    shown: list[RenderableType] = []
+    for table in (services, clusters, jobs, cron_jobs):
+        if table.rows:
+            shown += [Text(), table] if shown else [table]
+    there = {(item.kind, item.namespace, item.name) for item in items}
+    gone = [item for item in before if (item.kind, item.namespace, item.name) not in there]
     items += [
-        _deleted(each, wide=wide, all_namespaces=all_namespaces)
-        for each in gone
-        if each.state is not None
+        _mark_deleted(item, wide=wide, all_namespaces=all_namespaces)
+        for item in gone
+        if item.state is not None
     ]
-    return Frame(picture=Group(*shown) if shown else None, document=found, items=items)
+    return OutputFrame(picture=Group(*shown) if shown else None, document=listing, items=items)
 
 
-def _items(kind: Kind, rows: Iterable[ServiceRow | ClusterRow], table: Table) -> list[Item]:
-    heading, *lines = table.lines(PIPE_WIDTH)
+AnyRow: TypeAlias = ServiceRow | ClusterRow | JobRow | CronJobRow
+
+
+def _build_items(kind: ArgumentKind, rows: Iterable[AnyRow], table: Table) -> list[Item]:
+    heading, *lines = table.format_lines(PIPE_WIDTH)
     return [
         Item(
             kind=kind,
@@ -305,18 +357,42 @@ def _items(kind: Kind, rows: Iterable[ServiceRow | ClusterRow], table: Table) ->
             line=line,
             heading=heading,
             document=row,
-            state=structs.replace(row, age_seconds=None),
+            state=_without_ages(row),
         )
         for row, line in zip(rows, lines, strict=True)
     ]
 
 
-def _deleted(item: Item, *, wide: bool, all_namespaces: bool) -> Item:
-    row = item.document
-    if isinstance(row, ServiceRow):
-        row = structs.replace(row, phase=DELETED)
-        table = service_table([row], wide=wide, all_namespaces=all_namespaces)
-    else:
-        row = structs.replace(row, status=DELETED)
-        table = cluster_table([row], wide=wide, all_namespaces=all_namespaces)
-    return structs.replace(item, line=table.lines(PIPE_WIDTH)[1], document=row, state=None)
+def _without_ages(row: AnyRow) -> AnyRow:
+    """Return a row without the values that change although the object does not."""
+    match row:
+        case JobRow():
+            return structs.replace(row, age_seconds=None, seconds=None)
+        case CronJobRow():
+            return structs.replace(
+                row,
+                age_seconds=None,
+                last_run_seconds=None,
+                next_run=None,
+                next_run_seconds=None,
+            )
+        case _:
+            return structs.replace(row, age_seconds=None)
+
+
+def _mark_deleted(item: Item, *, wide: bool, all_namespaces: bool) -> Item:
+    row: AnyRow = item.document
+    match row:
+        case ServiceRow():
+            row = structs.replace(row, phase=DELETED)
+            table = build_service_table([row], wide=wide, all_namespaces=all_namespaces)
+        case ClusterRow():
+            row = structs.replace(row, status=DELETED)
+            table = build_cluster_table([row], wide=wide, all_namespaces=all_namespaces)
+        case JobRow():
+            row = structs.replace(row, status=DELETED)
+            table = job_rows.build_job_table([row], wide=wide, all_namespaces=all_namespaces)
+        case CronJobRow():
+            row = structs.replace(row, status=DELETED, next_run=None, next_run_seconds=None)
+            table = job_rows.build_cron_job_table([row], wide=wide, all_namespaces=all_namespaces)
+    return structs.replace(item, line=table.format_lines(PIPE_WIDTH)[1], document=row, state=None)

@@ -1,6 +1,6 @@
 """The gates of an upgrade at its present weight, as commands and the dashboard page show them.
 
-Pure.
+Does no I/O.
 """
 
 from datetime import datetime
@@ -10,13 +10,13 @@ import msgspec
 from rich.text import Text
 
 from common.upgrade import traffic_record
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 from raybus_cli.reading.snapshot import Snapshot
 
-_STYLES: Final = {Outcome.PASS: "green", Outcome.FAIL: "bold red"}
+_STYLES: Final = {GateOutcome.PASS: "green", GateOutcome.FAIL: "bold red"}
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GateFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A gate and its newest figures."""
 
     gate: str
@@ -26,7 +26,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waits: bool
     """Whether the step waits for this gate."""
     requests: int
-    """Requests of the new cluster at this weight."""
+    """The requests that the new cluster answered at this weight."""
     value: float | None
     """A fraction of the requests, seconds, or the result of a query; None without a value."""
     limit: float | None
@@ -40,11 +40,11 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: datetime
     """Time at which the new cluster got the weight."""
     seen_at: datetime
-    """Time at which the figures were written."""
-    gates: list[Gate]
+    """Time at which the gate's measurements were written."""
+    gates: list[GateFigures]
 
 
-def of(snapshot: Snapshot) -> Gates | None:
+def read_gates(snapshot: Snapshot) -> Gates | None:
     """Return the gates of the upgrade in progress.
 
     None if there is no upgrade, no gate is evaluated, or the route cannot be read.
@@ -60,39 +60,42 @@ def of(snapshot: Snapshot) -> Gates | None:
         since=current.since,
         seen_at=current.written_at,
         gates=[
-            Gate(
-                gate=each.gate,
-                outcome=each.outcome,
-                since=each.at,
-                waits=each.waits,
-                requests=each.figures.requests,
-                value=each.figures.value,
-                limit=each.figures.limit,
-                text=each.figures.text,
+            GateFigures(
+                gate=gate.gate,
+                outcome=gate.outcome,
+                since=gate.at,
+                waits=gate.waits,
+                requests=gate.figures.requests,
+                value=gate.figures.value,
+                limit=gate.figures.limit,
+                text=gate.figures.text,
             )
-            for each in current.gates
+            for gate in current.gates
         ],
     )
 
 
-def drawn(gates: Gates) -> Text:
+def draw(gates: Gates) -> Text:
     """Format the gates, one line each."""
-    lines = [Text.assemble((f"{outcome(each)}: ", _style(each)), each.text) for each in gates.gates]
+    lines = [
+        Text.assemble((f"{format_outcome(gate)}: ", _style(gate)), gate.text)
+        for gate in gates.gates
+    ]
     return Text("\n").join(lines)
 
 
-def line(gates: Gates) -> str:
+def format_line(gates: Gates) -> str:
     """Format all gates as one plain line."""
     return (
         f"gates at {gates.weight} %: "
-        f"{'; '.join(f'{outcome(each)}: {each.text}' for each in gates.gates)}"
+        f"{'; '.join(f'{format_outcome(gate)}: {gate.text}' for gate in gates.gates)}"
     )
 
 
-def outcome(gate: Gate) -> str:
+def format_outcome(gate: GateFigures) -> str:
     """Return the outcome of a gate, and whether the step waits for it."""
     return f"{gate.outcome}, the step waits" if gate.waits else gate.outcome
 
 
-def _style(gate: Gate) -> str:
+def _style(gate: GateFigures) -> str:
     return next((style for known, style in _STYLES.items() if known == gate.outcome), "yellow")

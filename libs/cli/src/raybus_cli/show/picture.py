@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawn
 
-from raybus_cli.printing import FittingLine, age
+from raybus_cli.printing import FittingLine, format_age
 from raybus_cli.show import gates, phase
-from raybus_cli.show.phase import Code, Tone
+from raybus_cli.show.cause_texts import Code
+from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import (
     Branch,
     ClusterTree,
@@ -36,7 +37,7 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
 
     `wide` adds restarts of all pods and objects that could not be read.
     """
-    tone = phase.tone(tree.phase)
+    tone = phase.get_tone(tree.phase)
     status = Text(tree.phase, style=_STYLES[tone])
     if tone is Tone.GOOD and tree.reason in _BLOCKING:
         status.append(f", {tree.reason}", style="bold yellow")
@@ -48,21 +49,30 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
         ("Endpoints", Text(str(tree.endpoints))),
         (
             "Images",
-            images((image, each.role) for each in tree.clusters for image in each.images.values()),
+            format_images(
+                (image, cluster.role)
+                for cluster in tree.clusters
+                for image in cluster.images.values()
+            ),
         ),
         ("Message", Text(tree.message, style="" if tone is Tone.GOOD else "yellow")),
     ]
     if tree.upgrade is not None:
         head.append(
-            (_course(tree.upgrade).capitalize(), Text(progress(tree.upgrade), style="cyan"))
+            (
+                _name_course(tree.upgrade).capitalize(),
+                Text(format_progress(tree.upgrade), style="cyan"),
+            )
         )
-        if (held := tree.upgrade.gates) is not None:
-            head.append((f"Gates at {held.weight} %", gates.drawn(held)))
-    clusters = [_branch(each, wide=wide) for each in tree.clusters] or [Text("No RayCluster.")]
-    return Group(labelled(head), *clusters, *end(tree.last_event, tree.unseen, wide=wide))
+        if (shown := tree.upgrade.gates) is not None:
+            head.append((f"Gates at {shown.weight} %", gates.draw(shown)))
+    clusters = [_draw_branch(cluster, wide=wide) for cluster in tree.clusters] or [
+        Text("No RayCluster.")
+    ]
+    return Group(format_labelled(head), *clusters, *end(tree.last_event, tree.unseen, wide=wide))
 
 
-def labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
+def format_labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
     """Format labelled lines with a blank line below.
 
     Empty texts are left out; long texts wrap in their column.
@@ -76,40 +86,43 @@ def labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
     return Padding(grid, (0, 0, 1, 0), expand=False)
 
 
-def images(used: Iterable[tuple[str, str]]) -> Text:
+def format_images(used: Iterable[tuple[str, str]]) -> Text:
     """Format images, one per line, each with its users in parentheses."""
     users: dict[str, list[str]] = {}
     for image, user in used:
         if image and user not in users.setdefault(image, []):
             users[image].append(user)
-    return Text("\n".join(f"{image} ({', '.join(each)})" for image, each in users.items()))
+    return Text("\n".join(f"{image} ({', '.join(roles)})" for image, roles in users.items()))
 
 
 def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[RenderableType]:
     """Format the lines below a tree: the last Event, and what could not be read."""
     lines: list[RenderableType] = []
     if event is not None:
-        text = (
-            f"Last event {age(event.age_seconds)} ago: {event.reason}: {event.note} ({event.about})"
-        )
+        since = format_age(event.age_seconds)
+        text = f"Last event {since} ago: {event.reason}: {event.note} ({event.about})"
         lines.append(Text(text, style="yellow" if event.type == "Warning" else ""))
-    return lines + [Text(f"Not readable: {each}", style="dim") for each in unseen if wide]
+    return lines + [
+        Text(f"Not readable: {unreadable}", style="dim") for unreadable in unseen if wide
+    ]
 
 
-def line(tree: Tree) -> str:
+def format_line(tree: Tree) -> str:
     """Format the tree of a RayService as one plain line, for `-w` without a terminal."""
     parts = [f"{tree.namespace}/{tree.name} {tree.phase}"]
     if tree.upgrade is not None:
-        parts.append(f"{_course(tree.upgrade)}: {progress(tree.upgrade, with_time=False)}")
+        parts.append(
+            f"{_name_course(tree.upgrade)}: {format_progress(tree.upgrade, with_time=False)}"
+        )
     if tree.upgrade is not None and tree.upgrade.gates is not None:
-        parts.append(gates.line(tree.upgrade.gates))
-    parts += [_summary(each) for each in tree.clusters]
+        parts.append(gates.format_line(tree.upgrade.gates))
+    parts += [_summarize_branch(cluster) for cluster in tree.clusters]
     if tree.message:
         parts.append(tree.message)
     return "; ".join(parts)
 
 
-def progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
+def format_progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
     """Format the progress of an upgrade."""
     if upgrade.step is None or upgrade.steps is None:
         return "all traffic moves at once"
@@ -123,43 +136,42 @@ def progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
     return text
 
 
-def _course(upgrade: UpgradeProgress) -> str:
+def _name_course(upgrade: UpgradeProgress) -> str:
     return "rollback" if upgrade.direction == "back" else "upgrade"
 
 
-def pod_row(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
+def format_pod(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
     """Format the line of a pod; the group is dropped if the line is too narrow."""
     state = Text("  ").append(line.state, style="green" if line.state == "Ready" else "yellow")
-    state.append(f"  {age(line.age_seconds)}")
+    state.append(f"  {format_age(line.age_seconds)}")
     if wide or line.restarts:
         state.append(f"  {line.restarts} restart{'' if line.restarts == 1 else 's'}")
     forms = (Text.assemble(f"  {line.group}", state), state) if with_group else (state,)
     return FittingLine(Text(line.name), forms)
 
 
-def bar(percent: int) -> str:
+def draw_bar(percent: int) -> str:
     """Format a percentage as a bar."""
     filled = round(BAR * percent / 100)
     return "█" * filled + "░" * (BAR - filled)
 
 
-def _summary(branch: Branch) -> str:
+def _summarize_branch(branch: Branch) -> str:
     weight = "" if branch.weight is None else f" {branch.weight} %"
     return f"{branch.name} {branch.role}{weight} ({branch.ready_pods}/{len(branch.pods)} pods)"
 
 
-def _branch(branch: Branch, *, wide: bool) -> Drawn:
+def _draw_branch(branch: Branch, *, wide: bool) -> Drawn:
     role = Text(f"  {branch.role}", style="cyan" if branch.role == "pending" else "")
     weight = "" if branch.weight is None else f"{branch.weight:3d} %"
     capacity = ""
     if branch.target_capacity is not None or branch.ready_capacity is not None:
-        capacity = (
-            f"  capacity {_percent(branch.ready_capacity)} of {_percent(branch.target_capacity)}"
-        )
+        ready, target = map(_format_percent, (branch.ready_capacity, branch.target_capacity))
+        capacity = f"  capacity {ready} of {target}"
     pods = f"  pods {branch.ready_pods}/{len(branch.pods)}"
     note = Text(f"  {branch.note}" if branch.note else "", style="yellow")
     drawn_weight, plain_weight = (
-        (f"  {bar(branch.weight)} {weight}", f"  {weight.strip()}")
+        (f"  {draw_bar(branch.weight)} {weight}", f"  {weight.strip()}")
         if branch.weight is not None
         else ("", "")
     )
@@ -175,12 +187,12 @@ def _branch(branch: Branch, *, wide: bool) -> Drawn:
     for name, status in sorted(branch.applications.items()):
         shown = Text(f"  {status}", style="" if status == "RUNNING" else "yellow")
         drawn.add(FittingLine(Text(f"application {name}"), (shown,)))
-    for each in branch.pods:
-        drawn.add(pod_row(each, wide=wide))
+    for pod in branch.pods:
+        drawn.add(format_pod(pod, wide=wide))
     return drawn
 
 
-def _percent(amount: int | None) -> str:
+def _format_percent(amount: int | None) -> str:
     return "?" if amount is None else f"{amount} %"
 
 
@@ -201,24 +213,29 @@ def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
         ),
         ("RayService", Text(f"{tree.service}{role}" if tree.service else "-")),
         ("Ray version", Text(tree.ray_version or "-")),
-        ("Images", images((each.image, each.name) for each in tree.groups)),
-        ("Age", Text(age(tree.age_seconds))),
+        ("Images", format_images((group.image, group.name) for group in tree.groups)),
+        ("Age", Text(format_age(tree.age_seconds))),
         ("Message", Text(tree.message, style="yellow")),
     ]
-    drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
-    for each in tree.groups:
-        drawn.add(_group(each, wide=wide))
     lines: list[RenderableType] = [
-        labelled(head),
-        drawn,
+        format_labelled(head),
+        draw_groups(tree, wide=wide),
         *end(tree.last_event, tree.unseen, wide=wide),
     ]
     return Group(*lines)
 
 
-def cluster_line(tree: ClusterTree) -> str:
+def draw_groups(tree: ClusterTree, *, wide: bool) -> Drawn:
+    """Format the groups of a RayCluster with their pods."""
+    drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
+    for group in tree.groups:
+        drawn.add(_group(group, wide=wide))
+    return drawn
+
+
+def format_cluster_line(tree: ClusterTree) -> str:
     """Format the tree of a RayCluster as one plain line, for `-w` without a terminal."""
-    groups = [f"{each.name} {_count(each)}" for each in tree.groups]
+    groups = [f"{group.name} {_count(group)}" for group in tree.groups]
     return "; ".join(
         [
             f"{tree.namespace}/{tree.name} {tree.status or '-'}",
@@ -235,7 +252,7 @@ def _group(group: GroupBranch, *, wide: bool) -> Drawn:
     )
     drawn = Drawn(FittingLine(Text(group.name), forms))
     for pod in group.pods:
-        drawn.add(pod_row(pod, wide=wide, with_group=False))
+        drawn.add(format_pod(pod, wide=wide, with_group=False))
     return drawn
 
 

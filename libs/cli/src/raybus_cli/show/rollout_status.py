@@ -20,9 +20,15 @@ from raybus_cli.linting import serve_schema
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
-from raybus_cli.show.phase import CurrentPhase, Phase
+from raybus_cli.show.phase import CurrentPhase, ServicePhase
 
-_FAILED: Final = {Phase.INVALID, Phase.TIMED_OUT, Phase.ABORTED, Phase.STALLED, Phase.DELETING}
+_FAILED: Final = {
+    ServicePhase.INVALID,
+    ServicePhase.TIMED_OUT,
+    ServicePhase.ABORTED,
+    ServicePhase.STALLED,
+    ServicePhase.DELETING,
+}
 
 
 class RolloutState(StrEnum):
@@ -41,22 +47,24 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
+def derive_status(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
     """Return the state of the rollout of a snapshot."""
-    service, current = snapshot.service, phase.of(snapshot.service)
+    service, current = snapshot.service, phase.derive_phase(snapshot.service)
     where = f"RayService {service.metadata.namespace}/{service.metadata.name}"
-    if (why := _failure(snapshot, current, now=now)) is not None:
+    if (why := _find_failure(snapshot, current, now=now)) is not None:
         return RolloutStatus(course=RolloutState.FAILED, text=f"{where} {current.phase}: {why}")
-    if (behind := _behind(service)) is not None:
+    if (behind := _describe_lag(service)) is not None:
         return RolloutStatus(course=RolloutState.GOING_ON, text=behind)
     if service.raw_spec.get("suspend"):
-        course = RolloutState.DONE if current.phase is Phase.SUSPENDED else RolloutState.GOING_ON
+        course = (
+            RolloutState.DONE if current.phase is ServicePhase.SUSPENDED else RolloutState.GOING_ON
+        )
         return RolloutStatus(course=course, text=f"{where} {current.phase}, as its spec asks")
-    if current.phase is not Phase.READY:
+    if current.phase is not ServicePhase.READY:
         return RolloutStatus(
             course=RolloutState.GOING_ON, text=f"{current.phase}: {current.message}"
         )
-    if (why := _unserved(snapshot)) is not None:
+    if (why := _find_unserved(snapshot)) is not None:
         return RolloutStatus(course=RolloutState.GOING_ON, text=why)
     count = service.status.num_serve_endpoints
     text = (
@@ -66,35 +74,35 @@ def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
     return RolloutStatus(course=RolloutState.DONE, text=text)
 
 
-def _failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
+def _find_failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
     """Return why waiting cannot help.
 
     The result is None for a spec that is not reconciled yet, and for a suspended or paused service.
     """
     if current.phase in _FAILED:
         return current.message
-    is_held = snapshot.service.raw_spec.get("suspend") or current.phase is Phase.PAUSED
-    if is_held or _behind(snapshot.service) is not None:
+    is_held = snapshot.service.raw_spec.get("suspend") or current.phase is ServicePhase.PAUSED
+    if is_held or _describe_lag(snapshot.service) is not None:
         return None
-    return next(_lasting(snapshot, now=now), None)
+    return next(_find_lasting_causes(snapshot, now=now), None)
 
 
-def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
+def _find_lasting_causes(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
     """Yield the causes that waiting cannot remove, on the cluster that serves next."""
-    refused = serve_schema.refused_fields(snapshot.service.serve_config)
+    refused = serve_schema.list_refused_fields(snapshot.service.serve_config)
     if refused:
         yield f"Ray Serve refuses spec.serveConfigV2: {'; '.join(refused)}"
     if conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress"):
         return
     name = snapshot.pending or snapshot.active
-    for pod in snapshot.pods_of(name):
-        found = observing.of(pod, snapshot.events)
-        if found is not None and observing.is_lasting(pod, found, now=now):
-            yield f"Pod {pod.metadata.name}: {found}"
-    cluster, held = snapshot.cluster(name), snapshot.serve.get(name)
+    for pod in snapshot.list_pods(name):
+        pull = observing.find_image_pull(pod, snapshot.events)
+        if pull is not None and observing.is_lasting(pod, pull, now=now):
+            yield f"Pod {pod.metadata.name}: {pull}"
+    cluster, details = snapshot.find_cluster(name), snapshot.serve.get(name)
     if cluster is None or not _has_goal(snapshot, cluster):
         return
-    for app_name, app in sorted(held.named().items() if held is not None else ()):
+    for app_name, app in sorted(details.named().items() if details is not None else ()):
         if app.status == AppState.DEPLOY_FAILED:
             yield (
                 f"application {app_name} on RayCluster {name} is {app.status}: "
@@ -102,7 +110,7 @@ def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
             )
 
 
-def _behind(service: RayService) -> str | None:
+def _describe_lag(service: RayService) -> str | None:
     seen, wanted = service.status.observed_generation, service.metadata.generation
     if seen >= wanted:
         return None
@@ -114,18 +122,18 @@ def _has_goal(snapshot: Snapshot, cluster: RayCluster) -> bool:
 
     A cluster without any recorded config counts as having it.
     """
-    given = observing.given(snapshot, cluster)
-    is_recorded = bool(observing.records(snapshot, cluster))
+    given = observing.find_config(snapshot, cluster)
+    is_recorded = bool(observing.list_records(snapshot, cluster))
     return not is_recorded or (
         given is not None
         and given.serve_config == snapshot.service.raw_spec.get("serveConfigV2", "")
     )
 
 
-def _unserved(snapshot: Snapshot) -> str | None:
+def _find_unserved(snapshot: Snapshot) -> str | None:
     """Return why the active cluster does not fully serve the spec; None if it does."""
     status = snapshot.service.status.active_service_status
-    cluster = snapshot.cluster(snapshot.active)
+    cluster = snapshot.find_cluster(snapshot.active)
     if cluster is not None and not _has_goal(snapshot, cluster):
         return f"RayCluster {snapshot.active} does not have the new Serve config yet"
     for name, app in sorted((status.applications or {}).items()):

@@ -9,20 +9,20 @@ from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import printing, session, waiting
 from raybus_cli.reading import reader
-from raybus_cli.reading.kinds import Target
+from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import rollout_status
 from raybus_cli.show.changes import STARTUP_SECONDS
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
 
 POLL_SECONDS: Final = 1.0
-"""Poll interval."""
+"""Seconds between two polls."""
 REMIND_EVERY: Final = 10.0
 """Seconds after which an unchanged reason for waiting is printed again."""
 EXIT_CODES: Final = {RolloutState.DONE: 0, RolloutState.TIMED_OUT: 3}
-"""Exit codes by the state of the rollout; 1 for all others."""
+"""Exit codes by the state of the rollout; the code is 1 for a state that is not listed."""
 
 
-async def until_over(
+async def wait_until_over(
     kube: KubeClient, namespace: str, name: str, *, seconds: float
 ) -> RolloutStatus:
     """Poll until a rollout is done or failed, or `seconds` have passed.
@@ -36,49 +36,53 @@ async def until_over(
     away_until = 0.0
     while True:
         try:
-            found = rollout_status.of(await reader.read(kube, namespace, name), now=session.now())
-        except (errors.Unavailable, errors.Throttled) as problem:
+            status = rollout_status.derive_status(
+                await reader.read(kube, namespace, name), now=session.read_clock()
+            )
+        except session.RETRIED as problem:
             away_until = loop.time() + STARTUP_SECONDS
-            found = RolloutStatus(course=RolloutState.GOING_ON, text=session.line(problem))
+            status = RolloutStatus(course=RolloutState.GOING_ON, text=session.format_error(problem))
         except (errors.Forbidden, errors.NotFound) as problem:
             if loop.time() > away_until:
                 raise
-            found = RolloutStatus(
+            status = RolloutStatus(
                 course=RolloutState.GOING_ON, text=f"the API server is not ready yet: {problem}"
             )
         spent = loop.time() - began
-        if found.course is not RolloutState.GOING_ON:
-            return found
+        if status.course is not RolloutState.GOING_ON:
+            return status
         if spent >= seconds:
             return RolloutStatus(
-                course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {found.text}"
+                course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {status.text}"
             )
-        if found.text != reported or spent - reported_at >= REMIND_EVERY:
-            printing.message(f"{spent:6.0f} s  {found.text}", err=True)
-            reported, reported_at = found.text, spent
+        if status.text != reported or spent - reported_at >= REMIND_EVERY:
+            printing.print_message(f"{spent:6.0f} s  {status.text}", err=True)
+            reported, reported_at = status.text, spent
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
 
 
-async def until_served(
-    kube: KubeClient, namespace: str, target: Target, *, seconds: float
+async def wait_until_served(
+    kube: KubeClient, namespace: str, target: NamedTarget, *, seconds: float
 ) -> RolloutStatus:
     """Poll until the target serves its spec.
 
     After `seconds`, return `TIMED_OUT` with what is pending.
     """
     if target.resource is RAY_SERVICE:
-        return await until_over(kube, namespace, target.name, seconds=seconds)
-    found = await waiting.until(
-        lambda: reader.cluster(kube, namespace, target.name), pending, limit=seconds
+        return await wait_until_over(kube, namespace, target.name, seconds=seconds)
+    cluster = await waiting.poll_until(
+        lambda: reader.read_ray_cluster(kube, namespace, target.name),
+        describe_pending,
+        limit=seconds,
     )
-    if why := pending(found):
+    if why := describe_pending(cluster):
         return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {why}")
     return RolloutStatus(
         course=RolloutState.DONE, text=f"RayCluster {namespace}/{target.name} is ready"
     )
 
 
-def pending(cluster: RayCluster) -> str:
+def describe_pending(cluster: RayCluster) -> str:
     """Return why a RayCluster does not run its present spec; empty if it is ready."""
     status, wanted = cluster.status, cluster.metadata.generation
     if status.observed_generation < wanted:

@@ -6,10 +6,15 @@ A source is read once, or kept up to date by watches.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from msgspec import structs
 
 from common import errors, labels
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
+from common.api.ray_cron_job import RayCronJob
+from common.api.ray_job import RayJob
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.kube.client import KubeClient
@@ -18,6 +23,8 @@ from common.kube.resources import (
     HTTP_ROUTE,
     POD,
     RAY_CLUSTER,
+    RAY_CRON_JOB,
+    RAY_JOB,
     RAY_SERVICE,
     Resource,
     format_selector,
@@ -25,13 +32,14 @@ from common.kube.resources import (
 from common.kube.watch import WatchSink, WatchTarget
 from common.ray import owner, serve_writer
 from common.upgrade import weighted_route
-from raybus_cli.reading import kinds, reader
-from raybus_cli.reading.kinds import Kind
-from raybus_cli.reading.kinds import Target as Shown
+from raybus_cli.reading import job_reader, kinds, reader
+from raybus_cli.reading.job_snapshot import CronJobSnapshot, JobSnapshot
+from raybus_cli.reading.kinds import ArgumentKind
+from raybus_cli.reading.kinds import NamedTarget as Shown
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
 from raybus_cli.show import frame
-from raybus_cli.show.changes import EventSignal, Signal, Store
-from raybus_cli.show.frame import Frame
+from raybus_cli.show.changes import EventSignal, ObjectStore, Signal
+from raybus_cli.show.frame import AnySnapshot, OutputFrame
 
 RESYNC_SECONDS: Final = 30.0
 """Seconds between reads of Serve's dashboards, which cannot be watched."""
@@ -39,7 +47,7 @@ UPGRADE_SECONDS: Final = 2.0
 """Seconds between reads of Serve's dashboards during an upgrade."""
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     """Objects that can be shown and watched."""
 
     @property
@@ -54,13 +62,23 @@ class Source(Protocol):
         """Return the collections to watch; a collection that is watched already keeps its sink."""
         ...
 
-    def frame(self, now: datetime) -> Frame | None:
+    def frame(self, now: datetime) -> OutputFrame | None:
         """Return the present output; None until it is known."""
         ...
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
         """Convert the error of a request into an error that names the option to correct."""
         ...
+
+
+_VIEWS: Final[Mapping[ArgumentKind, type[Any]]] = {
+    kinds.SERVICE: RayService,
+    kinds.CLUSTER: RayCluster,
+    kinds.JOB: RayJob,
+    kinds.CRON_JOB: RayCronJob,
+}
+_OPTIONAL: Final = frozenset({kinds.JOB, kinds.CRON_JOB})
+"""Kinds that are left out of a list of all kinds if the cluster or the user does not have them."""
 
 
 class Tables:
@@ -72,76 +90,82 @@ class Tables:
     resync = float("inf")
 
     def __init__(
-        self, shown: tuple[Kind, ...], scope: str | None, selector: str, *, wide: bool
+        self, shown: tuple[ArgumentKind, ...], scope: str | None, selector: str, *, wide: bool
     ) -> None:
         self._shown = shown
         self._scope = scope
         self._selector = selector
         self._wide = wide
         self._before: list[frame.Item] = []
-        self._services: Store[RayService] | None = None
-        self._clusters: Store[RayCluster] | None = None
+        self._stores: dict[ArgumentKind, ObjectStore[Any]] = {}
+        self._optional = _OPTIONAL if set(kinds.KINDS) <= set(shown) else frozenset[ArgumentKind]()
+        self.unseen: list[str] = []
+        """Kinds that the user may not list, each with the reason."""
 
-    async def read(self, kube: KubeClient, now: datetime) -> Frame:
+    async def read(self, kube: KubeClient, now: datetime) -> OutputFrame:
         """Read the objects of each kind once."""
-        services: list[RayService] = []
-        clusters: list[RayCluster] = []
-        if kinds.SERVICE in self._shown:
-            services = await reader.listed(
-                kube, RAY_SERVICE, RayService, self._scope, self._selector
+        objects = {kind: await self._list(kube, kind) for kind in self._shown}
+        return self._build_frame(objects, now=now)
+
+    async def _list(self, kube: KubeClient, kind: ArgumentKind) -> list[Any]:
+        try:
+            return await reader.list_objects(
+                kube, kind.resource, _VIEWS[kind], self._scope, self._selector
             )
-        if kinds.CLUSTER in self._shown:
-            clusters = await reader.listed(
-                kube, RAY_CLUSTER, RayCluster, self._scope, self._selector
-            )
-        return self._of(services, clusters, now=now)
+        except (errors.Forbidden, errors.NotFound) as problem:
+            if kind not in self._optional:
+                raise
+            if isinstance(problem, errors.Forbidden):
+                self.unseen.append(f"{kind.resource.plural}: {problem}")
+            return []
 
     async def refresh(self, kube: KubeClient) -> None:
         """Do nothing, because the watches provide all objects."""
 
     def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return a store for each shown kind."""
-        found: dict[WatchTarget, WatchSink] = {}
-        if kinds.SERVICE in self._shown:
-            self._services = self._services or Store(RayService, changed)
-            found[self._target(RAY_SERVICE)] = self._services
-        if kinds.CLUSTER in self._shown:
-            self._clusters = self._clusters or Store(RayCluster, changed)
-            found[self._target(RAY_CLUSTER)] = self._clusters
-        return found
+        for kind in self._shown:
+            self._stores.setdefault(kind, ObjectStore(_VIEWS[kind], changed))
+        return {self._build_target(kind): store for kind, store in self._stores.items()}
 
-    def frame(self, now: datetime) -> Frame | None:
-        """Return the tables; None until every kind has been listed."""
-        if not all(each.is_listed for each in (self._services, self._clusters) if each is not None):
+    def frame(self, now: datetime) -> OutputFrame | None:
+        """Return the tables; None until every required kind has been listed."""
+        stores = self._stores.items()
+        if any(not store.is_listed and kind not in self._optional for kind, store in stores):
             return None
-        services = self._services.objects if self._services else ()
-        return self._of(services, self._clusters.objects if self._clusters else (), now=now)
+        return self._build_frame({kind: store.objects for kind, store in stores}, now=now)
 
     @property
     def nothing(self) -> str:
         """The message for the case that no object exists."""
-        what = " and ".join(f"no {each.resource.kind}" for each in self._shown)
+        *others, last = (target.resource.kind for target in self._shown)
+        what = f"{', '.join(others)} or {last}" if others else last
         labelled = f" with labels {self._selector}" if self._selector else ""
         where = (
             f"in namespace {self._scope}; -A shows all namespaces"
             if self._scope
             else "in any namespace"
         )
-        return f"N{what[1:]}{labelled} {where}."
+        return f"No {what}{labelled} {where}."
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
         """Convert the error of a request; a rejected selector names its option."""
-        return reader.of_selector(self._selector, problem)
+        return reader.convert_list_error(self._selector, problem)
 
-    def _target(self, resource: Resource) -> WatchTarget:
-        return WatchTarget(resource=resource, namespace=self._scope, selector=self._selector)
+    def _build_target(self, kind: ArgumentKind) -> WatchTarget:
+        return WatchTarget(
+            resource=kind.resource,
+            namespace=self._scope,
+            selector=self._selector,
+            is_optional=kind in self._optional,
+        )
 
-    def _of(
-        self, services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
-    ) -> Frame:
-        found = frame.build(services, clusters, now=now)
-        made = frame.of_listing(
-            found, wide=self._wide, all_namespaces=self._scope is None, before=self._before
+    def _build_frame(
+        self, objects: Mapping[ArgumentKind, Iterable[Any]], *, now: datetime
+    ) -> OutputFrame:
+        output = frame.build(*(objects.get(kind, ()) for kind in kinds.KINDS), now=now)
+        made = frame.build_listing(
+            output, wide=self._wide, all_namespaces=self._scope is None, before=self._before
         )
         self._before = made.items
         return made
@@ -154,78 +178,133 @@ class Trees:
         self._namespace = namespace
         self._objects = objects
         self._wide = wide
-        self._found: list[Snapshot | ClusterSnapshot] = []
+        self._found: list[AnySnapshot] = []
         self._sinks: dict[WatchTarget, WatchSink] = {}
         self._events: EventSignal | None = None
 
     @property
     def resync(self) -> float:
         """Seconds until the dashboards are read again."""
-        is_upgrading = any(isinstance(each, Snapshot) and each.pending for each in self._found)
+        is_upgrading = any(
+            isinstance(snapshot, Snapshot) and snapshot.pending for snapshot in self._found
+        )
         return UPGRADE_SECONDS if is_upgrading else RESYNC_SECONDS
 
     async def refresh(self, kube: KubeClient) -> None:
         """Read every object with what belongs to it."""
-        self._found = [await one(kube, self._namespace, each) for each in self._objects]
+        self._found = [await read_one(kube, self._namespace, target) for target in self._objects]
 
     def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return signals for the objects and for all objects that belong to them."""
-        wanted = {target for each in self._found for target in targets(each)}
+        wanted = {target for snapshot in self._found for target in list_targets(snapshot)}
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
         self._events = self._events or EventSignal(changed)
-        self._events.objects = frozenset(each for found in self._found for each in _shown(found))
+        self._events.objects = frozenset(
+            key for snapshot in self._found for key in _list_shown(snapshot)
+        )
         self._sinks = {
             **signals,
             WatchTarget(resource=EVENT, namespace=self._namespace, is_optional=True): self._events,
         }
         return self._sinks
 
-    def frame(self, now: datetime) -> Frame | None:
-        return frame.of_trees(self._found, now=now, wide=self._wide)
+    def frame(self, now: datetime) -> OutputFrame | None:
+        return frame.build_trees(self._found, now=now, wide=self._wide)
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
         return problem
 
 
-async def one(kube: KubeClient, namespace: str, shown: Shown) -> Snapshot | ClusterSnapshot:
-    """Read a RayService or RayCluster with what belongs to it."""
-    read = reader.read if shown.kind == kinds.SERVICE else reader.read_cluster
-    return await read(kube, namespace, shown.name)
+async def read_one(kube: KubeClient, namespace: str, shown: Shown) -> AnySnapshot:
+    """Read an object with what belongs to it."""
+    match shown.kind:
+        case kinds.SERVICE:
+            return await reader.read(kube, namespace, shown.name)
+        case kinds.CLUSTER:
+            return await reader.read_cluster(kube, namespace, shown.name)
+        case kinds.JOB:
+            return await job_reader.read_job(kube, namespace, shown.name)
+        case _:
+            return await job_reader.read_cron_job(kube, namespace, shown.name)
 
 
-def targets(found: Snapshot | ClusterSnapshot) -> list[WatchTarget]:
+def list_targets(snapshot: AnySnapshot) -> list[WatchTarget]:
     """Return the collections that a tree depends on.
 
-    Only that of the object itself is required to be readable.
+    Only the collection of the object itself must be readable.
     """
-    itself = found.service if isinstance(found, Snapshot) else found.cluster
-    resource = RAY_SERVICE if isinstance(found, Snapshot) else RAY_CLUSTER
-    namespace, name = itself.metadata.namespace, itself.metadata.name
-    made = [WatchTarget(resource=resource, namespace=namespace, fields=f"metadata.name={name}")]
-    clusters = found.clusters if isinstance(found, Snapshot) else (found.cluster,)
-    pods = (format_selector({labels.CLUSTER: each.metadata.name}) for each in clusters)
-    made += [
-        WatchTarget(resource=POD, namespace=namespace, selector=each, is_optional=True)
-        for each in pods
+    match snapshot:
+        case Snapshot():
+            clusters = snapshot.clusters
+            targets = [_watch_one(RAY_SERVICE, snapshot.service.metadata)]
+            targets += _list_service_targets(snapshot)
+        case ClusterSnapshot():
+            clusters = (snapshot.cluster,)
+            targets = [_watch_one(RAY_CLUSTER, snapshot.cluster.metadata)]
+        case JobSnapshot():
+            clusters = () if snapshot.cluster is None else (snapshot.cluster,)
+            targets = [_watch_one(RAY_JOB, snapshot.job.metadata), *_list_job_targets(snapshot)]
+        case CronJobSnapshot():
+            clusters, meta = (), snapshot.cron_job.metadata
+            selector = format_selector({labels.CRON_JOB_NAME: meta.name})
+            jobs = _watch_labelled(RAY_JOB, meta.namespace, selector)
+            targets = [_watch_one(RAY_CRON_JOB, meta), jobs]
+    namespace = targets[0].namespace or ""
+    return targets + [
+        _watch_labelled(POD, namespace, format_selector({labels.CLUSTER: cluster.metadata.name}))
+        for cluster in clusters
     ]
-    if isinstance(found, ClusterSnapshot):
-        return made
-    selector = format_selector(owner.marks(name))
-    made.append(
-        WatchTarget(resource=RAY_CLUSTER, namespace=namespace, selector=selector, is_optional=True)
-    )
-    if serve_writer.is_incremental(found.service, BETA):
-        route = f"metadata.name={weighted_route.name_of(found.service)}"
-        made.append(
-            WatchTarget(resource=HTTP_ROUTE, namespace=namespace, fields=route, is_optional=True)
+
+
+def _list_service_targets(snapshot: Snapshot) -> list[WatchTarget]:
+    meta = snapshot.service.metadata
+    selector = format_selector(owner.marks(meta.name))
+    targets = [_watch_labelled(RAY_CLUSTER, meta.namespace, selector)]
+    if serve_writer.is_incremental(snapshot.service, BETA):
+        route = f"metadata.name={weighted_route.name_of(snapshot.service)}"
+        targets.append(
+            WatchTarget(
+                resource=HTTP_ROUTE, namespace=meta.namespace, fields=route, is_optional=True
+            )
         )
-    return made
+    return targets
 
 
-def _shown(found: Snapshot | ClusterSnapshot) -> Iterable[tuple[str, str]]:
+def _list_job_targets(snapshot: JobSnapshot) -> list[WatchTarget]:
+    meta = snapshot.job.metadata
+    selector = format_selector({labels.KUBERNETES_JOB_NAME: meta.name})
+    targets = [_watch_labelled(POD, meta.namespace, selector)]
+    if snapshot.cluster is not None:
+        cluster = _watch_one(RAY_CLUSTER, snapshot.cluster.metadata)
+        targets.append(structs.replace(cluster, is_optional=True))
+    return targets
+
+
+def _watch_one(resource: Resource, meta: ObjectMeta) -> WatchTarget:
+    return WatchTarget(
+        resource=resource, namespace=meta.namespace, fields=f"metadata.name={meta.name}"
+    )
+
+
+def _watch_labelled(resource: Resource, namespace: str, selector: str) -> WatchTarget:
+    return WatchTarget(resource=resource, namespace=namespace, selector=selector, is_optional=True)
+
+
+def _list_shown(snapshot: AnySnapshot) -> Iterable[tuple[str, str]]:
     """Yield kind and name of each object in a tree whose Events are shown."""
-    clusters = found.clusters if isinstance(found, Snapshot) else (found.cluster,)
-    if isinstance(found, Snapshot):
-        yield RAY_SERVICE.kind, found.service.metadata.name
-    yield from ((RAY_CLUSTER.kind, each.metadata.name) for each in clusters)
-    yield from ((POD.kind, each.metadata.name) for each in found.pods)
+    match snapshot:
+        case Snapshot():
+            yield RAY_SERVICE.kind, snapshot.service.metadata.name
+            clusters, pods = snapshot.clusters, snapshot.pods
+        case ClusterSnapshot():
+            clusters, pods = (snapshot.cluster,), snapshot.pods
+        case JobSnapshot():
+            yield RAY_JOB.kind, snapshot.job.metadata.name
+            yield "Job", snapshot.job.metadata.name
+            clusters = () if snapshot.cluster is None else (snapshot.cluster,)
+            pods = (*snapshot.pods, *snapshot.submitters)
+        case CronJobSnapshot():
+            yield RAY_CRON_JOB.kind, snapshot.cron_job.metadata.name
+            clusters, pods = (), ()
+    yield from ((RAY_CLUSTER.kind, cluster.metadata.name) for cluster in clusters)
+    yield from ((POD.kind, pod.metadata.name) for pod in pods)

@@ -23,39 +23,44 @@ from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import steps
 from raybus_cli.reading import snapshot as snapshots
-from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Snapshot
+from raybus_cli.reading.snapshot import ClusterSnapshot, KubernetesEvent, Snapshot
 from raybus_cli.show import gates, phase
 from raybus_cli.show.gates import Gates
-from raybus_cli.show.phase import Phase
+from raybus_cli.show.phase import ServicePhase
 
 
-def images_of(config: Json) -> dict[str, str]:
+def list_images(config: Json) -> dict[str, str]:
     """Return the image of Ray's container for each group; the head's key is `head`.
 
     If several groups have the same name, the first one counts.
     """
-    groups = [(labels.HEAD, _object(config.get("headGroupSpec")))]
+    groups = [(labels.HEAD, _as_object(config.get("headGroupSpec")))]
     groups += [
-        (str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))
+        (str(group.get("groupName", "")), group)
+        for group in _as_objects(config.get("workerGroupSpecs"))
     ]
-    found: dict[str, str] = {}
+    images: dict[str, str] = {}
     for name, group in groups:
-        found.setdefault(name, _image(group))
-    return found
+        images.setdefault(name, _get_image(group))
+    return images
 
 
-def _image(group: Json) -> str:
-    containers = _objects(_object(_object(group.get("template")).get("spec")).get("containers"))
+def _get_image(group: Json) -> str:
+    containers = _as_objects(
+        _as_object(_as_object(group.get("template")).get("spec")).get("containers")
+    )
     return str(containers[0].get("image", "")) if containers else ""
 
 
-def _object(value: object) -> Json:
+def _as_object(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
-def _objects(value: object) -> list[Json]:
+def _as_objects(value: object) -> list[Json]:
     return (
-        [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []
+        [_as_object(item) for item in cast("list[object]", value)]
+        if isinstance(value, list)
+        else []
     )
 
 
@@ -94,7 +99,7 @@ class UpgradeProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """The progress of an upgrade; `step` and `steps` are None if all traffic moves at once."""
 
     direction: str
-    """`forward` or `back`."""
+    """Direction of the traffic: `forward` or `back`."""
     step: int | None = None
     steps: int | None = None
     next_step_seconds: int | None = None
@@ -119,7 +124,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     namespace: str
     name: str
-    phase: Phase
+    phase: ServicePhase
     reason: str = ""
     message: str = ""
     strategy: str
@@ -134,24 +139,24 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def build(snapshot: Snapshot, *, now: datetime, is_brief: bool = False) -> Tree:
     """Build the tree of a RayService; if `is_brief`, its Serve config is not parsed."""
-    service, current = snapshot.service, phase.of(snapshot.service, is_brief=is_brief)
+    service, current = snapshot.service, phase.derive_phase(snapshot.service, is_brief=is_brief)
     return Tree(
         namespace=service.metadata.namespace,
         name=service.metadata.name,
         phase=current.phase,
         reason=current.reason,
         message=current.message,
-        strategy=steps.strategy(service),
+        strategy=steps.get_strategy(service),
         endpoints=service.status.num_serve_endpoints,
-        upgrade=_upgrade(snapshot, now=now),
-        clusters=[_branch(snapshot, each, now=now) for each in snapshot.clusters],
-        last_event=last_event(snapshot.events, now=now),
+        upgrade=_build_upgrade(snapshot, now=now),
+        clusters=[_build_branch(snapshot, cluster, now=now) for cluster in snapshot.clusters],
+        last_event=find_last_event(snapshot.events, now=now),
         receipt=service.metadata.annotations.get(labels.UPGRADE_RECEIPT),
         unseen=list(snapshot.unseen),
     )
 
 
-def pod_state(pod: Pod) -> str:
+def describe_pod_state(pod: Pod) -> str:
     """Return the state of a pod as kubectl shows it; `Ready` for a ready pod."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
@@ -171,19 +176,19 @@ def pod_state(pod: Pod) -> str:
     return "NotReady" if pod.status.phase == "Running" else pod.status.phase or "Pending"
 
 
-def weight(snapshot: Snapshot, name: str) -> int | None:
+def find_weight(snapshot: Snapshot, name: str) -> int | None:
     """Return a cluster's share of the traffic in percent; None if it is unknown."""
-    status = _status_of(snapshot, name)
+    status = _find_status(snapshot, name)
     if status is not None and status.traffic_routed_percent is not None:
         return status.traffic_routed_percent
-    if steps.policy(snapshot.service) is None:
+    if steps.build_policy(snapshot.service) is None:
         is_serving = name == snapshot.active and snapshot.service.status.num_serve_endpoints > 0
         return WHOLE if is_serving else 0
     share = snapshot.record.clusters.get(name)
     return share.weight if share is not None else None
 
 
-def role(service: RayService, cluster: str) -> str:
+def find_role(service: RayService, cluster: str) -> str:
     """Return the role of a cluster: `active`, `pending` or `leaving`."""
     if cluster == service.status.active_service_status.ray_cluster_name:
         return "active"
@@ -194,20 +199,20 @@ def role(service: RayService, cluster: str) -> str:
     )
 
 
-def pod_line(pod: Pod, *, now: datetime) -> PodLine:
+def build_pod_line(pod: Pod, *, now: datetime) -> PodLine:
     """Return the line of a pod in a tree."""
     marks = pod.metadata.labels
     is_head = marks.get(labels.NODE_TYPE) == labels.HEAD
     return PodLine(
         name=pod.metadata.name,
         group=labels.HEAD if is_head else marks.get(labels.GROUP, ""),
-        state=pod_state(pod),
-        restarts=sum(each.restart_count for each in pod.status.container_statuses),
-        age_seconds=seconds_since(pod.metadata.creation_timestamp, now),
+        state=describe_pod_state(pod),
+        restarts=sum(status.restart_count for status in pod.status.container_statuses),
+        age_seconds=count_seconds_since(pod.metadata.creation_timestamp, now),
     )
 
 
-def last_event(events: Sequence[Event], *, now: datetime) -> LastEvent | None:
+def find_last_event(events: Sequence[KubernetesEvent], *, now: datetime) -> LastEvent | None:
     """Return the newest Event; None without Events. `events` are sorted oldest first."""
     if not events:
         return None
@@ -217,41 +222,41 @@ def last_event(events: Sequence[Event], *, now: datetime) -> LastEvent | None:
         type=event.type,
         reason=event.reason,
         note=event.note,
-        age_seconds=seconds_since(event.at, now),
+        age_seconds=count_seconds_since(event.at, now),
     )
 
 
-def seconds_since(moment: datetime | None, now: datetime) -> int | None:
+def count_seconds_since(moment: datetime | None, now: datetime) -> int | None:
     """Return an age in whole seconds, at least 0; None for None."""
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
 
 
-def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
+def _build_upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
     if not (snapshot.active and snapshot.pending):
         return None
     is_back = conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress")
     direction = "back" if is_back else "forward"
-    policy = steps.policy(snapshot.service)
+    policy = steps.build_policy(snapshot.service)
     if policy is None:
         return UpgradeProgress(direction=direction)
     status = snapshot.service.status
     pending, active = status.pending_service_status, status.active_service_status
     moved_so_far = (active if is_back else pending).traffic_routed_percent or 0
     moved = (active if is_back else pending).last_traffic_migrated_time
-    weights, interval = _steps(snapshot, policy, moved_so_far, is_back=is_back)
+    weights, interval = _find_steps(snapshot, policy, moved_so_far, is_back=is_back)
     is_held = is_back or conditions.is_true(snapshot.service.status.conditions, "UpgradePaused")
     due = None if is_held or moved is None or moved_so_far >= WHOLE else moved + interval
     return UpgradeProgress(
         direction=direction,
-        step=sum(1 for each in weights if each <= moved_so_far),
+        step=sum(1 for weight in weights if weight <= moved_so_far),
         steps=len(weights),
         next_step_seconds=None if due is None else max(0, math.ceil((due - now).total_seconds())),
         next_step_at=due,
-        gates=None if is_back else gates.of(snapshot),
+        gates=None if is_back else gates.read_gates(snapshot),
     )
 
 
-def _steps(
+def _find_steps(
     snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool
 ) -> tuple[tuple[int, ...], timedelta]:
     """Return the weights of an upgrade, and how long the present weight is held.
@@ -259,45 +264,45 @@ def _steps(
     They come from the UpgradePolicy, or from the options of the RayService if the policy has no
     steps.
     """
-    held = upgrade_policy.of_upgrade(snapshot.active, snapshot.cluster(snapshot.pending))
-    if is_back or held is None or not held.steps:
+    policy = upgrade_policy.of_upgrade(snapshot.active, snapshot.find_cluster(snapshot.pending))
+    if is_back or policy is None or not policy.steps:
         return steps.simulate(options).weights, options.interval
-    holds = {each.weight: each.hold for each in held.steps}
+    holds = {step.weight: step.hold for step in policy.steps}
     return tuple(holds), holds.get(weight, timedelta(0))
 
 
-def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch:
+def _build_branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch:
     name = cluster.metadata.name
-    status = _status_of(snapshot, name)
-    pods = snapshot.pods_of(name)
+    status = _find_status(snapshot, name)
+    pods = snapshot.list_pods(name)
     details = snapshot.serve.get(name)
     share = snapshot.record.clusters.get(name)
     shown = status.applications if status is not None else None
     return Branch(
         name=name,
-        role=role(snapshot.service, name),
-        weight=weight(snapshot, name),
+        role=find_role(snapshot.service, name),
+        weight=find_weight(snapshot, name),
         target_capacity=share.capacity
         if share is not None
         else (status.target_capacity if status else None),
-        ready_capacity=_ready_capacity(details),
+        ready_capacity=_compute_ready_capacity(details),
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
-        pods=[pod_line(pod, now=now) for pod in pods],
-        applications={key: each.status for key, each in (shown or {}).items()},
-        images=images_of(cluster.raw_spec),
+        pods=[build_pod_line(pod, now=now) for pod in pods],
+        applications={key: application.status for key, application in (shown or {}).items()},
+        images=list_images(cluster.raw_spec),
         note=_note(cluster, now=now),
     )
 
 
-def _status_of(snapshot: Snapshot, name: str) -> ClusterServiceStatus | None:
-    held = (
+def _find_status(snapshot: Snapshot, name: str) -> ClusterServiceStatus | None:
+    statuses = (
         snapshot.service.status.active_service_status,
         snapshot.service.status.pending_service_status,
     )
-    return next((each for each in held if each.ray_cluster_name == name), None)
+    return next((status for status in statuses if status.ray_cluster_name == name), None)
 
 
-def _ready_capacity(details: serve_status.ServeDetails | None) -> int | None:
+def _compute_ready_capacity(details: serve_status.ServeDetails | None) -> int | None:
     if details is None or not details.applications:
         return None
     return round(serve_status.running_percent(details) * serve_status.capacity(details) / WHOLE)
@@ -360,44 +365,48 @@ def build_cluster(snapshot: ClusterSnapshot, *, now: datetime) -> ClusterTree:
         namespace=meta.namespace,
         name=meta.name,
         status=DELETING if meta.deletion_timestamp is not None else cluster.status.state,
-        message=_message(cluster),
-        service=snapshots.origin(cluster),
-        role=role(service, meta.name) if service is not None else "",
+        message=_find_message(cluster),
+        service=snapshots.find_origin(cluster),
+        role=find_role(service, meta.name) if service is not None else "",
         ray_version=str(cluster.raw_spec.get("rayVersion", "")),
-        age_seconds=seconds_since(meta.creation_timestamp, now),
-        groups=_groups(snapshot, now=now),
-        last_event=last_event(snapshot.events, now=now),
+        age_seconds=count_seconds_since(meta.creation_timestamp, now),
+        groups=_build_groups(snapshot, now=now),
+        last_event=find_last_event(snapshot.events, now=now),
         unseen=list(snapshot.unseen),
     )
 
 
-def _message(cluster: RayCluster) -> str:
+def _find_message(cluster: RayCluster) -> str:
     if cluster.status.reason:
         return cluster.status.reason
     for kind, wanted in _WANTED:
-        found = conditions.find(cluster.status.conditions, kind)
-        if found is not None and found.message and (found.status == "True") is not wanted:
-            return found.message
+        condition = conditions.find(cluster.status.conditions, kind)
+        if (
+            condition is not None
+            and condition.message
+            and (condition.status == "True") is not wanted
+        ):
+            return condition.message
     return ""
 
 
-def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
+def _build_groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
     workers = {
-        each.group_name: traits.target(each) for each in traits.named_groups(snapshot.cluster)
+        group.group_name: traits.target(group) for group in traits.named_groups(snapshot.cluster)
     }
     desired = {labels.HEAD: 1, **workers}
     if snapshot.cluster.spec.suspend:
         desired = dict.fromkeys(desired, 0)
-    used = images_of(snapshot.cluster.raw_spec)
-    pods = [pod_line(each, now=now) for each in snapshot.pods]
-    ready = {each.metadata.name for each in snapshot.pods if each.is_running_and_ready}
+    used = list_images(snapshot.cluster.raw_spec)
+    pods = [build_pod_line(pod, now=now) for pod in snapshot.pods]
+    ready = {pod.metadata.name for pod in snapshot.pods if pod.is_running_and_ready}
     return [
         GroupBranch(
             name=name,
             image=used.get(name, ""),
             desired=desired.get(name),
-            ready=sum(each.group == name and each.name in ready for each in pods),
-            pods=[each for each in pods if each.group == name],
+            ready=sum(pod.group == name and pod.name in ready for pod in pods),
+            pods=[pod for pod in pods if pod.group == name],
         )
-        for name in dict.fromkeys([*desired, *(each.group for each in pods)])
+        for name in dict.fromkeys([*desired, *(pod.group for pod in pods)])
     ]

@@ -12,7 +12,7 @@ from raybus_cli import printing
 from raybus_cli.printing import Output, VersionOption
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionInfo(msgspec.Struct, frozen=True):
     """The versions of raybus and Python, and the platform."""
 
     version: str
@@ -30,12 +30,10 @@ def version(
     $ raybus version --short
     $ raybus version -o json
     """
-    found = Version(VERSION, platform.python_version(), sys.platform)
+    info = VersionInfo(VERSION, platform.python_version(), sys.platform)
     if output is not Output.TEXT:
-        printing.data(found, output)
+        printing.print_data(info, output)
     else:
-        printing.message(
-            found.version
-            if short
-            else f"raybus {VERSION} (Python {found.python}, {found.platform})"
+        printing.print_message(
+            info.version if short else f"raybus {VERSION} (Python {info.python}, {info.platform})"
         )

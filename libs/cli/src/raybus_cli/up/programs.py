@@ -29,12 +29,13 @@ MODULES: Final = {
     "cluster-reconciler": "cluster_reconciler",
     "service-reconciler": "service_reconciler",
     "traffic-manager": "traffic_manager",
+    "job-reconciler": "job_reconciler",
 }
 """The module of each service, for `python -m`."""
 MAX_REPLICAS: Final = PARTITIONS
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The validated options."""
 
     kubeconfig: Path
@@ -165,7 +166,7 @@ MISCONFIGURED: Final = 2
 """Exit code of a service with invalid settings; restarting it would not help."""
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True):
     """The command line and the environment of a child."""
 
     name: str
@@ -175,10 +176,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Log file; None for this process's standard error."""
 
 
-class Child:
+class ChildProgram:
     """A program that is restarted whenever it exits."""
 
-    def __init__(self, program: Program, report: Callable[[str], None]) -> None:
+    def __init__(self, program: ProgramCommand, report: Callable[[str], None]) -> None:
         self.program = program
         self._report = report
         self._process: asyncio.subprocess.Process | None = None
@@ -193,7 +194,7 @@ class Child:
         return self._process is not None and self._process.returncode is None
 
     async def keep(self) -> None:
-        """Run the program, and restart it with back-off when it exits, until cancelled.
+        """Run this program, and restart it with back-off when it exits, until cancelled.
 
         Raises `InvalidSpec` if the program exits because of its settings, or cannot be started.
         """
@@ -204,12 +205,13 @@ class Child:
             code = await (await self._start()).wait()
             if code == MISCONFIGURED:
                 raise errors.InvalidSpec(
-                    f"{self.program.name} rejects its settings; see {self._where()}"
+                    f"{self.program.name} rejects its settings; see {self._describe_log()}"
                 )
             failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
             wait = min(MAX_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
             self._report(
-                f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})"
+                f"{self.program.name} {_describe_exit(code)}; it restarts in {wait:.1f} s "
+                f"({self._describe_log()})"
             )
             await asyncio.sleep(wait)
 
@@ -218,7 +220,7 @@ class Child:
         if self._process is not None:
             signal_child(self._process, number)
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Wait until the process has exited."""
         if self._process is not None:
             await self._process.wait()
@@ -246,11 +248,11 @@ class Child:
                 ) from problem
         return self._process
 
-    def _where(self) -> str:
+    def _describe_log(self) -> str:
         return "the log above" if self.program.log is None else str(self.program.log)
 
 
-async def stop(children: Sequence[Child], *, timeout: float) -> None:
+async def stop(children: Sequence[ChildProgram], *, timeout: float) -> None:
     """Stop all children at once.
 
     They get SIGTERM first, and SIGKILL if they still run after `timeout` seconds.
@@ -260,14 +262,14 @@ async def stop(children: Sequence[Child], *, timeout: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             for child in children:
-                await child.ended()
+                await child.wait_until_ended()
     for child in children:
         child.send(signal.SIGKILL)
     for child in children:
-        await child.ended()
+        await child.wait_until_ended()
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -306,11 +308,11 @@ grow 2 KiB less for each pod.
 """
 
 
-def nats_server(
+def build_nats_server(
     binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None
-) -> Program:
+) -> ProgramCommand:
     """Return the command of a NATS server that reads its configuration from `folder`."""
-    return Program(
+    return ProgramCommand(
         name=NATS,
         argv=[str(binary), "--config", str(folder / "nats-server.conf")],
         environment=NATS_GO | dict(environment),
@@ -318,23 +320,25 @@ def nats_server(
     )
 
 
-def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
+def build_provisioner(
+    bus: BusAccess, *, environment: Mapping[str, str], options: UpOptions
+) -> ProgramCommand:
     """Return the command that creates the NATS streams and keeps them."""
     argv = [sys.executable, "-m", "nats_admin.provision", "streams", "--watch"]
     if bus.credentials is not None:
         argv += ["--outside-seed", str(bus.credentials / "users" / f"{KEEPER}-outside.seed")]
-    return Program(
+    return ProgramCommand(
         name=PROVISIONER,
         argv=argv,
         environment=MALLOC
-        | _inherited(environment)
-        | _bus(bus, KEEPER)
+        | _inherit_environment(environment)
+        | _build_bus_variables(bus, KEEPER)
         | {"RAYBUS_LOG_LEVEL": options.log_level},
         log=_log(options.log_dir, PROVISIONER),
     )
 
 
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a service."""
 
     service: str
@@ -345,7 +349,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replica]:
+def list_replicas(options: UpOptions, ports: Sequence[int], *, run: str) -> list[ServiceProcess]:
     """Return all requested replicas, each with one of the free `ports`.
 
     `run` makes their Lease identities differ from those of other runs of `raybus up`.
@@ -357,14 +361,14 @@ def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replic
         for number in range(1, count + 1)
     ]
     return [
-        Replica(service=service, name=name, identity=f"{run}-{name}", port=port)
+        ServiceProcess(service=service, name=name, identity=f"{run}-{name}", port=port)
         for (service, name), port in zip(names, ports, strict=True)
     ]
 
 
-def service(
-    replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options
-) -> Program:
+def build_service(
+    replica: ServiceProcess, bus: BusAccess, *, environment: Mapping[str, str], options: UpOptions
+) -> ProgramCommand:
     """Return the command of one replica of a service."""
     settings = {
         "RAYBUS_IDENTITY": replica.identity,
@@ -377,15 +381,18 @@ def service(
         # This process is outside the cluster's network, so pods are reached through the API server.
         "RAYBUS_USE_KUBERNETES_PROXY": "true",
     }
-    return Program(
+    return ProgramCommand(
         name=replica.name,
         argv=[sys.executable, "-m", MODULES[replica.service]],
-        environment=MALLOC | _inherited(environment) | _bus(bus, replica.service) | settings,
+        environment=MALLOC
+        | _inherit_environment(environment)
+        | _build_bus_variables(bus, replica.service)
+        | settings,
         log=_log(options.log_dir, replica.name),
     )
 
 
-def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+def _inherit_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment without the variables that are set here.
 
     The user's environment may contain KubeRay's switches.
@@ -396,6 +403,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
         "RAYBUS_NATS_CA_FILE",
         "RAYBUS_KUBECONFIG",
         "RAYBUS_HTTP_PORT",
+        "RAYBUS_HTTP_PORT_FILE",
         "RAYBUS_NAMESPACE",
         "RAYBUS_IDENTITY",
         "RAYBUS_WATCH_NAMESPACES",
@@ -406,7 +414,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in decided}
 
 
-def _bus(bus: BusAccess, user: str) -> dict[str, str]:
+def _build_bus_variables(bus: BusAccess, user: str) -> dict[str, str]:
     settings = {"RAYBUS_NATS_URL": bus.url}
     if bus.credentials is not None:
         settings["RAYBUS_NATS_SEED_FILE"] = str(bus.credentials / "users" / f"{user}.seed")

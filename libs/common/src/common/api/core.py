@@ -59,6 +59,7 @@ class StateTerminated(ApiStruct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: datetime | None = None
 
 
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
@@ -75,6 +76,8 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """The state before the last restart."""
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
@@ -169,6 +172,9 @@ class JobCondition(ApiStruct, frozen=True, kw_only=True):
 
     type: str
     status: str
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
@@ -184,7 +190,7 @@ class Job(ApiStruct, frozen=True, kw_only=True):
     status: JobStatus = JobStatus()
 
 
-class Data(msgspec.Struct, frozen=True):
+class KeyedData(msgspec.Struct, frozen=True):
     """The data of a Secret (base64) or of a ConfigMap."""
 
     data: dict[str, str] = {}

@@ -2,8 +2,8 @@
 
 "Ready" means what KubeRay requires (spec rayservice §9.1, §9.2). For a route it also means that a
 controller has observed its current generation, because an older acceptance proves nothing about new
-weights (§8.10 G3). Several controllers may report on one parent, and a controller that left it may
-leave its report behind. ADR 43 says which report counts.
+weights (§8.10 G3). Several controllers may report on one parent, and a controller that no longer
+manages the parent may leave an old report behind. ADR 43 says which report counts.
 """
 
 from datetime import datetime
@@ -167,7 +167,7 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
     def backends(self, rule: RouteRule) -> tuple[Backend, ...]:
-        return tuple(each.resolved(self.metadata.namespace) for each in rule.backend_refs)
+        return tuple(backend.resolved(self.metadata.namespace) for backend in rule.backend_refs)
 
 
 class HttpRoute(Route, frozen=True, kw_only=True, dict=True):
@@ -197,14 +197,17 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
         return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
     for parent in wanted:
         place = parent.place(meta.namespace)
-        held = [
-            each for each in route.status.parents if each.parent_ref.place(meta.namespace) == place
+        reports = [
+            report
+            for report in route.status.parents
+            if report.parent_ref.place(meta.namespace) == place
         ]
-        if not held:
+        if not reports:
             text = f"is not accepted yet: no controller reports on {_shown(parent, meta)}"
             return Problem(RoutingCode.NOT_ACCEPTED, text, transient=True)
         problems = [
-            _report_problem(each, meta, is_settled=is_settled) for each in _decisive(held, meta)
+            _report_problem(report, meta, is_settled=is_settled)
+            for report in _decisive(reports, meta)
         ]
         if None not in problems:
             return problems[0]
@@ -218,15 +221,18 @@ def lagging_parents(route: Route, *, is_settled: bool) -> tuple[Reference, ...]:
     """
     meta = route.metadata
     accepting = [
-        each
-        for each in route.status.parents
-        if any((held.type, held.status) == ("Accepted", "True") for held in each.conditions)
+        report
+        for report in route.status.parents
+        if any(
+            (condition.type, condition.status) == ("Accepted", "True")
+            for condition in report.conditions
+        )
     ]
     behind: dict[Place, bool] = {}
-    for each in accepting:
-        stated = _stated_generation(each)
+    for report in accepting:
+        stated = _stated_generation(report)
         is_current = stated >= meta.generation if stated else is_settled
-        place = each.parent_ref.place(meta.namespace)
+        place = report.parent_ref.place(meta.namespace)
         behind[place] = behind.get(place, True) and not is_current
     return tuple(place[0] for place, is_behind in behind.items() if is_behind)
 
@@ -238,31 +244,33 @@ def _shown(parent: ParentRef, meta: ObjectMeta) -> str:
 
 def _stated_generation(report: RouteParentStatus) -> int:
     """Return the generation that a report is about; 0 if it states none."""
-    return max((each.observed_generation for each in report.conditions), default=0)
+    return max((condition.observed_generation for condition in report.conditions), default=0)
 
 
 def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteParentStatus]:
-    """Return the reports on one parent that count.
+    """Return the reports on one parent that decide whether the route is accepted.
 
-    The controller of an earlier generation may have left the Gateway, so its report counts only if
-    there is no other. A controller that never states a generation cannot be told from one that
-    left, and the route may never have changed: of reports about the current generation and reports
-    without a generation, the kind with the latest transition counts.
+    A report about an earlier generation decides only if there is no other report: the controller
+    that wrote it may not manage the Gateway any more. Some controllers write reports without a
+    generation. Of these reports and those about the current generation, the kind with the latest
+    transition decides.
     """
     current = [
-        each
-        for each in reports
-        if (stated := _stated_generation(each)) == 0 or stated >= meta.generation
+        report
+        for report in reports
+        if (stated := _stated_generation(report)) == 0 or stated >= meta.generation
     ]
     if not current:
         return reports
-    newest = max(current, key=lambda each: (_changed_at(each), _stated_generation(each)))
+    newest = max(current, key=lambda report: (_changed_at(report), _stated_generation(report)))
     has_generation = _stated_generation(newest) > 0
-    return [each for each in current if (_stated_generation(each) > 0) is has_generation]
+    return [report for report in current if (_stated_generation(report) > 0) is has_generation]
 
 
 def _changed_at(report: RouteParentStatus) -> datetime:
-    return max((each.last_transition_time for each in report.conditions), default=EARLIEST)
+    return max(
+        (condition.last_transition_time for condition in report.conditions), default=EARLIEST
+    )
 
 
 def _report_problem(
@@ -299,15 +307,15 @@ def _problem(
 
     A condition without a generation counts for the current one if `is_settled`.
     """
-    held = {each.type: each for each in conditions}
+    by_type = {condition.type: condition for condition in conditions}
     for kind in wanted:
-        code, found = RoutingCode(f"Not{kind}"), held.get(kind)
-        if found is None:
+        code, condition = RoutingCode(f"Not{kind}"), by_type.get(kind)
+        if condition is None:
             return Problem(code, f"is not {kind} yet", transient=True)
-        if found.status != "True":
-            why = ": ".join(part for part in (found.reason, found.message) if part)
+        if condition.status != "True":
+            why = ": ".join(part for part in (condition.reason, condition.message) if part)
             return Problem(code, f"is not {kind} ({why})" if why else f"is not {kind}")
-        stated = found.observed_generation
+        stated = condition.observed_generation
         if stated < generation and not (stated == 0 and is_settled):
             return Problem(code, f"is not {kind} yet as it is now", transient=True)
     return None

@@ -74,8 +74,8 @@ def escaped(text: str) -> str:
 def misfit(obj: object) -> str | None:
     """Return which field of a Ray object's spec has a wrong type; None if there is none.
 
-    None for other kinds too. The API server rejects such a spec if its CRDs have this version. The
-    planner of pods reads these data without further checks.
+    None also for objects of other kinds. An API server whose CRDs have this version rejects such a
+    spec. With older CRDs only this check finds it, before pods are planned from the data.
     """
     if not isinstance(obj, RayCluster | RayService):
         return None
@@ -104,8 +104,8 @@ def _view(go_type: str, *, is_written: bool) -> Any:
         return _view(go_type.removeprefix("*"), is_written=is_written)
     start, bracket, item = go_type.partition("]")
     if bracket:
-        held = _view(item, is_written=is_written)
-        return list[held] if start == "[" else dict[str, held]
+        item_view = _view(item, is_written=is_written)
+        return list[item_view] if start == "[" else dict[str, item_view]
     if go_type in _SHAPES:
         return (_WRITTEN if is_written else _SHAPES)[go_type]
     fields, is_ours = list[tuple[str, Any, Any]](), go_type.startswith(go_types.PREFIX)
@@ -125,8 +125,8 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 def _zero(field: GoField, view: Any) -> dict[str, Any]:
     """Return the default of an absent field, as arguments of `msgspec.field`.
 
-    msgspec does not write a field that has its default, or an empty list or map. It always writes
-    the value of another `default_factory`.
+    msgspec leaves out a field that equals its `default`, and an empty list or map. It always writes
+    a value that comes from another `default_factory`.
     """
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))
@@ -141,10 +141,10 @@ def _plain(value: object) -> object:
     """Drop what Go ignores: null, and the fraction .0 of a whole number."""
     if isinstance(value, dict):
         return {
-            name: _plain(each) for name, each in cast("Json", value).items() if each is not None
+            name: _plain(item) for name, item in cast("Json", value).items() if item is not None
         }
     if isinstance(value, list):
-        return [_plain(each) for each in cast("list[object]", value)]
+        return [_plain(item) for item in cast("list[object]", value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -36,7 +36,9 @@ _ROOTS: Final[tuple[type[msgspec.Struct], ...]] = (
     ray_cron_job.RayCronJobSpec,
     ray_cron_job.RayCronJobStatus,
 )
-"""They contain the types of RayClusters and of a RayJob's spec."""
+"""The Python types from which all Go types of ray.io are derived.
+
+The specs of RayClusters and RayJobs are parts of these types."""
 _SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
 
 
@@ -83,34 +85,34 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def known() -> dict[str, GoType]:
     """Return all Go types by name: those of Kubernetes and of ray.io."""
-    found = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
+    types = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
     for root in _ROOTS:
-        _add(root, found)
-    return found
+        _add(root, types)
+    return types
 
 
 @cache
 def fields_of(go_type: str) -> tuple[GoField, ...]:
-    """Return the fields of a struct, with those of embedded structs in their place."""
+    """Return the fields of a struct; the fields of an embedded struct replace that struct."""
     fields = known()[go_type].fields
     return tuple(
         each for field in fields for each in ([field] if field.name else fields_of(field.type))
     )
 
 
-def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:
+def _add(struct: type[msgspec.Struct], known_types: dict[str, GoType]) -> str:
     name = PREFIX + struct.__name__
-    if name not in found:
+    if name not in known_types:
         hints = get_type_hints(struct, include_extras=True)
         fields = msgspec.structs.fields(struct)
-        found[name] = GoType(
-            fields=[_field(field.encode_name, hints[field.name], found) for field in fields]
+        known_types[name] = GoType(
+            fields=[_field(field.encode_name, hints[field.name], known_types) for field in fields]
         )
     return name
 
 
-def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
-    written, facts = _expression(hint, found)
+def _field(name: str, hint: object, known_types: dict[str, GoType]) -> GoField:
+    written, facts = _expression(hint, known_types)
     limits = {"Enum": ";".join(facts.enum)} if facts.enum else {}
     if facts.minimum is not None:
         limits["Minimum"] = str(facts.minimum)
@@ -141,18 +143,22 @@ def _max_length(hint: object) -> int | None:
     return next((most for part in get_args(hint) if (most := _max_length(part))), None)
 
 
-def _expression(hint: object, found: dict[str, GoType]) -> tuple[str, Api]:
+def _expression(hint: object, known_types: dict[str, GoType]) -> tuple[str, Api]:
     """Return the Go type of a Python type hint, with its outermost `Api` marker."""
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Annotated:
         facts = [note for note in parts[1:] if isinstance(note, Api)]
         named = next((note.go for note in facts if note.go), None)
-        return named or _expression(parts[0], found)[0], facts[-1] if facts else Api()
+        return named or _expression(parts[0], known_types)[0], facts[-1] if facts else Api()
     if kind in {Union, types.UnionType}:
-        written = _expression(next(part for part in parts if part is not types.NoneType), found)[0]
+        written = _expression(
+            next(part for part in parts if part is not types.NoneType), known_types
+        )[0]
         return written if written.startswith(("[]", "map[")) else f"*{written}", Api()
     if kind in {list, dict}:
-        return ("[]" if kind is list else "map[string]") + _expression(parts[-1], found)[0], Api()
+        return ("[]" if kind is list else "map[string]") + _expression(parts[-1], known_types)[
+            0
+        ], Api()
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return _add(hint, found), Api()
+        return _add(hint, known_types), Api()
     return _SCALARS[hint], Api()

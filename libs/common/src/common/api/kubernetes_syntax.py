@@ -11,8 +11,8 @@ _SUBDOMAIN: Final = rf"{_DNS_1123}(\.{_DNS_1123})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
 
-_LONGEST: Final = 253
-"""Characters of the longest name."""
+_MAX_LENGTH: Final = 253
+"""Maximum characters of a name."""
 _KEY_CHARACTERS: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character"
@@ -52,7 +52,10 @@ def label_key_problems(key: str) -> list[str]:
     )
     size = ["must be non-empty"] if not name else _too_long(name, 63)
     own = (*size, *_mismatch(name, _KEY, _KEY_CHARACTERS, *examples))
-    return [*(f"prefix part {each}" for each in domain), *(f"name part {each}" for each in own)]
+    return [
+        *(f"prefix part {problem}" for problem in domain),
+        *(f"name part {problem}" for problem in own),
+    ]
 
 
 def label_value_problems(value: str) -> list[str]:
@@ -68,7 +71,7 @@ def dns_1123_subdomain_problems(name: str) -> list[str]:
         "or '.', "
         "and must start and end with an alphanumeric character"
     )
-    return _too_long(name, _LONGEST) + _mismatch(name, _SUBDOMAIN, text, "example.com")
+    return _too_long(name, _MAX_LENGTH) + _mismatch(name, _SUBDOMAIN, text, "example.com")
 
 
 def path_segment_problems(name: str) -> list[str]:
@@ -91,7 +94,7 @@ def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
 
 def _matches(pattern: str, text: str) -> bool:
     """Return whether a pattern matches a text; results for texts of legal length are cached."""
-    return (_remembered_match if len(text) <= _LONGEST else _match)(pattern, text)
+    return (_remembered_match if len(text) <= _MAX_LENGTH else _match)(pattern, text)
 
 
 def _match(pattern: str, text: str) -> bool:

@@ -13,8 +13,7 @@ Int64: TypeAlias = Annotated[int, Api(go="int64")]
 MAX_MESSAGE_LENGTH: Final = 8192
 """Maximum characters of a condition's message, or of another text in a status.
 
-The schema of a condition allows 32,768, and etcd objects of 1.5 MiB.
-"""
+The schema of a condition allows 32,768 characters, and etcd allows objects of 1.5 MiB."""
 MARK: Final = " characters left out; the Ray dashboard has them] … "
 _MARK_ROOM: Final = 80
 SKEW: Final = timedelta(seconds=5)

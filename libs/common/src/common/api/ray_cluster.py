@@ -24,7 +24,7 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=253)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 """A text with the maximum length of a file path."""
 Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=128)]
-"""A Ray version. Twice as long as the version of a nightly build with its commit."""
+"""A Ray version. The maximum length is twice that of a nightly build's version with its commit."""
 StartParam: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_768)]
 """The value of a flag of `ray start`, which may be JSON."""
 MANAGED_BY: Final = Api(
@@ -229,7 +229,7 @@ class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Intent(ApiStruct, frozen=True, kw_only=True):
-    """The fields that are used even if another field of the spec is invalid."""
+    """The fields of a RayCluster's spec that are used even if another field is invalid."""
 
     suspend: bool | None = None
     managed_by: str | None = None
@@ -283,8 +283,8 @@ class RayObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=
     @cached_property
     def raw_spec(self) -> Json:
         """The spec as written, for hashing and copying. Do not change it in place."""
-        found: object = msgspec.json.decode(self.spec_json)
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value: object = msgspec.json.decode(self.spec_json)
+        return cast("Json", value) if isinstance(value, dict) else {}
 
 
 class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):

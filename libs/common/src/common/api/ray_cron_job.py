@@ -16,7 +16,7 @@ from common.api.ray_job import RayJobSpec
 
 KIND: Final = "RayCronJob"
 MAX_SCHEDULE: Final = 1024
-"""Maximum characters of a schedule. A line that lists all 60 minutes has 170."""
+"""Maximum characters of a schedule. A schedule that lists all 60 minutes has 170."""
 
 
 class RayCronJobSpec(ApiStruct, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ class RayCronJob(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     @property
     def raw_job_template(self) -> Json:
         """`spec.jobTemplate` as written, for copying. Do not change it in place."""
-        found = self.raw_spec.get("jobTemplate")
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value = self.raw_spec.get("jobTemplate")
+        return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCronJob:

@@ -4,6 +4,7 @@ Source: spec rayjob §2.2, §2.3.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Final, TypeAlias, cast
 
@@ -26,9 +27,54 @@ MAX_ENTRYPOINT: Final = 2**17
 """Maximum characters of an entrypoint. Linux refuses to start a program with a longer argument."""
 MAX_RUNTIME_ENV: Final = 2**20
 """Maximum characters of a runtime environment. etcd accepts objects of 1.5 MiB."""
-SUBMISSION_MODES: Final = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 DELETION_POLICIES: Final = ("DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone")
 Float: TypeAlias = Annotated[float, Api(go="float32")]
+
+
+class SubmissionMode(StrEnum):
+    """Values of `spec.submissionMode`: who submits the job to Ray."""
+
+    K8S_JOB = "K8sJobMode"
+    """A Kubernetes Job submits the job to Ray."""
+    HTTP = "HTTPMode"
+    """The operator submits the job to Ray over HTTP."""
+    INTERACTIVE = "InteractiveMode"
+    """The user submits the job to Ray."""
+    SIDECAR = "SidecarMode"
+    """A container in the head pod submits the job to Ray."""
+
+
+class DeploymentState(StrEnum):
+    """Values of `status.jobDeploymentStatus` (spec rayjob §2.3)."""
+
+    NEW = ""
+    INITIALIZING = "Initializing"
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    VALIDATION_FAILED = "ValidationFailed"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    RETRYING = "Retrying"
+
+
+class JobState(StrEnum):
+    """Values of `status.jobStatus`, which Ray reports."""
+
+    UNKNOWN = ""
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+SUBMISSION_MODES: Final = tuple(mode.value for mode in SubmissionMode)
+SUBMITTER_CONTAINER: Final = "ray-job-submitter"
+"""Name of the container that submits the job, unless the user's template names it otherwise."""
+TERMINAL_JOB_STATES: Final = frozenset({JobState.STOPPED, JobState.SUCCEEDED, JobState.FAILED})
+"""The states in which Ray no longer runs the job."""
 
 
 class DeletionCondition(ApiStruct, frozen=True, kw_only=True):
@@ -118,7 +164,9 @@ class RayJobSpec(ApiStruct, frozen=True, kw_only=True):
         default="", name="runtimeEnvYAML"
     )
     job_id: Name = ""
-    submission_mode: Annotated[str, Api(default="K8sJobMode", enum=SUBMISSION_MODES)] = "K8sJobMode"
+    submission_mode: Annotated[
+        str, Api(default=SubmissionMode.K8S_JOB.value, enum=SUBMISSION_MODES)
+    ] = SubmissionMode.K8S_JOB.value
     entrypoint_resources: StartParam = ""
     entrypoint_num_cpus: Float = 0.0
     entrypoint_num_gpus: Float = 0.0
@@ -170,15 +218,15 @@ class RayJob(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):
 
     @property
     def manager(self) -> str:
-        """The controller that reconciles it: `spec.managedBy`, or raybus if the field is absent."""
-        found = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
-        return found if isinstance(found, str) else labels.MANAGED_BY_US
+        """The controller that reconciles this RayJob: `spec.managedBy`; raybus if absent."""
+        value = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+        return value if isinstance(value, str) else labels.MANAGED_BY_US
 
     @property
     def raw_cluster_spec(self) -> Json:
         """`spec.rayClusterSpec` as written, for copying. Do not change it in place."""
-        found = self.raw_spec.get("rayClusterSpec")
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value = self.raw_spec.get("rayClusterSpec")
+        return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayJob:

@@ -119,8 +119,8 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     @property
     def manager(self) -> str:
         """The controller that reconciles this RayService: `spec.managedBy`; raybus if absent."""
-        found = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
-        return found if isinstance(found, str) else labels.MANAGED_BY_US
+        value = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+        return value if isinstance(value, str) else labels.MANAGED_BY_US
 
     @property
     def excludes_head_pod(self) -> bool:
@@ -141,14 +141,14 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     @property
     def raw_upgrade_strategy(self) -> Json:
         """`spec.upgradeStrategy` as written; empty if absent."""
-        found = self.raw_spec.get("upgradeStrategy")
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value = self.raw_spec.get("upgradeStrategy")
+        return cast("Json", value) if isinstance(value, dict) else {}
 
     @property
     def raw_upgrade_options(self) -> Json:
         """`spec.upgradeStrategy.clusterUpgradeOptions` as written; empty if absent."""
-        found = self.raw_upgrade_strategy.get("clusterUpgradeOptions")
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value = self.raw_upgrade_strategy.get("clusterUpgradeOptions")
+        return cast("Json", value) if isinstance(value, dict) else {}
 
     @property
     def raw_cluster_config(self) -> Json:
@@ -156,8 +156,8 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
 
         Do not change it in place.
         """
-        found = self.raw_spec.get("rayClusterConfig")
-        return cast("Json", found) if isinstance(found, dict) else {}
+        value = self.raw_spec.get("rayClusterConfig")
+        return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayService:

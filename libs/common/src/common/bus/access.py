@@ -22,9 +22,10 @@ import msgspec
 import structlog
 
 from common import errors
-from common.api.core import Data
-from common.bus import nkeys
-from common.kube.client import KubeClient, Patch
+from common.api.core import KeyedData
+from common.bus import nkeys, server_errors
+from common.bus.server_errors import ServerError
+from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings, identity_of
 from common.tls import create_client_context
@@ -32,10 +33,9 @@ from common.tls import create_client_context
 log = structlog.get_logger()
 
 API_SECONDS: Final = 3.0
-"""Time limit for all API requests of one registration.
+"""Time limit in seconds for all API requests of one registration.
 
-After it the last known certificates are used.
-"""
+If it is exceeded, the last known certificates are used."""
 EXPIRED: Final = 10
 """OpenSSL's code for an expired certificate."""
 NOT_YET_VALID: Final = 9
@@ -243,7 +243,7 @@ class Registration(GeneratedKey):
         kube = await self._client()
         try:
             return msgspec.json.decode(
-                await kube.get(CONFIG_MAP, self._namespace, name), type=Data
+                await kube.get(CONFIG_MAP, self._namespace, name), type=KeyedData
             ).data
         except errors.NotFound:
             raise errors.NotFound(
@@ -253,7 +253,9 @@ class Registration(GeneratedKey):
 
     async def _patch(self, data: Mapping[str, str | None]) -> None:
         kube = await self._client()
-        await kube.patch(CONFIG_MAP, self._namespace, self._name, Patch(body={"data": dict(data)}))
+        await kube.patch(
+            CONFIG_MAP, self._namespace, self._name, PatchRequest(body={"data": dict(data)})
+        )
 
     async def _client(self) -> KubeClient:
         if self._kube is None:
@@ -261,17 +263,12 @@ class Registration(GeneratedKey):
         return self._kube
 
 
-def is_unknown_key(problem: BaseException) -> bool:
-    """Return whether the server refused a key that it does not know."""
-    return "authorization violation" in str(problem).lower()
-
-
 def explain_error(problem: BaseException, settings: Settings, keys: Keys) -> str:
     """Return on one line why a server cannot be used, with the remedy if there is one."""
     text = errors.text_of(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _explain_distrust(problem, settings)
-    if is_unknown_key(problem):
+    if server_errors.classify(problem) is ServerError.UNKNOWN_KEY:
         return f"Authorization Violation: {keys.refused}"
     if isinstance(problem, BrokenPipeError | ConnectionResetError):
         # The server sends the reason and closes; sometimes the close arrives first. The next
@@ -310,7 +307,7 @@ def _explain_distrust(problem: ssl.SSLCertVerificationError, settings: Settings)
 def read_expiries(
     peer: ssl.SSLObject | None, context: ssl.SSLContext | None
 ) -> dict[str, datetime]:
-    """Return the end of validity of the server's certificate, and of the authority behind it."""
+    """Return when the certificate of the server and the authority that signed it expire."""
     expiry_by_name: dict[str, datetime] = {}
     if peer is not None and (certificate := peer.getpeercert()):
         expiry_by_name["server"] = _parse_end_of_validity(certificate)

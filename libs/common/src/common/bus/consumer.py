@@ -27,10 +27,9 @@ A process that was stopped for longer may still have messages in its socket, so 
 count.
 """
 FORGOTTEN_SECONDS: Final = 10
-"""The server deletes a consumer without a subscriber after this long.
+"""Seconds without a subscriber after which the server deletes a consumer.
 
-So no NATS user needs the right to delete consumers.
-"""
+So no NATS user needs the right to delete consumers."""
 NANOSECONDS: Final = 1_000_000_000
 
 TakeMessage = Callable[[StoredMessage], None]
@@ -54,7 +53,7 @@ def from_time(moment: datetime) -> StartPolicy:
 
 
 class ReadingInterrupted(Exception):
-    """The messages read so far no longer count; the text has the reason."""
+    """Raised when the messages read so far no longer count; the text has the reason."""
 
 
 class StreamSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from common.bus.messages import ObjectMessage
 
 FOREIGN: Final = "the state stream is that of another raybus"
 NOT_READ: Final = -1
-"""Partition number of an object that moved to a kind of tree that the reader does not read."""
+"""Partition number of an object that moved to a tree whose root kind the reader does not read."""
 
 
 def new_epoch(installation: str, random: str) -> str:
@@ -57,8 +57,8 @@ class PartitionListener(Protocol):
         """Take the last message of an object.
 
         `trace` is the traceparent of its change, or empty. A move within the partition is not
-        delivered, because the object's new subject delivers its state. After a move to a kind of
-        tree that the reader does not read, the partition in `moved_to` is `NOT_READ`.
+        delivered, because the object's new subject delivers its state. After a move to a tree
+        whose root kind the reader does not read, the partition in `moved_to` is `NOT_READ`.
         """
 
     def synced(self, version: int) -> None:

@@ -38,14 +38,18 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "Service",
 )
 """Kinds published by a watcher whose sync marker lists no forms."""
-FORMS: Final[dict[str, MessageForm]] = dict.fromkeys(
-    (*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST
-)
+FORMS: Final[dict[str, MessageForm]] = {
+    **dict.fromkeys((*FIRST_KINDS, "Gone", "Quarantined", "Synced", "RayJob", "RayCronJob"), FIRST),
+    "Pod": MessageForm(1, 1),
+    "Job": MessageForm(1, 1),
+    # The trees of RayJobs. A watcher of 1.0 would leave deleted objects in them, so this build does
+    # not decide behind it.
+    "Synced": MessageForm(1, 1),
+}
 """Forms that this build writes, by kind of object or message.
 
-It neither publishes nor reads other kinds.
-"""
-MIN_MINOR: Final[dict[str, int]] = {}
+This build neither publishes nor reads other kinds."""
+MIN_MINOR: Final[dict[str, int]] = {"Pod": 0, "Job": 0}
 """The lowest minor that this build reads, for kinds where that is lower than the minor it writes.
 
 The fields added since are optional, and an absent field means "unknown".
@@ -53,7 +57,10 @@ The fields added since are optional, and an absent field means "unknown".
 EARLIER: Final[dict[str, MessageForm]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
 )
-"""Form texts of builds without numbered forms (checksums of fields); they count as form 1.0."""
+"""Form texts of older builds, which did not number their forms. They count as form 1.0.
+
+Some of these texts end with a checksum of the message's fields.
+"""
 
 
 def get_form(kind: str) -> str:
@@ -69,7 +76,7 @@ def list_forms() -> dict[str, str]:
 def explain_unreadable(kind: str, text: str) -> str | None:
     """Return why this build cannot read a message of a kind in form `text`.
 
-    None if it can, and for a kind that it does not know.
+    None if this build can read the message, and for an unknown kind.
     """
     ours = FORMS.get(kind)
     if ours is None:
@@ -86,9 +93,9 @@ def explain_unreadable(kind: str, text: str) -> str | None:
 
 
 def explain_unreadable_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
-    """Return why this build cannot read what a watcher publishes of some kinds; None if it can.
+    """Return why this build cannot read a watcher's messages of these kinds; None if it can.
 
-    `listed` are the forms that the watcher's sync marker lists.
+    `listed` has the form of each kind, as the watcher's sync marker lists them.
     """
     forms = listed or dict.fromkeys(FIRST_KINDS, str(FIRST))
     return next(

@@ -28,8 +28,8 @@ from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
-from common.bus import subjects
-from common.bus.subjects import TreeKind, TreeLocation
+from common.bus import forms, subjects
+from common.bus.subjects import TreeLocation
 
 T = TypeVar("T")
 
@@ -46,7 +46,8 @@ TRACE: Final = "traceparent"
 SYNCED: Final = "Synced"
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
-"""Bytes. Smaller payloads are not compressed, since that costs more than it saves."""
+"""Bytes above which a payload is compressed; for smaller payloads, that costs more than it
+saves."""
 MAX_PAYLOAD_SIZE: Final = 16 * 1024 * 1024
 """Maximum bytes after decompression: ten times etcd's limit.
 
@@ -112,11 +113,10 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 64
     """The watcher's number of partitions. A reader with another number would miss objects."""
     renewed: float = 0.0
-    """Seconds between two repetitions of the marker. 0: it is never repeated.
+    """Seconds between two repetitions of the marker; 0 if it is never repeated.
 
     The watcher repeats the marker only while the stream holds everything that the API server
-    reports.
-    """
+    reports."""
     history: str = ""
     """Identifies a sequence of resourceVersions.
 
@@ -155,7 +155,8 @@ class UndecodableMessage(ValueError):
 def encode(message: Message) -> WireMessage:
     """Write a message in its wire form."""
     if isinstance(message, Synced):
-        return WireMessage(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
+        headers = {KIND: SYNCED, FORM: forms.get_form(SYNCED)}
+        return WireMessage(headers=headers, payload=msgspec.json.encode(message))
     payload, trace = b"", get_traceparent(message)
     match message:
         case ObjectState(kind=kind, version=version, uid=uid, form=form, body=payload):
@@ -264,10 +265,8 @@ def _parse_destination(gone: str) -> TreeLocation | None:
     match gone.split(" "):
         case ["deleted"]:
             return None
-        case ["moved", partition, (TreeKind.SERVICE | TreeKind.CLUSTER) as tree] if (
-            partition.isdecimal()
-        ):
-            return TreeLocation(int(partition), TreeKind(tree))
+        case ["moved", partition, tree] if place := subjects.parse_location(partition, tree):
+            return place
         case _:
             raise UndecodableMessage(
                 f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`"

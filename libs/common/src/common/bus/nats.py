@@ -11,17 +11,17 @@ import contextlib
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import msgspec
-import re2
 import structlog
 from nats import errors as nats_errors
-from nats.aio.client import Client
 
 from common import errors
-from common.bus import access, refusals
+from common.bus import access, refusals, server_errors
 from common.bus.access import FileKeys, Keys, Registration, ServerAccess
+from common.bus.client import NatsClient
+from common.bus.server_errors import ServerError
 from common.bus.session import LOST, Incoming, Session, parse_status
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
@@ -35,10 +35,9 @@ CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 MAX_RETRY_DELAY: Final = 2.0
 PING_SECONDS: Final = 3
-"""Seconds between pings. A server that hangs without closing is given up after three of them."""
+"""Seconds between pings. After three unanswered pings, the server is given up."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
-NOT_ALLOWED: Final = re2.compile('permissions violation for publish to "([^"]+)"')
 
 
 class _PubAck(msgspec.Struct, frozen=True):
@@ -70,6 +69,8 @@ class Bus:
         self.problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
         """Why there is no connection; None while there is one. Readiness depends on it."""
         self._last_error: Exception | None = None
+        self.failure = ServerError.OTHER
+        """The kind of the failure that `problem` describes."""
 
     async def run(self) -> None:
         """Stay connected until cancelled, with backoff; log each new reason of a failure once.
@@ -111,7 +112,7 @@ class Bus:
         try:
             _stop_if_cancelled()
             self._session = session
-            self.problem = None
+            self.problem, self.failure = None, ServerError.OTHER
             self._arrived.set()
             metrics.BUS_CONNECTED.set(1)
             log.info("connected to NATS", url=self._settings.nats_url)
@@ -198,10 +199,9 @@ class Bus:
 
     async def _connect(self) -> Session:
         server = await self.keys.next()
-        client = Client()
-        # nats-py's own source of unique names
-        unique = client._nuid.next().decode()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        session = Session(client, inbox=f"_INBOX_{self._settings.service}.{unique}")
+        client = NatsClient()
+        name = client.make_unique_name()
+        session = Session(client, inbox=f"_INBOX_{self._settings.service}.{name}")
 
         async def on_closed() -> None:
             session.end(LOST)
@@ -235,19 +235,9 @@ class Bus:
             raise
         return session
 
-    def _check_tls(self, client: Client, server: ServerAccess) -> None:
+    def _check_tls(self, client: NatsClient, server: ServerAccess) -> None:
         """Refuse a server without TLS if TLS is required; record when the certificates expire."""
-        # nats-py does not expose the TLS side of a connection.
-        writer = getattr(
-            client._transport,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            "_io_writer",
-            None,
-        )
-        peer = (
-            None
-            if writer is None
-            else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")
-        )
+        peer = client.find_tls_peer()
         if server.tls is not None and peer is None:
             raise nats_errors.Error(
                 "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE "
@@ -273,18 +263,17 @@ class Bus:
             return
         text = errors.text_of(problem)
         log.warning("NATS reports an error", error=text)
-        if (refused := NOT_ALLOWED.search(text.lower())) is not None:
-            subject = refused.group(1)
+        if (subject := server_errors.parse_refused_subject(problem)) is not None:
             self._session.forbidden(
                 subject, f"the NATS user {self._settings.service} may not publish to {subject}"
             )
 
     def _record_failure(self, problem: BaseException) -> None:
         url = self._settings.nats_url
-        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (
-            self.problem or ""
-        ):
+        is_cut_off = isinstance(problem, BrokenPipeError | ConnectionResetError)
+        if is_cut_off and self.failure is not ServerError.OTHER:
             return  # the connection closed before the reason arrived; it is known already
+        failure = server_errors.classify(problem)
         if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
         else:
@@ -292,11 +281,12 @@ class Bus:
             text = f"NATS at {url} is not reachable: {reason}"
         if text != self.problem:
             # A server learns a newly registered key within a second.
-            is_expected = self._settings.nats_register_key and access.is_unknown_key(problem)
+            is_unknown_key = failure is ServerError.UNKNOWN_KEY
+            is_expected = self._settings.nats_register_key and is_unknown_key
             (log.info if is_expected else log.warning)(
                 "NATS is not reachable", url=url, reason=reason
             )
-        self.problem = text
+        self.problem, self.failure = text, failure
 
 
 @contextlib.asynccontextmanager
@@ -323,7 +313,7 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
 def _stop_if_cancelled() -> None:
     """Raise `CancelledError` if nats-py swallowed a cancellation.
 
-    It waits with `asyncio.wait_for`, which can lose a cancellation in a race.
+    nats-py waits with `asyncio.wait_for`, which can lose a cancellation in a race.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -21,12 +21,15 @@ _CERTIFICATE: Final = re2.compile("(?s)-----BEGIN CERTIFICATE-----.+?-----END CE
 KEYS_PREFIX: Final = "nats-keys-"
 """Prefix of a ConfigMap name; the name of the NATS user follows."""
 NAMED: Final = "named-subscribers"
-"""Stands in place of a user for the keys of all named subscribers, in entries NAME or
-NAME.ANYTHING.
-"""
+"""Takes the place of the user in the name of the ConfigMap for all named subscribers.
+
+Its entries are called NAME or NAME.ANYTHING."""
 SERVERS: Final = "nats-servers"
 MAX_AUTHORITIES: Final = 64
-"""Maximum number of keys of one user, and of server certificates. Further ones are ignored."""
+"""Maximum number of keys of one user, and maximum number of server certificates.
+
+Any more are ignored.
+"""
 MAX_TEXT_LENGTH: Final = 8_192
 """Maximum characters of one certificate entry."""
 

@@ -7,14 +7,16 @@ from itertools import count
 from typing import Final, TypeVar, cast
 
 from nats import errors as nats_errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from common import errors
+from common.bus.client import NatsClient
 
 REQUEST_SECONDS: Final = 2.0
-"""Seconds. A server that is dying never answers a request, so waiting longer gains nothing."""
+"""Timeout of a request in seconds.
+
+A server that is dying never answers a request, so waiting longer gains nothing."""
 CLOSE_SECONDS: Final = 1.0
 CLOSED_CHECK_SECONDS: Final = 0.5
 
@@ -29,7 +31,7 @@ Handler = Callable[[Incoming], Awaitable[None]]
 class Session:
     """One connection from its start to its loss. A new session inherits nothing."""
 
-    def __init__(self, client: Client, *, inbox: str) -> None:
+    def __init__(self, client: NatsClient, *, inbox: str) -> None:
         self.client = client
         self.inbox = inbox
         self.lost: str | None = None
@@ -169,12 +171,11 @@ class Session:
     async def is_answered(self) -> bool:
         """Return whether the server answers a ping within `REQUEST_SECONDS`.
 
-        The state of its streams does not matter. nats-py's own `flush` is not used, because a late
-        answer to a ping that timed out breaks its connection.
+        The state of its streams does not matter.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         try:
-            await self.client._send_ping(answer)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+            await self.client.send_ping(answer)
         except (nats_errors.Error, OSError, AssertionError):
             return False
         await asyncio.wait((answer,), timeout=REQUEST_SECONDS)
@@ -207,5 +208,5 @@ class Session:
 
 
 def parse_status(message: Msg) -> str:
-    """Return the status code of an answer, such as 404; None if the answer is a message."""
+    """Return the status code of an answer, such as 404; empty if the answer is a message."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")

@@ -29,14 +29,13 @@ log = structlog.get_logger()
 FIRST_RETRY: Final = 0.05
 MAX_RETRY_DELAY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
-"""Seconds between two checks of the forms after a broken reading."""
+"""Seconds that `check_forms` waits before it reads the marker again, after reading has failed."""
 SILENCE_SECONDS: Final = 1.0
 """Minimum seconds between two warnings in the log."""
 COMPLAINT_SECONDS: Final = 10.0
-"""Seconds that a load may wait before the log repeats the reason."""
+"""Seconds for which a load may wait before the log repeats the reason for the wait."""
 MISSED: Final = 6.0
 """Number of missing confirmations from the watcher after which the state counts as stale."""
-OTHER_PARTITIONS: Final = "the watcher divides into"
 NO_MARKER: Final = "the watcher has not yet published 1 of 1 partitions"
 
 
@@ -83,7 +82,7 @@ class StateFeed:
         while True:
             source = StreamSource(
                 stream=subjects.STATE_STREAM,
-                filter=subjects.build_marker_subject(0),
+                filter=subjects.build_marker_subject(0, self.tree),
                 name=next(self._names),
             )
             with contextlib.suppress(errors.Retryable):
@@ -121,9 +120,7 @@ class StateFeed:
                     reason = await load.run(self._bus, source)
                 except errors.Retryable as problem:
                     reason = str(problem)
-                self._problem = (
-                    reason if reason.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
-                )
+                self._problem = load.unusable
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("the state must be loaded again", reason)
                 retry = FIRST_RETRY if load.is_synced else min(MAX_RETRY_DELAY, retry * 2)
@@ -149,6 +146,7 @@ class _Load:
     ) -> None:
         self._state = state
         self._partition = partition
+        self._marker_subject = subjects.build_marker_subject(partition, state.tree)
         self._listener = listener
         self._is_read = False
         """Whether all messages that the stream held at the start have been taken."""
@@ -156,6 +154,8 @@ class _Load:
         self._unreadable: dict[str, str] = {}
         """Subjects whose newest message this build cannot read, with the reason."""
         self._is_suspended = False
+        self.unusable: str | None = None
+        """Why a new load will not help: another installation or release writes the stream."""
         self._stale_at: float | None = None
         """When the state becomes stale without a confirmation by the watcher, in seconds of the
         event loop.
@@ -233,9 +233,7 @@ class _Load:
         Unreadable messages under other subjects are skipped.
         """
         metrics.UNDECODABLE.labels("feed", kind).inc()
-        if subjects.parse_state(subject) is None and subject != subjects.build_marker_subject(
-            self._partition
-        ):
+        if subjects.parse_state(subject) is None and subject != self._marker_subject:
             log.warning("a message is skipped", subject=subject, why=reason)
             return
         if not self._unreadable:
@@ -263,13 +261,15 @@ class _Load:
         if (
             reason := feed.explain_foreign_epoch(marker.epoch, self._state.installation)
         ) is not None:
+            self.unusable = reason
             raise ReadingInterrupted(reason)
         if marker.partitions != PARTITIONS:
-            raise ReadingInterrupted(
-                f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into "
+            self.unusable = (
+                f"the watcher divides into {marker.partitions} partitions, this release into "
                 f"{PARTITIONS}: run all services in one version"
             )
-        if subject == subjects.build_marker_subject(self._partition):
+            raise ReadingInterrupted(self.unusable)
+        if subject == self._marker_subject:
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
                 raise ReadingInterrupted(f"the watcher began epoch {marker.epoch}")
             self._marker = marker

@@ -17,9 +17,10 @@ Config = dict[str, object]
 SECOND: Final = 1_000_000_000
 DUPLICATE_WINDOW: Final = 120 * SECOND
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
-"""A limit would let the server drop an object's last state; readers would take the object for
-deleted.
-"""
+"""Settings of a stream without limits.
+
+With a limit, the server could drop an object's last state, and readers would take the object for
+deleted."""
 ESSENTIAL: Final = (
     "subjects",
     "max_msgs_per_subject",
@@ -77,15 +78,15 @@ def build_disk_config(name: str, replicas: int) -> Config:
 
 
 def find_unusable_fields(actual: Mapping[str, object]) -> list[str]:
-    """Return, one text for each field, why the state stream cannot work."""
+    """Return one text for each setting with which the state stream cannot work."""
     expected = build_state_config()
     return find_differences({field: expected[field] for field in ESSENTIAL}, actual)
 
 
 def find_differences(expected: Mapping[str, object], actual: Mapping[str, object]) -> list[str]:
-    """Return, one text for each field, how a stream differs from the wanted configuration.
+    """Return one text for each field in which a stream differs from the expected configuration.
 
-    Fields without a wanted value are not compared.
+    Only fields with an expected value are compared.
     """
     return [
         f"{field} is {actual.get(field)!r}, must be {value!r}"

@@ -3,19 +3,22 @@
 A tree is a root object with everything below it. A place is the partition of the root, which is a
 hash of its name, and the kind of the tree. All objects of a tree share a place, so one replica of
 each service owns a whole tree. A service that needs only one kind of tree does not read the others.
+A RayJob is in the tree of its RayCronJob, if it has one.
 
     subject                                                   content                stream
     ray.state.<partition>.<tree>.<kind>.<namespace>.<name>    last state of an       RAY_STATE
                                                               object
-    ray.state.<partition>.service.synced                      sync marker            RAY_STATE
-    ray.events.<namespace>.<rayservice>.<type>                step of an upgrade     RAY_EVENTS
+    ray.state.<partition>.<tree>.synced                       sync marker            RAY_STATE
+    ray.events.<namespace>.<name>.<type>                      step of an upgrade or  RAY_EVENTS
+                                                              of a job
     ray.members.<service>                                     hint: Leases changed   none
     ray.recovery                                              create no stream for   none
                                                               N seconds
 
-`<tree>` is `service` or `cluster`. A sync marker counts for both kinds of trees; its subject is one
-that all readers read. A name may hold dots, which a token of a subject may not, so each dot becomes
-an underscore; no Kubernetes name holds an underscore.
+`<tree>` is `service`, `job` or `cluster`. A sync marker counts for all kinds of trees. It is
+published as `service` and as `job`, so that a reader of only one of these kinds gets it. A name may
+hold dots, which a token of a subject may not, so each dot becomes an underscore; no Kubernetes name
+holds an underscore.
 """
 
 from enum import StrEnum
@@ -25,19 +28,22 @@ from zlib import crc32
 import msgspec
 
 PARTITIONS: Final = 64
-"""Never changed in an installation, because every publisher and reader must use the same number."""
+"""Number of partitions.
+
+It never changes in an installation, because every publisher and reader must use the same number."""
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
 ALL_STATE: Final = "ray.state.>"
 ALL_EVENTS: Final = "ray.events.>"
 RECOVERY: Final = "ray.recovery"
-"""An administrator's message to all keepers: create no stream for a number of seconds."""
+"""Subject on which an administrator tells all keepers to create no stream for some seconds."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True):
     """An object by kind and name.
 
-    The root of a tree is a RayService, or a RayCluster that no RayService created.
+    The root of a tree is a RayService, a RayCronJob, a RayJob that no RayCronJob created, or a
+    RayCluster that none of them created.
     """
 
     kind: str
@@ -46,17 +52,29 @@ class ObjectRef(msgspec.Struct, frozen=True):
 
 
 class TreeKind(StrEnum):
-    """The kind of a tree: `SERVICE` if its root is a RayService, else `CLUSTER`.
+    """The kind of a tree.
 
+    `SERVICE` if the root is a RayService, `JOB` if it is a RayJob or a RayCronJob, else `CLUSTER`.
     Objects whose RayCluster is not known yet are in a tree of kind `CLUSTER`.
     """
 
     SERVICE = "service"
+    JOB = "job"
     CLUSTER = "cluster"
 
 
+MARKED_TREES: Final = (TreeKind.SERVICE, TreeKind.JOB)
+"""The kinds of trees that a service may read alone. Each has its own copy of every sync marker."""
+_TREE_KINDS: Final = {
+    "RayService": TreeKind.SERVICE,
+    "RayJob": TreeKind.JOB,
+    "RayCronJob": TreeKind.JOB,
+}
+_TREES: Final = frozenset(TreeKind)
+
+
 class TreeLocation(msgspec.Struct, frozen=True):
-    """A place in the stream: a partition, and the kind of a tree."""
+    """A location in the stream: a partition, and the kind of a tree."""
 
     partition: int
     tree: TreeKind
@@ -69,9 +87,7 @@ def compute_partition(root: ObjectRef) -> int:
 
 def locate_tree(root: ObjectRef) -> TreeLocation:
     """Return the place of a root and of everything below it."""
-    return TreeLocation(
-        compute_partition(root), TreeKind.SERVICE if root.kind == "RayService" else TreeKind.CLUSTER
-    )
+    return TreeLocation(compute_partition(root), _TREE_KINDS.get(root.kind, TreeKind.CLUSTER))
 
 
 class StateSubject(msgspec.Struct, frozen=True):
@@ -102,28 +118,25 @@ def build_state_subject(place: TreeLocation, kind: str, namespace: str, name: st
 def parse_state(subject: str) -> StateSubject | None:
     """Parse the subject of an object's state; return None for any other subject."""
     match subject.split("."):
-        case [
-            "ray",
-            "state",
-            partition,
-            (TreeKind.SERVICE | TreeKind.CLUSTER) as tree,
-            kind,
-            namespace,
-            name,
-        ] if partition.isdecimal():
-            return StateSubject(
-                TreeLocation(int(partition), TreeKind(tree)),
-                kind,
-                _decode_name(namespace),
-                _decode_name(name),
-            )
+        case ["ray", "state", partition, tree, kind, namespace, name]:
+            place = parse_location(partition, tree)
+            if place is None:
+                return None
+            return StateSubject(place, kind, _decode_name(namespace), _decode_name(name))
         case _:
             return None
 
 
-def build_marker_subject(partition: int) -> str:
-    """Return the subject of the sync marker of a partition."""
-    return f"ray.state.{partition}.{TreeKind.SERVICE}.synced"
+def parse_location(partition: str, tree: str) -> TreeLocation | None:
+    """Parse a location from its two tokens; return None if they are not a location."""
+    if not partition.isdecimal() or tree not in _TREES:
+        return None
+    return TreeLocation(int(partition), TreeKind(tree))
+
+
+def build_marker_subject(partition: int, tree: TreeKind | None = None) -> str:
+    """Return the subject of the sync marker of a partition, for a reader of one kind of tree."""
+    return f"ray.state.{partition}.{tree or TreeKind.SERVICE}.synced"
 
 
 def build_partition_filter(partition: int | str, tree: TreeKind | None = None) -> str:
@@ -137,10 +150,10 @@ def build_hint_subject(service: str) -> str:
 
 
 def build_events_filter(namespace: str) -> str:
-    """Return the filter for the upgrade events of a namespace."""
+    """Return the filter for the events of a namespace."""
     return f"ray.events.{_encode_name(namespace)}.>"
 
 
-def build_event_subject(namespace: str, rayservice: str, event_type: str) -> str:
-    """Return the subject of an upgrade event; `*` stands for every event type."""
-    return f"ray.events.{_encode_name(namespace)}.{_encode_name(rayservice)}.{event_type}"
+def build_event_subject(namespace: str, name: str, event_type: str) -> str:
+    """Return the subject of an event of a RayService or RayJob; `*` stands for every type."""
+    return f"ray.events.{_encode_name(namespace)}.{_encode_name(name)}.{event_type}"

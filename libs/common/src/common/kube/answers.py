@@ -1,6 +1,7 @@
 """Translate answers of the API server: a status to an error, managed fields to a writer."""
 
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -10,29 +11,22 @@ from common.api.opaque import Json
 from common.untrusted import clipped
 
 MAX_MESSAGE_LENGTH: Final = 4096
-"""Characters kept of an error text.
+"""Maximum characters of an error text.
 
-An answer through the API server's proxy may come from any server.
-"""
+An answer through the API server's proxy may come from any server."""
 
 UNAUTHENTICATED: Final = frozenset({401, 403})
 """Codes with which a Ray dashboard refuses a request whose token is missing or wrong."""
+MAX_FOREIGN_BODY: Final = 64 * 2**10
+"""Maximum bytes of the answer of another server.
+
+The end is kept, because a traceback ends with its reason."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
-    404: errors.NotFound,
     409: errors.Conflict,
     410: errors.Conflict,
 }
-_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-"""Texts with which the API server reports, with code 500, an object that is too large to store."""
-
-_WEBHOOK: Final = "failed calling webhook"
-"""Text with which the API server reports, with code 500, an admission webhook without an answer.
-
-Requests for other objects may succeed.
-"""
-
 OURS: Final = "raybus-"
 """Prefix of the field manager names of raybus."""
 UNKNOWN: Final = "unknown"
@@ -40,6 +34,38 @@ UNKNOWN: Final = "unknown"
 
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 """Cause of a 403 answer: the namespace of the object to be created is being deleted."""
+VERSION_AHEAD: Final = "ResourceVersionTooLarge"
+"""Cause of a 504 answer: the API server has not reached the requested resourceVersion."""
+
+
+class RefusalKind(Enum):
+    """A refusal that the API server marks only by its text."""
+
+    TOO_LARGE = auto()
+    """The object is too large to store."""
+    WEBHOOK_SILENT = auto()
+    """An admission webhook did not answer; requests for other objects may succeed."""
+    QUOTA_EXCEEDED = auto()
+    OTHER = auto()
+
+
+_REFUSALS: Final = {
+    "etcdserver: request is too large": RefusalKind.TOO_LARGE,
+    "trying to send message larger than max": RefusalKind.TOO_LARGE,
+    "failed calling webhook": RefusalKind.WEBHOOK_SILENT,
+    "exceeded quota": RefusalKind.QUOTA_EXCEEDED,
+}
+
+
+def classify(message: str) -> RefusalKind:
+    """Return the kind of a refusal from its message.
+
+    The API server answers these refusals with the code and reason of an internal error (500) or of
+    a missing right (403), and without causes. A text in a condition or Event has no code at all.
+    """
+    return next(
+        (kind for phrase, kind in _REFUSALS.items() if phrase in message), RefusalKind.OTHER
+    )
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -51,13 +77,16 @@ class StatusCause(msgspec.Struct, frozen=True):
 class StatusDetails(msgspec.Struct, frozen=True):
     """The details of a `Status`."""
 
+    name: str = ""
+    """The object that the request was about."""
     causes: tuple[StatusCause, ...] | None = None
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """The `Status` object in the body of a refused request."""
+    """The `Status` object in the body of a refused request or in an error event of a watch."""
 
     kind: str = ""
+    code: int = 0
     message: str = ""
     reason: str = ""
     details: StatusDetails | None = None
@@ -74,10 +103,19 @@ def make_error(
     """Return the error for a refused request.
 
     `retry_after` is the wait in seconds that the answer asked for. With `is_foreign` the answer
-    came from a server behind the API server's proxy. If such a server refuses a token, the body is
-    any text instead of a `Status`, and the error is `Unauthenticated`.
+    came through the API server's proxy. If the body is any text instead of a `Status`, the server
+    behind the proxy has answered. If that server refuses a token, the error is `Unauthenticated`.
     """
     status = _status(code, body)
+    error = _make_error(code, status, retry_after=retry_after, is_foreign=is_foreign)
+    if is_foreign and status.kind != "Status":
+        error.answer = errors.HttpAnswer(code, body[:MAX_FOREIGN_BODY].decode(errors="replace"))
+    return error
+
+
+def _make_error(
+    code: int, status: ApiStatus, *, retry_after: float | None, is_foreign: bool
+) -> errors.RaybusError:
     text = clipped(status.message, MAX_MESSAGE_LENGTH) or f"the API server answered {code}"
     if is_foreign and code in UNAUTHENTICATED and status.kind != "Status":
         return errors.Unauthenticated(f"{code} {text}")
@@ -85,13 +123,24 @@ def make_error(
         return errors.AlreadyExists(text)
     if code == 429:
         return errors.Throttled(text, after=retry_after)
-    if code == 500 and any(phrase in text for phrase in _TOO_LARGE):
-        return errors.Rejected(f"{text}; make the object smaller")
+    if code == 404:
+        return errors.NotFound(text, name="" if status.details is None else status.details.name)
     if not 400 <= code < 500:
-        kind = errors.Retryable if code == 500 and _WEBHOOK in text else errors.Unavailable
-        return kind(text, after=retry_after)
+        return _make_server_error(code, status, text, retry_after)
     is_ending = code == 403 and NAMESPACE_TERMINATING in status.causes
     return (errors.NamespaceTerminating if is_ending else _MEANING.get(code, errors.Rejected))(text)
+
+
+def _make_server_error(
+    code: int, status: ApiStatus, text: str, retry_after: float | None
+) -> errors.RaybusError:
+    if VERSION_AHEAD in status.causes:
+        return errors.VersionAhead(text, after=retry_after)
+    refusal = classify(text) if code == 500 else RefusalKind.OTHER
+    if refusal is RefusalKind.TOO_LARGE:
+        return errors.Rejected(f"{text}; make the object smaller")
+    kind = errors.Retryable if refusal is RefusalKind.WEBHOOK_SILENT else errors.Unavailable
+    return kind(text, after=retry_after)
 
 
 def _status(code: int, body: bytes) -> ApiStatus:
@@ -101,14 +150,6 @@ def _status(code: int, body: bytes) -> ApiStatus:
         return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ApiStatus(message=body[:200].decode(errors="replace"))
-
-
-def is_gone(error: errors.NotFound, name: str) -> bool:
-    """Return whether the named object is missing, and not its whole kind.
-
-    In the first second after its start the API server answers 404 for kinds that it does serve.
-    """
-    return f'"{name}" not found' in str(error)
 
 
 def find_rules_writer(body: bytes) -> str:

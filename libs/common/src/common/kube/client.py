@@ -40,7 +40,7 @@ from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.metrics import UNANSWERED, RequestMeter
-from common.proxies import Proxies
+from common.proxies import OutboundProxies
 
 Result = TypeVar("Result")
 Operations = list[Body]
@@ -52,8 +52,9 @@ JSON_PATCH: Final = "application/json-patch+json"
 METADATA: Final = {
     "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 }
-"""Request headers that limit the answer to the object's metadata, so that the API server encodes no
-more.
+"""Request headers that limit the answer to the object's metadata.
+
+The API server then does not encode the rest of the object.
 """
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
 """Query of writes whose body raybus built or copied.
@@ -62,13 +63,13 @@ It turns off the API server's check for unknown and repeated fields, which would
 warnings.
 """
 LARGE_BODY: Final = 2**19
-"""Bytes. A larger body is sent in pieces, so that writing it does not block the event loop."""
+"""Bytes above which a body is sent in pieces, so that writing it does not block the event loop."""
 REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, connect=5.0)
 STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=5.0)
 READ_BUFFER: Final = 2**20
-"""Bytes of an answer that are buffered before they are read. A page of a list exceeds aiohttp's 64
-KiB.
-"""
+"""Bytes of an answer that are buffered before they are read.
+
+A page of a list is larger than aiohttp's default buffer of 64 KiB."""
 
 Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
 """Called with method, path and query before a request is sent; raises to prevent it."""
@@ -80,7 +81,7 @@ Raises the error of a refused request.
 """
 
 
-class Patch(msgspec.Struct, frozen=True, kw_only=True):
+class PatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A patch of an object. `content_type` says whether it is a merge patch or a JSON patch."""
 
     body: Body | Operations
@@ -163,7 +164,7 @@ class Kube(Protocol):
         )
 
     def patch(
-        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+        self, resource: Resource, namespace: str | None, name: str, patch: PatchRequest
     ) -> Awaitable[bytes]:
         path, headers = (
             resource.path(namespace, name, patch.subresource),
@@ -219,8 +220,8 @@ class Kube(Protocol):
 class _Connector(aiohttp.TCPConnector):
     """Pool that closes the socket of an abandoned answer at once.
 
-    aiohttp closes such a connection by the closing handshake of TLS and forgets it. The socket
-    stays open until the API server answers, even after the pool itself was closed.
+    aiohttp's own pool would only begin the TLS closing handshake and forget the connection. The
+    socket would then stay open until the API server answers, even after the pool was closed.
     """
 
     def _release(
@@ -242,7 +243,7 @@ class KubeClient(Kube):
         self._authorize = authorize
         self._credentials = config.credentials
         server = urlsplit(self.server)
-        self._proxy = config.proxy or Proxies.from_environment(os.environ).find(self.server)
+        self._proxy = config.proxy or OutboundProxies.from_environment(os.environ).find(self.server)
         """URL of the proxy on the way to the API server: from the kubeconfig, else from the
         environment.
         """
@@ -275,7 +276,7 @@ class KubeClient(Kube):
     async def connect(
         cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None
     ) -> Self:
-        """Create a client from a kubeconfig, else from the pod's own ServiceAccount."""
+        """Create a client from a kubeconfig; without one, from the ServiceAccount of the pod."""
         return cls(
             await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent
         )
@@ -296,7 +297,7 @@ class KubeClient(Kube):
     ) -> bytes:
         """Send one request with additional `headers`, and return the body of the answer.
 
-        `most` is given for a server behind the API server's proxy. It limits the answer to that
+        `max_size` is given for a server behind the API server's proxy. It limits the answer to that
         many bytes, and values of `headers` (the server's token) that the answer repeats are
         removed.
 
@@ -338,9 +339,9 @@ class KubeClient(Kube):
     ) -> AsyncGenerator[aiohttp.StreamReader]:
         """Open a long answer, such as a watch, as a stream that is closed with the block.
 
-        `most` is given for a server behind the API server's proxy. It limits the body of a refusal
-        to that many bytes, values of `headers` that the refusal repeats are removed, and nothing is
-        decompressed.
+        `max_size` is given for a server behind the API server's proxy. It limits the body of a
+        refusal to that many bytes. Values of `headers` that the refusal repeats are removed, and
+        nothing is decompressed.
         """
         headers = headers or {}
 
@@ -467,7 +468,8 @@ async def _read(
 ) -> bytes:
     """Return the body of an answer.
 
-    With `most` (a foreign server) the size is limited, and repeated header values are removed.
+    With `max_size`, for a foreign server, the size is limited and repeated header values are
+    removed.
     """
     if max_size is None:
         return await answer.read()

@@ -26,9 +26,9 @@ READ_AGAIN_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
 """Minimum seconds between two attempts to renew credentials after a failure or a refusal."""
 PLUGIN_TIMEOUT: Final = 60.0
-"""Seconds for a plugin that cannot ask a user."""
+"""Time limit in seconds of an exec plugin that cannot ask a user."""
 MAX_STDERR: Final = 300
-"""Characters of a plugin's error output that an error message repeats."""
+"""Maximum characters of a plugin's error output that an error message repeats."""
 
 AUTHORIZATION: Final = "Authorization"
 

@@ -22,7 +22,7 @@ from common.api.kubernetes_syntax import (
 )
 
 _SHOWN: Final = 100
-"""Characters of an illegal name that an error message repeats."""
+"""Maximum characters of an illegal name that an error message repeats."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,7 +100,10 @@ class _Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubeconfig. Entries are parsed only when chosen, since others may have any content."""
+    """A kubeconfig.
+
+    An entry is parsed only when it is chosen, since other entries may have any content.
+    """
 
     current_context: str = msgspec.field(name="current-context", default="")
     contexts: list[dict[str, object]] = []
@@ -109,9 +112,9 @@ class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster and user that a context names.
+    """The cluster and the user that a context names.
 
-    File names in them are relative to the folders beside them.
+    File names in them are relative to `cluster_folder` and `user_folder`.
     """
 
     cluster: _Cluster

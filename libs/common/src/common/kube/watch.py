@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from common import errors, untrusted
+from common.kube.answers import VERSION_AHEAD, ApiStatus
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from common.observability import tasks
@@ -26,24 +27,24 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 NamespacedName = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of an object."""
 
 
 class WatchTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits in seconds; tests shorten them."""
 
     silence: float = 90.0
-    """A watch without event or bookmark for this long is replaced."""
+    """Seconds without an event or bookmark after which a watch is replaced."""
     open: float = 15.0
-    """A watch request without an answer for this long has failed."""
+    """Seconds without an answer after which a watch request has failed."""
     relist: float = 600.0
     absent: float = 30.0
-    """Wait between two attempts for a kind that is not served."""
+    """Seconds between two attempts to list a kind that is not served."""
     first_retry: float = 0.1
     longest_retry: float = 10.0
     longest_watch: float = 290.0
     longest_wait: float = 60.0
-    """Maximum wait before the next request, even if `Retry-After` asks for a longer one."""
+    """Maximum seconds before the next request, even if `Retry-After` asks for a longer wait."""
 
 
 class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: Resource
     namespace: str | None = None
-    """None means all namespaces."""
+    """Namespace of the collection; None for all namespaces."""
     selector: str = ""
     fields: str = ""
     """A field selector, such as `metadata.name=demo`."""
@@ -71,8 +72,8 @@ class WatchSink(Protocol):
     def present(self, raw: bytes, reason: str = "") -> None:
         """Take the newest state of an object.
 
-        `why` is not empty if `raw` was pruned: then `raw` holds the metadata and whatever else was
-        kept.
+        `reason` is not empty if `raw` was pruned: then `raw` has the metadata and the fields that
+        were kept.
         """
 
     def gone(self, raw: bytes) -> None:
@@ -96,8 +97,6 @@ class _Page(msgspec.Struct, frozen=True):
 
 class _Head(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
-    code: int = 0
-    message: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -110,17 +109,13 @@ class VersionExpired(errors.Retryable):
 
 
 PAGE: Final = 500
-AHEAD: Final = "Too large resource version"
-"""Error text for a version that the API server has not reached.
-
-This happens after its store was restored from a backup.
-"""
 TOO_DEEP: Final = (
     f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
 )
 _page = msgspec.json.Decoder(_Page)
 _head = msgspec.json.Decoder(_Head)
 _event = msgspec.json.Decoder(_Event)
+_status = msgspec.json.Decoder(ApiStatus)
 
 
 class Watch:
@@ -220,7 +215,7 @@ class Watch:
         """Yield each change after `version` with the sink's method for it.
 
         The generator ends with the watch request. It raises `Unavailable` if the server is silent
-        for `silence` seconds, and `Expired` if the collection must be listed again.
+        for `silence` seconds, and `VersionExpired` if the collection must be listed again.
         """
         began = asyncio.get_running_loop().time()
         remaining = self._listed_at + self._timing.relist - began
@@ -253,13 +248,12 @@ class Watch:
                         case "BOOKMARK":
                             self._reached(_head.decode(raw).metadata.resource_version)
                         case _:
-                            head = _head.decode(event.object)
-                            if event.type == "ERROR" and (
-                                head.code == 410 or AHEAD in head.message
-                            ):
-                                raise VersionExpired(head.message)
+                            status = _status.decode(event.object)
+                            must_list = status.code == 410 or VERSION_AHEAD in status.causes
+                            if event.type == "ERROR" and must_list:
+                                raise VersionExpired(status.message)
                             raise errors.Unavailable(
-                                f"the watch failed: {event.type} {head.message}"
+                                f"the watch failed: {event.type} {status.message}"
                             )
                     newest = event.object
                     self._mark_received()
@@ -270,10 +264,10 @@ class Watch:
             raise errors.Unavailable("the watch ended at once")
 
     def _decode(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
-        """Decode an answer after pruning deeply nested values from its objects.
+        """Decode an answer; values that are nested too deeply are pruned first.
 
-        `around` is the number of levels that enclose an object. An answer of a flat kind is pruned
-        only if the decoder fails, because only managed fields nest deeply there.
+        `around` is the number of levels that enclose an object. Objects of a flat kind nest deeply
+        only in managed fields, so they are pruned only if the decoder fails.
         """
         if self.target.resource.is_flat:
             with contextlib.suppress(RecursionError):
@@ -328,7 +322,7 @@ class Watch:
         is_missing = isinstance(problem, errors.NotFound)
         is_not_served = is_missing or isinstance(problem, errors.Forbidden)
         reason = "is not served by the API server; install its CRD" if is_missing else str(problem)
-        if is_not_served or isinstance(problem, errors.Conflict) or AHEAD in str(problem):
+        if is_not_served or isinstance(problem, errors.Conflict | errors.VersionAhead):
             self._version = None  # a conflict here is a 410 in the middle of a paged list
         if is_not_served and self.target.is_optional:
             if not self.known.is_set() or self.is_served:

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
 from aiohttp.web_request import BaseRequest
@@ -25,6 +26,9 @@ from prometheus_client.registry import Collector
 BACKLOG: Final = 128
 """Maximum connections that wait to be accepted."""
 
+MAX_PORTS: Final = 10
+"""Number of consecutive ports that are tried, and so of replicas that can share a network."""
+
 HealthCheck = Callable[[], str | None]
 """Function that returns a problem, or None if there is none."""
 
@@ -35,11 +39,13 @@ async def serve(
     ready: HealthCheck,
     live: HealthCheck = lambda: None,
     note: HealthCheck = lambda: None,
+    port_file: Path | None = None,
 ) -> None:
     """Serve until cancelled.
 
     A check answers 503 with its problem. Without one it answers 200, with `ok` or the text of
-    `note`.
+    `note`. With `port_file`, a port that is in use is replaced by the next free one, and the file
+    gets its number.
     """
     disable_created_metrics()
 
@@ -60,7 +66,8 @@ async def serve(
                 return Response(status=404)
 
     server = Server(answer, access_log=None)
-    listening = await asyncio.get_running_loop().create_server(server, sock=open_port(port))
+    opened = open_port(port) if port_file is None else _open_noted_port(port, port_file)
+    listening = await asyncio.get_running_loop().create_server(server, sock=opened)
     try:
         await asyncio.Event().wait()
     finally:
@@ -82,6 +89,23 @@ def open_port(port: int) -> socket.socket:
             if problem.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
                 raise
     return socket.create_server(("", port), backlog=BACKLOG)
+
+
+def _open_noted_port(port: int, port_file: Path) -> socket.socket:
+    """Listen on a port or the next free one, and write its number to the file."""
+    opened = _open_next_port(port, MAX_PORTS)
+    port_file.write_text(f"{opened.getsockname()[1]}\n")
+    return opened
+
+
+def _open_next_port(port: int, attempts: int) -> socket.socket:
+    """Listen on the first of some consecutive ports that is free."""
+    try:
+        return open_port(port)
+    except OSError as problem:
+        if problem.errno != errno.EADDRINUSE or attempts == 1:
+            raise
+    return _open_next_port(port + 1, attempts - 1)
 
 
 class _Scrape(list[Metric], Collector):

@@ -42,5 +42,8 @@ def configure(service: str, *, level: str) -> None:
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Drop asyncio's warning at the end of a connection that switched to TLS, as NATS' do."""
+    """Return False for asyncio's warning at the end of a connection that switched to TLS.
+
+    Every connection to NATS switches to TLS.
+    """
     return not record.getMessage().startswith("returning true from eof_received()")

@@ -3,8 +3,8 @@
 At a target capacity of 100 percent, a deployment has one replica if Ray's autoscaler has not seen
 load yet, and perhaps fifty if it has. So a growing cluster gets only as much traffic as its running
 replicas can carry, at the load per replica of the cluster that carries the traffic now. It may get
-the traffic for one more replica, or for a quarter more, because the autoscaler only adds replicas
-under load.
+the traffic of one more replica, or a quarter more if that is larger, because the autoscaler only
+adds replicas under load.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,10 @@ def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> 
 def find_lacking_deployment(
     source: ServeDetails, weight: int, growing: ServeDetails, held: int
 ) -> str | None:
-    """Return the deployment that has too few replicas for more than the present `held` percent."""
+    """Return a deployment whose replicas are too few for more traffic.
+
+    `held` is the percent of the traffic that the cluster has at present.
+    """
     most, name, *_ = min(
         _limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, "")
     )
@@ -88,7 +91,7 @@ def _needs(
     count in full, and an upgrade would wait for replicas that no load requires. Therefore the sum
     of both clusters' replicas suffices, unless the replicas without the last one already need more.
     """
-    others = {name: len(each.running) for name, each in _deployments(growing)}
+    others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}
     for name, deployment in _deployments(source):
         config, running = _autoscaling(deployment), len(deployment.running)
@@ -110,10 +113,10 @@ def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
 
 
 def _autoscaling(deployment: Deployment) -> Json | None:
-    found = (deployment.deployment_config or {}).get("autoscaling_config")
-    return cast("Json", found) if isinstance(found, dict) else None
+    value = (deployment.deployment_config or {}).get("autoscaling_config")
+    return cast("Json", value) if isinstance(value, dict) else None
 
 
 def _number(config: Json, name: str) -> int:
-    found = config.get(name)
-    return found if isinstance(found, int) and 0 <= found <= MAX_REPLICAS else 1
+    value = config.get(name)
+    return value if isinstance(value, int) and 0 <= value <= MAX_REPLICAS else 1

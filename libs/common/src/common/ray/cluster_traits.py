@@ -21,13 +21,13 @@ UNBOUNDED: Final = 2**31 - 1
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
-_LONGEST: Final = 20
-"""Characters of a port; Python refuses to parse numbers of more than 4,300 digits."""
+_MAX_LENGTH: Final = 20
+"""Maximum characters of a port. Python refuses to parse numbers of more than 4,300 digits."""
 _NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
-_LARGEST: Final = 2**31 - 1
+_MAX_NUMBER: Final = 2**31 - 1
 _VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
 _MAX_QUOTE_LENGTH: Final = 100
-"""Characters of a version that a message quotes."""
+"""Maximum characters of a version that a message quotes."""
 _MAX_NUMBER_LENGTH: Final = 19
 """Maximum digits of a number in a version; any such number fits into 64 bits."""
 
@@ -58,10 +58,10 @@ def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
     Pods belong to a group by its name, so two groups with the same name would undo each other's
     changes for ever.
     """
-    found: dict[str, WorkerGroupSpec] = {}
+    groups: dict[str, WorkerGroupSpec] = {}
     for group in worker_groups(cluster):
-        found.setdefault(group.group_name, group)
-    return [*found.values()]
+        groups.setdefault(group.group_name, group)
+    return [*groups.values()]
 
 
 def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
@@ -73,7 +73,7 @@ def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
     """
     name = ray_container_name(cluster, pod)
     containers = pod.spec.containers
-    named = (each for each in containers if each.name == name)
+    named = (container for container in containers if container.name == name)
     return next(named, containers[0] if containers else None)
 
 
@@ -87,7 +87,7 @@ def ray_container_name(cluster: RayCluster | None, pod: Pod) -> str:
         return ""
     name = pod.metadata.labels.get(labels.GROUP, "")
     group: RayGroup | None = next(
-        (each for each in named_groups(cluster) if each.group_name == name), None
+        (group for group in named_groups(cluster) if group.group_name == name), None
     )
     if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
         group = spec.head_group_spec
@@ -126,6 +126,16 @@ def target(group: WorkerGroupSpec) -> int:
     return replicas(group) * hosts(group)
 
 
+def desired_workers(cluster: RayCluster) -> int:
+    """Return the wanted number of worker pods."""
+    return sum(map(target, worker_groups(cluster)))
+
+
+def least_workers(cluster: RayCluster) -> int:
+    """Return the number of worker pods after the autoscaler has scaled down as far as it may."""
+    return sum(limits(group)[0] * hosts(group) for group in active_groups(cluster))
+
+
 def start_params(group: RayGroup) -> dict[str, str]:
     """Return the group's rayStartParams; do not modify them."""
     return group.ray_start_params or {}
@@ -135,9 +145,9 @@ def port_param(params: Mapping[str, str], name: str, default: int) -> int:
     """Read a port of rayStartParams as Go does; return `default` if it is not a 32-bit number."""
     text = params.get(name, "")
     if (
-        len(text) > _LONGEST
+        len(text) > _MAX_LENGTH
         or not _NUMBER.fullmatch(text)
-        or not -_LARGEST - 1 <= int(text) <= _LARGEST
+        or not -_MAX_NUMBER - 1 <= int(text) <= _MAX_NUMBER
     ):
         return default
     return int(text)

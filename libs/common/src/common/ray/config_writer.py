@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from common import errors
-from common.ray.revision import Outcome
+from common.ray.revision import SendOutcome
 from common.ray.serve_api import ServeApi
 from common.ray.submit import Submit
 from common.runtime.actions import warning
@@ -49,15 +49,15 @@ class ConfigWriter:
             await self._serve.submit(cluster, config, target_capacity=action.capacity)
         except errors.Terminal:
             with suppress(errors.RaybusError):
-                await self._serve.revisions.conclude(cluster, record, Outcome.REFUSED)
+                await self._serve.revisions.conclude(cluster, record, SendOutcome.REFUSED)
             raise
         try:
-            await self._serve.revisions.conclude(cluster, record, Outcome.ACCEPTED)
+            await self._serve.revisions.conclude(cluster, record, SendOutcome.ACCEPTED)
         except errors.RaybusError as problem:
             text = (
                 f"ControllerRevision {record.metadata.name} of RayCluster "
                 f"{cluster.metadata.name} cannot be marked as "
-                f"{Outcome.ACCEPTED}; until then what Serve reports decides what the "
+                f"{SendOutcome.ACCEPTED}; until then what Serve reports decides what the "
                 f"cluster has: {problem}"
             )
             await self._events.record(writer.root.metadata, warning(NOT_RECORDED, "Update", text))

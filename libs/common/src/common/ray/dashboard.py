@@ -15,7 +15,7 @@ import msgspec
 
 from common import clock, errors, names, untrusted
 from common.api.opaque import Json
-from common.kube.answers import UNAUTHENTICATED
+from common.kube.answers import MAX_FOREIGN_BODY, UNAUTHENTICATED
 from common.kube.client import KubeClient
 from common.kube.resources import POD, SERVICE
 from common.observability import tracing
@@ -28,22 +28,26 @@ if TYPE_CHECKING:
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
-"""Longer than for reads: the first config starts Serve itself, which takes seconds."""
+"""Seconds until sending a Serve config times out.
+
+Reads time out earlier. The first config starts Serve itself, which takes seconds."""
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 STATUS: Final = f"{APPLICATIONS}?api_type=declarative"
 PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
-"""A model may compile before its first answer, so the limit is long."""
+"""Seconds until a warm-up request times out. A model may compile before its first answer."""
 LATE_SECONDS: Final = 0.5
-"""Seconds after a deadline beyond which this process itself must have been delayed."""
+"""Seconds of delay after a timeout that show that this process itself was delayed."""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 MAX_STATUS_SIZE: Final = 4 * 2**20
 MAX_METRICS_SIZE: Final = 8 * 2**20
 MAX_HEALTH_SIZE: Final = 64 * 2**10
-"""Maximum bytes of an answer, by what is asked. The status of 10,000 replicas is smaller."""
+"""Maximum bytes of the answer to a health check.
+
+The limits above are those of a status (10,000 replicas fit) and of a metrics page."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +89,16 @@ class Dashboard(Protocol):
         *,
         most: int,
         config: Json | None = None,
+        post: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        """GET a path, or PUT a Serve config to it, and return the body of the answer.
+        """GET a path and return the body of the answer.
 
+        With `config`, PUT a Serve config to the path instead; with `post`, POST this request to it.
         `most` is the maximum size of the body in bytes, `seconds` the deadline. A dashboard's
         success is any 2xx, a pod's is 200. Raises `Unavailable` without a successful answer,
         `Unauthenticated` if Ray rejects the token, and `Rejected` if Ray rejects the request (4xx).
-        Neither the body nor an error contains the token.
+        An error has the answer, if there was one. Neither the body nor an error contains the token.
         """
         ...
 
@@ -134,26 +140,23 @@ class DirectDashboard:
         *,
         most: int,
         config: Json | None = None,
+        post: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
         where, url = f"{target.name}:{target.port}", f"{_origin(target)}{path}"
-        headers, content, seconds = (
-            {**untrusted.IDENTITY, **target.headers},
-            None,
-            seconds or self._seconds,
-        )
+        headers, content = {**untrusted.IDENTITY, **target.headers}, None
+        method, body = _choose_method(config, post)
         if not target.ip:
             name = names.head_fqdn(target.name, target.namespace, self._domain)
             headers["Host"] = f"{name}:{target.port}"
-        method, step = "GET", nullcontext(None)
-        if config is not None:
+        step, default = nullcontext(None), self._seconds
+        if body is not None:
             self._check_write()
             headers["Content-Type"] = "application/json"
-            content, seconds = (
-                msgspec.json.encode(config, order="sorted"),
-                seconds * DEPLOY_SECONDS / DIRECT_SECONDS,
-            )
-            method, step = "PUT", tracing.step("write", method="PUT", path=url)
+            content = msgspec.json.encode(body, order="sorted")
+            default *= DEPLOY_SECONDS / DIRECT_SECONDS
+            step = tracing.step("write", method=method, path=url)
+        seconds = seconds or default
         began = clock.steady()
         try:
             async with _deadline(seconds, target.name):
@@ -167,8 +170,10 @@ class DirectDashboard:
                         follow_redirects=False,
                     )
                     async with send as answer:
-                        body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
-                        body = untrusted.without(body, target.token or "")
+                        answer_body = await untrusted.read(
+                            answer.headers, answer.aiter_raw(), most=most
+                        )
+                        answer_body = untrusted.without(answer_body, target.token or "")
         except self._failures as problem:
             text = errors.text_of(problem)
             raise errors.Unanswered(
@@ -176,15 +181,9 @@ class DirectDashboard:
                 is_late=clock.steady() - began > seconds + LATE_SECONDS,
             ) from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
-            return body
-        reason = clipped(body[: 4 * MAX_REASON_LENGTH].decode(errors="replace"), MAX_REASON_LENGTH)
+            return answer_body
         phrase = untrusted.without(answer.reason_phrase.encode(), target.token or "").decode()
-        text = f"{answer.status_code} {clipped(phrase, MAX_REASON_LENGTH)}: {reason}"
-        if answer.status_code in UNAUTHENTICATED and not target.ip:
-            raise errors.Unauthenticated(text)
-        if answer.is_client_error:
-            raise errors.Rejected(text)
-        raise errors.Unavailable(f"{target.what} at {where} answered {text}")
+        raise make_error(target, answer.status_code, phrase, answer_body)
 
 
 class ProxiedDashboard:
@@ -201,23 +200,51 @@ class ProxiedDashboard:
         *,
         most: int,
         config: Json | None = None,
+        post: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        method, resource, port = "GET" if config is None else "PUT", SERVICE, "dashboard"
+        (method, body), resource, port = _choose_method(config, post), SERVICE, "dashboard"
         if target.ip:
             resource, port = POD, str(target.port)
         # a failed read is never the user's fault, so it is not terminal
-        unreachable = errors.Terminal if config is None else (errors.Forbidden, errors.NotFound)
+        unreachable = errors.Terminal if body is None else (errors.Forbidden, errors.NotFound)
         try:
             async with _deadline(seconds or self._seconds, target.name):
                 proxied = resource.proxy(target.namespace, target.name, port, path)
                 return await self._kube.request(
-                    method, proxied, body=config, headers=target.headers, max_size=most
+                    method, proxied, body=body, headers=target.headers, max_size=most
                 )
         except unreachable as problem:
             where = f"{target.name}:{target.port}"
             text = f"{target.what} at {where} cannot be reached through the API server: {problem}"
-            raise errors.Unavailable(text) from problem
+            error = errors.Unavailable(text)
+            error.answer = problem.answer
+            raise error from problem
+
+
+def make_error(target: Target, code: int, phrase: str, body: bytes) -> errors.RaybusError:
+    """Return the error for an answer that reports no success.
+
+    `phrase` is the reason phrase of its code.
+    """
+    reason = clipped(body[: 4 * MAX_REASON_LENGTH].decode(errors="replace"), MAX_REASON_LENGTH)
+    text = f"{code} {clipped(phrase, MAX_REASON_LENGTH)}: {reason}"
+    if code in UNAUTHENTICATED and not target.ip:
+        error: errors.RaybusError = errors.Unauthenticated(text)
+    elif 400 <= code < 500:
+        error = errors.Rejected(text)
+    else:
+        where = f"{target.name}:{target.port}"
+        error = errors.Unavailable(f"{target.what} at {where} answered {text}")
+    error.answer = errors.HttpAnswer(code, body[:MAX_FOREIGN_BODY].decode(errors="replace"))
+    return error
+
+
+def _choose_method(config: Json | None, post: Json | None) -> tuple[str, Json | None]:
+    """Return the method and the body of a request."""
+    if post is not None:
+        return "POST", post
+    return ("GET" if config is None else "PUT"), config
 
 
 def _origin(target: Target) -> str:

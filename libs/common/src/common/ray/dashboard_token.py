@@ -17,13 +17,14 @@ import msgspec
 import re2
 
 from common import errors
-from common.api.core import Data
+from common.api.core import KeyedData
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, find_name_violation
 from common.ray import cluster_traits as traits
+from common.ray import token_auth
 from common.runtime.cache import BoundedDict
 
 ACCOUNT: Final = "raybus-dashboard"
@@ -31,20 +32,19 @@ ACCOUNT: Final = "raybus-dashboard"
 
 RBAC lets raybus issue tokens of no other account.
 """
-KEY: Final = "auth_token"
 ISSUED_FOR: Final = timedelta(hours=1)
 MIN_LIFETIME: Final = timedelta(minutes=10)
 """Minimum lifetime of a Kubernetes token. Also assumed if the answer has no lifetime."""
 USED_FOR: Final = 0.8
 """Fraction of the lifetime after which a new token is issued."""
 RENEWED_AFTER: Final = 30.0
-"""Seconds. A younger token of Kubernetes is not replaced if a dashboard rejects it.
+"""Minimum age in seconds at which a rejected token of Kubernetes is replaced.
 
-In that case the ServiceAccount lacks the right, and a new token would not help.
-"""
+If a dashboard rejects a younger token, the ServiceAccount lacks the right, and a new token would
+not help."""
 _TEXT: Final = re2.compile(r"[\x20-\x7e]+")
-_LONGEST: Final = 8000
-"""Characters of a token; Ray's dashboard accepts headers of at most 8,190 bytes."""
+_MAX_LENGTH: Final = 8000
+"""Maximum characters of a token; Ray's dashboard accepts headers of at most 8,190 bytes."""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,7 +70,7 @@ class Tokens:
         self._kube = kube
         self._clock = clock
         self._kept = BoundedDict[str, _Kept]()
-        """Keyed by the UID of a cluster, or by the namespace of a ServiceAccount."""
+        """The tokens, by the UID of a cluster or by the namespace of a ServiceAccount."""
 
     async def read_token(self, cluster: RayCluster) -> str | None:
         """Return the token for a cluster's dashboard; None if the cluster needs none.
@@ -125,14 +125,16 @@ class Tokens:
             raise errors.Unauthenticated(
                 f"failed to get auth secret {where}: {problem}"
             ) from problem
-        value = msgspec.json.decode(body, type=Data).data.get(KEY)
+        value = msgspec.json.decode(body, type=KeyedData).data.get(token_auth.KEY)
         if value is None:
-            raise errors.Unauthenticated(f"auth token key '\"{KEY}\"' not found in secret {where}")
+            raise errors.Unauthenticated(
+                f"auth token key '\"{token_auth.KEY}\"' not found in secret {where}"
+            )
         try:
             text = b64decode(value).strip().decode("ascii")
         except (Base64Error, UnicodeDecodeError):
             text = ""
-        if len(text) > _LONGEST or _TEXT.fullmatch(text) is None:
+        if len(text) > _MAX_LENGTH or _TEXT.fullmatch(text) is None:
             raise errors.Unauthenticated(
                 f"the auth token in secret {where} is not a text that a header can carry"
             )

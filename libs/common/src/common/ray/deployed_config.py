@@ -16,11 +16,12 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Json
-from common.ray import serve_config, serve_status
+from common.ray import serve_status
+from common.ray.serve_config import ServeConfig
 from common.ray.serve_status import DEFAULT_APP, AppState, ServeDetails
 
 REDACTED: Final = "<redacted>"
-"""Ray's dashboard shows this instead of the values of environment variables."""
+"""Text that Ray's dashboard shows instead of the value of an environment variable."""
 _APPLICATION: Final = frozenset(
     {
         "route_prefix",
@@ -60,7 +61,7 @@ _ACTOR: Final = frozenset(
 """Options that Ray 2.60 reports if they are set; other options are compared only if reported."""
 
 
-def differences(config: str, details: ServeDetails) -> list[str] | None:
+def differences(config: ServeConfig, details: ServeDetails) -> list[str] | None:
     """Return the names of the options in which a Serve config differs from the deployed one.
 
     Their values are not returned, since they may be secrets. An application that was deployed by
@@ -71,16 +72,16 @@ def differences(config: str, details: ServeDetails) -> list[str] | None:
     if wanted is None or not _reports(reported):
         return None
     by_config = {name: have for name, have in reported.items() if have is not None}
-    found: list[str] = []
+    differing: list[str] = []
     for name in sorted(wanted.keys() | by_config.keys()):
         have = by_config.get(name)
         if name not in wanted or have is None:
-            found.append(f"application {name}")
+            differing.append(f"application {name}")
         else:
-            found += [
+            differing += [
                 f"application {name}: {option}" for option in _differences(wanted[name], have)
             ]
-    return found
+    return differing
 
 
 def configs(details: ServeDetails) -> dict[str, Json | None]:
@@ -107,7 +108,7 @@ def fingerprint(details: ServeDetails) -> str:
 
 def _reports(configs: Mapping[str, Json | None]) -> bool:
     """Return whether Serve reports configs at all; old releases of Ray do not."""
-    return not configs or any(each is not None for each in configs.values())
+    return not configs or any(config is not None for config in configs.values())
 
 
 def reported(details: ServeDetails) -> str | None:
@@ -128,13 +129,13 @@ def reported(details: ServeDetails) -> str | None:
     return msgspec.json.encode(config, order="sorted").decode()
 
 
-def _applications(config: str) -> dict[str, Json] | None:
+def _applications(config: ServeConfig) -> dict[str, Json] | None:
     """Return the applications of a config by name; None if it cannot be read."""
     try:
-        apps = msgspec.convert(serve_config.to_json(config).get("applications"), list[Json])
+        apps = msgspec.convert(config.to_json().get("applications"), list[Json])
     except (errors.InvalidSpec, msgspec.ValidationError):
         return None
-    return {str(each.get("name") or DEFAULT_APP): each for each in apps}
+    return {str(app.get("name") or DEFAULT_APP): app for app in apps}
 
 
 def _differences(wanted: Json, have: Json) -> Iterator[str]:
@@ -151,16 +152,16 @@ def _differences(wanted: Json, have: Json) -> Iterator[str]:
             *pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", "logging_config"}
         ):
             yield f"deployment {name}: {option}"
-        actors = (_mapping(each.get("ray_actor_options")) for each in pair)
+        actors = (_mapping(deployment.get("ray_actor_options")) for deployment in pair)
         for option in _options(*actors, expected=_ACTOR, ignored=set()):
             yield f"deployment {name}: ray_actor_options.{option}"
 
 
 def _deployments(app: Json) -> dict[str, Json]:
     """Return the deployments of an application by name; tolerate any shape of the data."""
-    found = app.get("deployments")
-    listed = cast("list[object]", found) if isinstance(found, list) else []
-    return {str(each.get("name")): each for each in map(_mapping, listed)}
+    value = app.get("deployments")
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    return {str(deployment.get("name")): deployment for deployment in map(_mapping, listed)}
 
 
 def _mapping(value: object) -> Json:
@@ -184,8 +185,8 @@ def _equal(wanted: object, have: object) -> bool:
                 _equal(first.get(key), second.get(key)) for key in first.keys() | second.keys()
             )
         case list(), list():
-            some, others = cast("list[object]", wanted), cast("list[object]", have)
-            return len(some) == len(others) and all(map(_equal, some, others))
+            items, others = cast("list[object]", wanted), cast("list[object]", have)
+            return len(items) == len(others) and all(map(_equal, items, others))
         case _:
             return have in (REDACTED, wanted) or _scalar(wanted) == _scalar(have)
 

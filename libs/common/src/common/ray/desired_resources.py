@@ -80,11 +80,11 @@ def add(total: Amounts, amounts: Amounts, *, times: int = 1) -> None:
 
 
 def _highest(one: Amounts, other: Amounts) -> Amounts:
-    found = dict(one)
+    highest = dict(one)
     for name, amount in other.items():
-        if name not in found or amount.compare(found[name]) > 0:
-            found[name] = amount
-    return found
+        if name not in highest or amount.compare(highest[name]) > 0:
+            highest[name] = amount
+    return highest
 
 
 def _requests(owner: Body) -> Amounts:

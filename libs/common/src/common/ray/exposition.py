@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 MAX_LINES: Final = 50_000
-"""Lines of the wanted metrics on one page; 300 routes with 3 status codes and 21 buckets have
-19,000.
-"""
+"""Maximum lines of the wanted metrics on one page.
+
+A page with 300 routes, 3 status codes and 21 buckets has 19,000 of these lines."""
 MAX_LINE_BYTES: Final = 16 * 1024
 """Maximum bytes of a line. The labels that Ray sets take 400 bytes."""
 MAX_LABELS: Final = 64
@@ -54,20 +54,20 @@ def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
 
 
 def _begins(page: bytes, name: bytes) -> Iterator[int]:
-    """Yield the offset behind the metric's name in each of its lines."""
+    """Yield the offset after the metric's name in each of its lines."""
     if page.startswith(name) and page[len(name) : len(name) + 1] in _ENDS_A_NAME:
         yield len(name)
     needle = b"\n" + name
-    found = page.find(needle)
-    while found >= 0:
-        begin = found + len(needle)
+    position = page.find(needle)
+    while position >= 0:
+        begin = position + len(needle)
         if page[begin : begin + 1] in _ENDS_A_NAME:
             yield begin
-        found = page.find(needle, begin)
+        position = page.find(needle, begin)
 
 
 def _line(name: bytes, text: bytes) -> Line:
-    """Parse a line; `text` begins behind the name."""
+    """Parse a line; `text` begins after the metric's name."""
     if not text.startswith(b"{"):
         return Line(name, {}, _value(text))
     is_escaped = b"\\" in text

@@ -34,7 +34,7 @@ _KINDS: Final = {
     f"{_TAG}int": int,
     f"{_TAG}null": NoneType,
 }
-"""The type that a tagged scalar must have; None admits any."""
+"""The type that a scalar with a YAML tag must have, by tag; None admits any type."""
 _KEYWORDS: Final[dict[str, Value]] = {
     **dict.fromkeys(
         ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True
@@ -67,9 +67,9 @@ MAX_LEVELS: Final = 64
 """Maximum nesting with aliases expanded; Ray's schema needs ten levels."""
 _INT64: Final = 2**63
 _MAX_DIGITS: Final = 64
-"""A 64-bit integer has no more digits in any base, without leading zeros."""
+"""Maximum digits of a number: without leading zeros, a 64-bit integer has no more in any base."""
 _MAX_PLAIN_NUMBER: Final = 1e21
-"""Go writes whole numbers below this without an exponent, so they are read as integers."""
+"""Limit for whole numbers that are read as integers: Go writes smaller ones without an exponent."""
 
 
 class NotYamlError(ValueError):
@@ -173,13 +173,13 @@ class _Reader:
         self._put(node.value, node.levels)
 
     def _alias(self, anchor: str) -> None:
-        held = self._anchors.get(anchor)
-        if held is None:
+        anchored = self._anchors.get(anchor)
+        if anchored is None:
             raise self._wrong(f"unknown anchor '{anchor[:50]}' referenced")
-        if held.is_open:
+        if anchored.is_open:
             raise self._wrong(f"anchor '{anchor[:50]}' value contains itself")
-        self._spend(held.values, held.characters, held.levels)
-        self._put(held.value, held.levels, is_alias=True)
+        self._spend(anchored.values, anchored.characters, anchored.levels)
+        self._put(anchored.value, anchored.levels, is_alias=True)
 
     def _put(self, value: Value, levels: int, *, is_alias: bool = False) -> None:
         """Add a complete value to the innermost open mapping or sequence."""

@@ -28,21 +28,21 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ray_cluster_config: Json = {}
     serve_config: str | None = msgspec.field(default=None, name="serveConfigV2")
-    """None if it is unknown which config the cluster serves."""
+    """The Serve config; None if it is unknown which config the cluster serves."""
 
     @property
     def spec_hash(self) -> str:
         return spec_hash.service_goal_hash(self.ray_cluster_config)
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class HashedGoal(msgspec.Struct, frozen=True, kw_only=True):
     """A goal, with the spec hash that is annotated on the clusters made for it."""
 
     goal: Goal
     hash: str
 
 
-class Data(msgspec.Struct, frozen=True):
+class RevisionData(msgspec.Struct, frozen=True):
     """The content of a record, in the form of a merge patch for the RayService."""
 
     spec: Goal = Goal()
@@ -52,7 +52,7 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
     """A record as read from the API server."""
 
     metadata: ObjectMeta
-    data: Data = Data()
+    data: RevisionData = RevisionData()
     revision: int = 0
 
     @property
@@ -65,21 +65,22 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata.annotations.get(REPLACES, "")
 
 
-def asked_of(service: RayService) -> Spec:
+def asked_of(service: RayService) -> HashedGoal:
     """Return the spec that a RayService asks for now."""
     goal = Goal(
         ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2
     )
-    return Spec(goal=goal, hash=goal.spec_hash)
+    return HashedGoal(goal=goal, hash=goal.spec_hash)
 
 
-def served_by(cluster: RayCluster, serve_config: str | None) -> Spec:
+def served_by(cluster: RayCluster, serve_config: str | None) -> HashedGoal:
     """Return the spec for which a cluster was created.
 
-    The hash is that of its annotation, since the API server may have added defaults to its spec.
+    Its hash is read from the annotation of the cluster. A hash computed from the spec may differ,
+    because the API server may have added defaults.
     """
     goal = Goal(ray_cluster_config=cluster.raw_spec, serve_config=serve_config)
-    return Spec(
+    return HashedGoal(
         goal=goal, hash=cluster.metadata.annotations.get(labels.SPEC_HASH) or goal.spec_hash
     )
 
@@ -89,29 +90,29 @@ def marks(service: str) -> dict[str, str]:
     return {**owner.marks(service), revision.RECORD: "goal"}
 
 
-def owned_revisions(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
+def owned_revisions(service: ObjectMeta, revisions: Iterable[GoalRevision]) -> list[GoalRevision]:
     """Return the records that this RayService owns, oldest first.
 
     Records of an earlier RayService with the same name are left out.
     """
     return sorted(
-        (each for each in found if owner.owns(service, each.metadata)),
-        key=lambda each: each.revision,
+        (revision for revision in revisions if owner.owns(service, revision.metadata)),
+        key=lambda revision: revision.revision,
     )
 
 
-def name(service: ObjectMeta, spec: Spec) -> str:
+def name(service: ObjectMeta, spec: HashedGoal) -> str:
     """Return the name of a spec's record."""
     served = spec.goal.serve_config
     text = "\n".join((service.uid, spec.hash, "unknown" if served is None else f"={served}"))
     return f"{service.name}-goal-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
+def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) -> Body:
     """Build the record of a spec; the record with the highest number is the newest."""
     noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
     return revision.record(
-        service, name(service, spec), number, Data(spec=spec.goal), noted, kind=owner.KIND
+        service, name(service, spec), number, RevisionData(spec=spec.goal), noted, kind=owner.KIND
     )
 
 

@@ -36,7 +36,7 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     proxies: int = 0
     """Requests of clients that proxies report."""
     replicas: int = 0
-    """Requests that replicas process: those of clients, and calls between deployments."""
+    """Requests that replicas process: requests of clients, and calls between deployments."""
     has_ha_proxy: bool = False
     has_older: bool = False
     """Whether a draining HAProxy process may still have requests that it does not report."""
@@ -57,11 +57,11 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
 def total(counts: Sequence[Ongoing]) -> Ongoing:
     """Return the sum of the counts of several nodes."""
     return Ongoing(
-        proxies=sum(each.proxies for each in counts),
-        replicas=sum(each.replicas for each in counts),
-        has_ha_proxy=any(each.has_ha_proxy for each in counts),
-        has_older=any(each.has_older for each in counts),
-        lacks_proxy=any(each.lacks_proxy for each in counts),
+        proxies=sum(count.proxies for count in counts),
+        replicas=sum(count.replicas for count in counts),
+        has_ha_proxy=any(count.has_ha_proxy for count in counts),
+        has_older=any(count.has_older for count in counts),
+        lacks_proxy=any(count.lacks_proxy for count in counts),
     )
 
 
@@ -81,8 +81,8 @@ async def ask(
             asked = [
                 group.create_task(one(pod)) for pod in pods[first : first + MAX_CONCURRENT_READS]
             ]
-        counts += [each.result() for each in asked]
-        answered = sum(each is not None for each in counts)
+        counts += [task.result() for task in asked]
+        answered = sum(count is not None for count in counts)
         if answered < len(counts) and (answered or len(counts) >= SILENT_AFTER):
             break
     return counts

@@ -1,4 +1,4 @@
-"""Ownership: how objects refer to their RayService, and how changes find it.
+"""Ownership: how objects refer to their RayService or RayJob, and how changes find a RayService.
 
 Spec rayservice §4.1, §4.2, §5.1.
 """
@@ -29,26 +29,36 @@ def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
     return [{**named, "controller": True, "blockOwnerDeletion": True}]
 
 
-def marks(service: str) -> dict[str, str]:
-    """Return the labels by which a RayService finds its children, instead of owner references."""
-    return {labels.ORIGIN_NAME: service, labels.ORIGIN_KIND: KIND}
+def marks(name: str, kind: str = KIND) -> dict[str, str]:
+    """Return the labels of the children of a RayService, or of another Ray object.
+
+    A RayService finds its children by them, instead of owner references.
+    """
+    return {labels.ORIGIN_NAME: name, labels.ORIGIN_KIND: kind}
 
 
 def owns(owner: ObjectMeta, have: ObjectMeta) -> bool:
     """Return whether an object has this owner by UID, not an earlier one of the same name."""
-    return any(each.uid == owner.uid for each in have.owner_references)
+    return any(reference.uid == owner.uid for reference in have.owner_references)
 
 
-def other(have: ObjectMeta, service: ObjectMeta) -> str | None:
-    """Return the controller of an object as `<kind> <name>`, unless it is this RayService."""
-    owners = (each for each in have.owner_references if each.controller)
-    return next((f"{each.kind} {each.name}" for each in owners if each.uid != service.uid), None)
+def other(have: ObjectMeta, owner: ObjectMeta) -> str | None:
+    """Return the controller of an object as `<kind> <name>`, unless it is this owner."""
+    owners = (reference for reference in have.owner_references if reference.controller)
+    return next(
+        (
+            f"{reference.kind} {reference.name}"
+            for reference in owners
+            if reference.uid != owner.uid
+        ),
+        None,
+    )
 
 
 def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
     """Return the name of another RayService that owns an object."""
-    owners = (each for each in have.owner_references if each.kind == KIND)
-    return next((each.name for each in owners if each.uid != service.uid), None)
+    owners = (reference for reference in have.owner_references if reference.kind == KIND)
+    return next((reference.name for reference in owners if reference.uid != service.uid), None)
 
 
 def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
@@ -58,9 +68,15 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
     RayService may control a cluster that it owns, and a cluster with its labels that has no
     controller: those remain if a RayService is deleted with orphaning.
     """
-    if any(each.controller for each in cluster.owner_references):
+    if any(reference.controller for reference in cluster.owner_references):
         return other(cluster, service) is None
     return owns(service, cluster) or marks(service.name).items() <= cluster.labels.items()
+
+
+def find_controller(meta: ObjectMeta, kind: str) -> str | None:
+    """Return the name of the object's controller if it is of this kind."""
+    owners = (reference for reference in meta.owner_references if reference.controller)
+    return next((reference.name for reference in owners if reference.kind == kind), None)
 
 
 def keys_of(cache: Cache, obj: Object) -> list[Key]:
@@ -85,4 +101,6 @@ def keys_of(cache: Cache, obj: Object) -> list[Key]:
 
 
 def _owner(meta: ObjectMeta, kind: str) -> str | None:
-    return next((each.name for each in meta.owner_references if each.kind == kind), None)
+    return next(
+        (reference.name for reference in meta.owner_references if reference.kind == kind), None
+    )

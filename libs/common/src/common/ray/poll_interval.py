@@ -1,8 +1,9 @@
 """The poll interval for sources without change messages: short after a change, then growing.
 
 A change that has been waited for is detected with a delay of at most a fortieth of the wait.
-Services at rest share a fixed number of polls a second per replica, so that thousands cost no more
-than a hundred. Specs, pods and endpoints send messages and are never polled.
+RayServices that have not changed for a long time are at rest. They share a fixed number of polls a
+second per replica, so that thousands of them cost no more than a hundred. Specs, pods and endpoints
+send messages and are never polled.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,13 +14,13 @@ from common.ray.view import ServeView
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
-"""The interval is the time without change divided by this number."""
+"""The poll interval is the time without a change, divided by this number."""
 QUESTIONS: Final = 5
-"""Polls per second of one replica, shared by all services at rest."""
+"""Polls per second by one replica, shared by all RayServices that are at rest."""
 BEAT: Final = timedelta(seconds=2)
-"""Services at rest are polled at multiples of this, in batches, since waking a sleeping process
-costs as much as a poll.
-"""
+"""RayServices at rest are polled together at multiples of this time.
+
+Waking a sleeping process costs as much as a poll."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -44,8 +45,8 @@ def last_changed_at(view: ServeView) -> datetime:
     meta, status = view.cluster.metadata, view.cluster.status
     conditions = (
         *status.conditions,
-        *(each for pod in view.pods for each in pod.status.conditions),
+        *(condition for pod in view.pods for condition in pod.status.conditions),
     )
     moments = (meta.creation_timestamp, status.last_update_time, view.put_at)
-    known = (*moments, *(each.last_transition_time for each in conditions))
-    return max((each for each in known if each is not None), default=_NEVER)
+    known = (*moments, *(condition.last_transition_time for condition in conditions))
+    return max((moment for moment in known if moment is not None), default=_NEVER)

@@ -42,8 +42,8 @@ def of_head(config: Json) -> dict[str, int]:
     if not declared:
         return dict(HEAD_DEFAULTS)
     return {
-        each.get("name") or f"{each['containerPort']}-port": each["containerPort"]
-        for each in declared
+        port.get("name") or f"{port['containerPort']}-port": port["containerPort"]
+        for port in declared
     }
 
 
@@ -94,9 +94,9 @@ def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -
 
 def of_serve(config: Json) -> list[Body]:
     """Return the ports at which Serve takes requests, sorted by name."""
-    found = of_head(config)
-    serving = sorted(name for name in found if name == "serve" or name.startswith("serve-"))
-    return [{"name": name, "port": found[name]} for name in serving]
+    head_ports = of_head(config)
+    serving = sorted(name for name in head_ports if name == "serve" or name.startswith("serve-"))
+    return [{"name": name, "port": head_ports[name]} for name in serving]
 
 
 def of_grpc(config: Json) -> int | None:
@@ -121,7 +121,9 @@ def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
 
 def unready_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
     """Return the addresses of pods that the slices list as not ready."""
-    endpoints = [endpoint for each in slices for endpoint in each.endpoints or []]
+    endpoints = [
+        endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints or []
+    ]
     return frozenset(
         address
         for endpoint in endpoints
@@ -131,7 +133,9 @@ def unready_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
 
 
 def _ready(slices: Iterable[EndpointSlice]) -> Iterator[tuple[ObjectReference, list[str]]]:
-    for endpoint in (endpoint for each in slices for endpoint in each.endpoints or []):
+    for endpoint in (
+        endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints or []
+    ):
         pod = endpoint.target_ref
         if endpoint.conditions.ready and pod is not None and pod.uid:
             yield pod, endpoint.addresses

@@ -23,10 +23,10 @@ from common.ray import exposition
 
 MAX_ROUTES: Final = 64
 MAX_ROUTE_LENGTH: Final = 256
-"""Characters; the requests of longer routes are added to `OTHERS`."""
+"""Maximum characters of a route; the requests of longer routes are added to `OTHERS`."""
 MAX_BOUNDS: Final = 100
 MAX_COUNT: Final = 10**12
-"""Maximum of one counter; a page with a larger number is ignored."""
+"""Maximum value of one counter; a page with a larger number is ignored."""
 ALL: Final = ""
 OTHERS: Final = "…"
 _COUNTERS: Final = (b"ray_serve_num_http_requests", b"ray_serve_num_grpc_requests")
@@ -40,7 +40,7 @@ _FIRST_TOKENS: Final = (
 )
 _TOTAL: Final = b"_total"
 _NAMES: Final = (
-    *(each + _TOTAL for each in _COUNTERS),
+    *(counter + _TOTAL for counter in _COUNTERS),
     *_COUNTERS,
     *_LATENCIES,
     *_FIRST_TOKENS,
@@ -55,12 +55,14 @@ full.
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Durations by bucket."""
+    """The number of durations in each bucket."""
 
     bounds: tuple[float, ...] = ()
-    """Upper bounds in seconds, ascending, without infinity."""
+    """Upper bounds of the buckets in seconds, ascending, without infinity."""
     counts: tuple[int, ...] = (0,)
-    """Per bucket, not cumulative; the last count is of durations above all bounds."""
+    """Number of durations in each bucket, not cumulative.
+
+    The last number is of the durations above all bounds."""
 
     @property
     def total(self) -> int:
@@ -85,7 +87,7 @@ class Series(NamedTuple):
 
     route: str
     requests: Requests
-    """Cumulative since the exporting process started to count."""
+    """Requests since the exporting process started to count."""
 
 
 NodeSeries: TypeAlias = Mapping[int, Series]
@@ -133,7 +135,7 @@ def size(requests: Requests) -> int:
 
 def by_route(series: Iterable[Series]) -> Sample:
     """Return the sum of several series by route."""
-    parts = [(each.route, each.requests) for each in series]
+    parts = [(one_series.route, one_series.requests) for one_series in series]
     return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
 
 
@@ -228,25 +230,28 @@ def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
         grouped.setdefault(route if route in kept else OTHERS, []).append(requests)
     return {
         route: Requests(
-            total=sum(each.total for each in found),
-            errors=sum(each.errors for each in found),
-            latency=_merged([each.latency for each in found]),
-            first_token=_merged([each.first_token for each in found]),
+            total=sum(part.total for part in parts),
+            errors=sum(part.errors for part in parts),
+            latency=_merged([part.latency for part in parts]),
+            first_token=_merged([part.first_token for part in parts]),
         )
-        for route, found in grouped.items()
+        for route, parts in grouped.items()
     }
 
 
 def _merged(histograms: Sequence[Histogram]) -> Histogram:
     by_bounds: dict[tuple[float, ...], list[Histogram]] = {}
-    for each in histograms:
-        if each.bounds:
-            by_bounds.setdefault(each.bounds, []).append(each)
+    for histogram in histograms:
+        if histogram.bounds:
+            by_bounds.setdefault(histogram.bounds, []).append(histogram)
     if not by_bounds:
         return Histogram()
     # Do not choose by age or order: two samples of one node must keep the same bounds, or they
     # cannot be subtracted.
     bounds, kept = max(
-        by_bounds.items(), key=lambda found: (sum(each.total for each in found[1]), found[0])
+        by_bounds.items(),
+        key=lambda entry: (sum(histogram.total for histogram in entry[1]), entry[0]),
     )
-    return Histogram(bounds, tuple(map(sum, zip(*(each.counts for each in kept), strict=True))))
+    return Histogram(
+        bounds, tuple(map(sum, zip(*(histogram.counts for histogram in kept), strict=True)))
+    )

@@ -8,6 +8,7 @@ the object's name, so of two concurrent writers one gets a conflict (spec rayser
 """
 
 import hashlib
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
@@ -19,7 +20,8 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray import deployed_config, owner
+from common.ray import deployed_config, owner, serve_config
+from common.ray.serve_config import ServeConfig
 from common.ray.serve_status import ServeDetails
 
 RECORD: Final = "raybus.io/record"
@@ -32,11 +34,11 @@ MAX_UNKNOWN_RECORDS: Final = 8
 """Maximum additional records to keep whose outcome is unknown."""
 
 
-class Outcome(StrEnum):
+class SendOutcome(StrEnum):
     """The outcome of sending a Serve config."""
 
     SENT = "sent"
-    """In flight, or the outcome is unknown."""
+    """The config is in flight, or the outcome of sending it is unknown."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
     """Ray rejected the config."""
@@ -58,10 +60,10 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SendOutcome:
         """Return the outcome; a value that this build does not know counts as `SENT`."""
-        outcome = self.metadata.annotations.get(OUTCOME, Outcome.ACCEPTED)
-        return Outcome(outcome) if outcome in set(Outcome) else Outcome.SENT
+        outcome = self.metadata.annotations.get(OUTCOME, SendOutcome.ACCEPTED)
+        return SendOutcome(outcome) if outcome in set(SendOutcome) else SendOutcome.SENT
 
 
 def marks(cluster: str) -> dict[str, str]:
@@ -77,7 +79,7 @@ def build(cluster: RayCluster, given: RecordedConfig, number: int) -> Body:
     meta = cluster.metadata
     # A cluster created again under the same name has other record names.
     incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]
-    noted = {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
+    noted = {"labels": marks(meta.name), "annotations": {OUTCOME: SendOutcome.SENT}}
     return record(
         meta,
         f"{meta.name}-serve-{incarnation}-{number}",
@@ -115,13 +117,13 @@ def record(
     }
 
 
-def owned_records(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
+def owned_records(cluster: RayCluster, records: list[Revision]) -> list[Revision]:
     """Return the records that this cluster owns, newest first.
 
     Records of an earlier cluster with the same name are left out.
     """
-    own = [each for each in found if owner.owns(cluster.metadata, each.metadata)]
-    return sorted(own, key=lambda each: (each.revision, each.metadata.name), reverse=True)
+    own = [record for record in records if owner.owns(cluster.metadata, record.metadata)]
+    return sorted(own, key=lambda record: (record.revision, record.metadata.name), reverse=True)
 
 
 def open_ones(records: list[Revision]) -> list[Revision]:
@@ -130,22 +132,29 @@ def open_ones(records: list[Revision]) -> list[Revision]:
     These are the newest records, down to the last accepted one. `records` are newest first, as for
     the functions below.
     """
-    accepted = [index for index, each in enumerate(records) if each.outcome is Outcome.ACCEPTED]
+    accepted = [
+        index for index, record in enumerate(records) if record.outcome is SendOutcome.ACCEPTED
+    ]
     return records[: accepted[0] + 1] if accepted else records
 
 
 def needless(records: list[Revision]) -> list[Revision]:
     """Return the records that can be deleted; the last accepted one is always kept."""
     open_now = open_ones(records)
-    superseded = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[
-        len(open_now) :
-    ]
-    refused = [each for each in open_now[1:] if each.outcome is Outcome.REFUSED]
-    unknown = [each for each in open_now if each.outcome is Outcome.SENT]
+    superseded = [
+        record for record in open_now if record.outcome is SendOutcome.ACCEPTED
+    ] + records[len(open_now) :]
+    refused = [record for record in open_now[1:] if record.outcome is SendOutcome.REFUSED]
+    unknown = [record for record in open_now if record.outcome is SendOutcome.SENT]
     return [*refused, *unknown[MAX_UNKNOWN_RECORDS:], *superseded[MAX_SUPERSEDED_RECORDS:]]
 
 
-def current(records: list[Revision], details: ServeDetails | None) -> RecordedConfig | None:
+def current(
+    records: list[Revision],
+    details: ServeDetails | None,
+    *,
+    parse: Callable[[str], ServeConfig] = serve_config.parse,
+) -> RecordedConfig | None:
     """Return the config that a cluster has, from its records and Serve's report.
 
     If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
@@ -153,14 +162,14 @@ def current(records: list[Revision], details: ServeDetails | None) -> RecordedCo
     it decides in the same way. None if none of these is known.
     """
     candidates = open_ones(records)
-    if candidates and candidates[0].outcome is Outcome.ACCEPTED:
+    if candidates and candidates[0].outcome is SendOutcome.ACCEPTED:
         return candidates[0].data
     if details is not None and details.applications:
-        for each in candidates:
-            if deployed_config.differences(each.data.serve_config, details) == []:
-                return each.data
-    possible = [each for each in candidates if each.outcome is not Outcome.REFUSED]
-    if possible and possible[0].outcome is Outcome.ACCEPTED:
+        for record in candidates:
+            if deployed_config.differences(parse(record.data.serve_config), details) == []:
+                return record.data
+    possible = [record for record in candidates if record.outcome is not SendOutcome.REFUSED]
+    if possible and possible[0].outcome is SendOutcome.ACCEPTED:
         return possible[0].data
     if details is None:
         return None

@@ -7,10 +7,10 @@ import msgspec
 from common import errors
 from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Kube, Patch
+from common.kube.client import Kube, PatchRequest
 from common.kube.resources import CONTROLLER_REVISION, format_selector
 from common.ray import revision
-from common.ray.revision import Outcome, RecordedConfig, Revision
+from common.ray.revision import RecordedConfig, Revision, SendOutcome
 from common.runtime.cache import BoundedDict, Cache
 
 
@@ -60,19 +60,21 @@ class Revisions:
         self._met[cluster.metadata.uid] = None
         return new
 
-    async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
+    async def conclude(self, cluster: RayCluster, record: Revision, outcome: SendOutcome) -> None:
         """Record the outcome of a config, and delete records that are not needed any more.
 
         The outcome of an accepted record does not change.
         """
-        if record.outcome in {outcome, Outcome.ACCEPTED}:
+        if record.outcome in {outcome, SendOutcome.ACCEPTED}:
             return
         meta = record.metadata
-        patch = Patch(
+        patch = PatchRequest(
             body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}}
         )
         self._kept(await self._kube.patch(CONTROLLER_REVISION, meta.namespace, meta.name, patch))
-        for old in (each.metadata for each in revision.needless(await self.list_records(cluster))):
+        for old in (
+            record.metadata for record in revision.needless(await self.list_records(cluster))
+        ):
             with suppress(errors.NotFound):
                 await self._kube.delete(CONTROLLER_REVISION, old.namespace, old.name, uid=old.uid)
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)

@@ -1,9 +1,8 @@
 """Poll Ray dashboards and Serve proxies at a limited rate, and send Serve configs.
 
 The remembered state only limits the rate; after a restart everything is polled again. A host that
-does not answer is polled less and less often. Slow hosts share a few concurrent calls: if none is
-free, a poll returns the previous answer, so that slow hosts never delay the others (spec rayservice
-W20; acceptance 89).
+does not answer is polled less and less often. If no call to a slow host is free
+(`cluster_dashboards`), a poll returns the previous answer.
 """
 
 import asyncio
@@ -17,27 +16,25 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from common import errors, labels
-from common.api.core import EndpointSlice, Pod, Service, ServicePort
-from common.api.opaque import Json
+from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.ray import cluster_traits as traits
 from common.ray import (
     dashboard,
-    dashboard_token,
     deployed_config,
     ongoing,
     ports,
     revision,
-    serve_config,
     serve_status,
 )
+from common.ray.cluster_dashboards import MAX_CONCURRENT_SLOW_CALLS, SLOW, ClusterDashboards
 from common.ray.dashboard import Dashboard, Target
-from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing
-from common.ray.revision import Outcome
+from common.ray.revision import SendOutcome
 from common.ray.revisions import Revisions
+from common.ray.serve_config_cache import ServeConfigCache
 from common.ray.serve_status import ServeDetails
 from common.ray.view import (
     CHECKS_KEPT,
@@ -46,57 +43,33 @@ from common.ray.view import (
     Reading,
     Refusal,
     V,
-    dashboard_service,
     foreign_answer,
-    foreign_service,
-    head_addresses,
     head_is_ready,
     verify_identity,
 )
 from common.runtime.cache import BoundedDict, Cache, Objects
 
-MAX_CONCURRENT_CALLS: Final = 128
-"""Maximum concurrent calls, over all clusters."""
-MIN_WORKERS: Final = 32
-"""Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
-"""
-MAX_CONCURRENT_SLOW_CALLS: Final = MIN_WORKERS // 2
-"""Calls that may wait for hosts that were slow the last time: half of the minimum workers."""
 MAX_PAGES: Final = MAX_CONCURRENT_SLOW_CALLS + 8
-"""Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
+"""Maximum metrics pages in memory at the same time, of at most 8 MiB each, over all clusters."""
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
-"""Maximum of these pages from hosts of one namespace: whether a host hangs is known only later."""
+"""Maximum metrics pages in memory from hosts of one namespace.
+
+The limit is low because it is known only later whether a host hangs."""
 SHORT_PAGE: Final = 64 * 1024
-"""Bytes. A metrics page up to this size is parsed in a few milliseconds, without a thread."""
+"""Maximum bytes of a metrics page that is parsed without a thread, in a few milliseconds."""
 MAX_CONCURRENT_USER_CALLS: Final = 64
-"""Requests of users' applications under way, over all clusters."""
+"""Maximum concurrent requests to users' applications, over all clusters."""
 NAMESPACE_CALLS: Final = MAX_CONCURRENT_USER_CALLS // 4
-"""Maximum of these requests in one namespace."""
-SLOW: Final = 1.0
-"""Seconds after which a call counts as slow, whatever its outcome."""
+"""Maximum concurrent requests to users' applications of one namespace."""
 MAX_PAUSE: Final = 5.0
 """Maximum seconds between polls of a silent host. Its recovery is noticed within 10 s."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
-"""Seconds after which the same config counts as sent for the first time again."""
-SHORT: Final = 4096
-"""Characters. A Serve config up to this length is parsed in a few milliseconds, without a thread.
-"""
-_thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
-"""One thread: parsers share the interpreter lock with the event loop, so more would slow it down.
-"""
-_page_thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-page")
+"""Seconds after which sending the same config again does not count as a repetition."""
 T = TypeVar("T")
 
 
-async def read_ahead(*configs: str | None) -> None:
-    """Parse long Serve configs in a thread, so that later `serve_config.read` returns at once."""
-    for config in configs:
-        if config is not None and len(config) > SHORT and not serve_config.is_read(config):
-            await asyncio.get_running_loop().run_in_executor(_thread, serve_config.read, config)
-
-
-class Memory(msgspec.Struct):
+class DashboardMemory(msgspec.Struct):
     """The remembered state of one cluster."""
 
     reading: Reading = Reading()
@@ -132,7 +105,10 @@ def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Ta
     """
     container = traits.ray_container(cluster, pod)
     declared = container.ports if container is not None else []
-    number = next((each.container_port for each in declared if each.name == port), default)
+    number = next(
+        (declared_port.container_port for declared_port in declared if declared_port.name == port),
+        default,
+    )
     return Target(
         namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number
     )
@@ -167,16 +143,17 @@ class ServeApi:
         self._dashboard = dashboards
         self._cache = cache
         self._clock = clock
-        self._tokens = Tokens(kube, clock)
+        self._heads = ClusterDashboards(dashboards, kube, cache, clock)
+        self._slots = self._heads.slots
         self.revisions = Revisions(kube, cache)
-        self._clusters = BoundedDict[str, Memory]()
+        self.configs = ServeConfigCache()
+        self._clusters = BoundedDict[str, DashboardMemory]()
         self._pods = BoundedDict[str, Checks]()
         self._slow_metrics = BoundedDict[str, bool]()
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._pages = NamespaceSemaphore(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
         self._calls = NamespaceSemaphore(MAX_CONCURRENT_USER_CALLS, of_namespace=NAMESPACE_CALLS)
-        self._slow = 0
-        """Calls in progress to hosts that were slow the last time."""
+        # One thread: parsers share the interpreter lock with the event loop.
+        self._page_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-page")
 
     async def poll_pair(
         self, active: V | None, pending: V | None, *, max_ages: tuple[float, float], now: datetime
@@ -193,7 +170,7 @@ class ServeApi:
                 else group.create_task(self.poll(view, max_age=max_age, now=now))
                 for view, max_age in zip((active, pending), max_ages, strict=True)
             ]
-        active, pending = (None if each is None else each.result() for each in polls)
+        active, pending = (None if poll is None else poll.result() for poll in polls)
         if active and pending and active.serve.is_silent and pending.serve.is_silent:
             active, pending = self._excused(active), self._excused(pending)
         return verify_identity(active, pending), verify_identity(pending, active)
@@ -217,14 +194,14 @@ class ServeApi:
         failing = (
             min(MAX_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
         )
-        is_open = bool(records) and records[0].outcome is Outcome.SENT
+        is_open = bool(records) and records[0].outcome is SendOutcome.SENT
         pause = max(0.0 if is_open else max_age, failing)
         is_due = memory.read_at is None or began - memory.read_at >= pause
-        if is_due and not self._is_full(slow=memory.is_slow):
+        if is_due and not self._slots.is_full(slow=memory.is_slow):
             memory.answered_at = began if memory.answered_at is None else memory.answered_at
             try:
                 details = serve_status.decode(
-                    await self._ask(view.cluster, dashboard.STATUS, slow=memory.is_slow)
+                    await self._heads.request(view.cluster, dashboard.STATUS, slow=memory.is_slow)
                 )
                 memory.reading = Reading(details=details)
                 if memory.put is not None and memory.put.reported is None:
@@ -245,7 +222,7 @@ class ServeApi:
                 )
             memory.read_at = self._clock.monotonic()
             memory.is_slow = memory.read_at - began > SLOW
-        given = revision.current(records, memory.reading.details)
+        given = revision.current(records, memory.reading.details, parse=self.configs.parse)
         memory.given = None if given is None else given.serve_config
         put_ago = (
             None
@@ -274,9 +251,9 @@ class ServeApi:
         if memory is None or memory.answered_at is None:
             return None
         details, given = memory.reading.details, memory.given
-        if details is not None and given is not None and serve_config.is_read(given):
-            names = serve_config.read(given).applications
-            details = serve_status.of_applications(details, names)
+        config = None if given is None else self.configs.get(given)
+        if details is not None and config is not None:
+            details = serve_status.of_applications(details, config.applications)
         return details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
@@ -284,15 +261,15 @@ class ServeApi:
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, MAX_PAUSE) if checks.is_slow else max_age
-        if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(
-            slow=checks.is_slow
-        ):
+        if (
+            checks.checked_at is not None and now - checks.checked_at < pause
+        ) or self._slots.is_full(slow=checks.is_slow):
             return checks.answers
         answer: bool | None = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             proxy = address(self._cluster_of(pod), pod, "serve", ports.SERVE)
             try:
-                async with self._slot(slow=checks.is_slow):
+                async with self._slots.hold(slow=checks.is_slow):
                     await self._dashboard.request(
                         proxy, dashboard.PROXY_HEALTH, most=dashboard.MAX_HEALTH_SIZE
                     )
@@ -322,9 +299,9 @@ class ServeApi:
         in a thread, and few pages are in memory at once.
         """
         is_slow = self._slow_metrics.get(uid, False)
-        if not node.ip or self._is_full(slow=is_slow):
+        if not node.ip or self._slots.is_full(slow=is_slow):
             return None
-        async with self._pages.hold(node.namespace), self._slot(slow=is_slow):
+        async with self._pages.hold(node.namespace), self._slots.hold(slow=is_slow):
             began = self._clock.monotonic()
             try:
                 page = await self._dashboard.request(
@@ -336,7 +313,7 @@ class ServeApi:
                 self._slow_metrics[uid] = self._clock.monotonic() - began > SLOW
             if len(page) <= SHORT_PAGE:
                 return read(page)
-            return await asyncio.get_running_loop().run_in_executor(_page_thread, read, page)
+            return await asyncio.get_running_loop().run_in_executor(self._page_thread, read, page)
 
     async def call(self, proxy: Target, path: str) -> None:
         """Send a request to a user's application through one proxy.
@@ -354,7 +331,10 @@ class ServeApi:
     ) -> None:
         memory = self._memory(cluster)
         memory.read_at = None
-        began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
+        began, is_full = (
+            self._clock.monotonic(),
+            self._slots.is_full(slow=memory.takes_slowly),
+        )
         try:
             if memory.refusal is not None and is_full:
                 raise errors.Unavailable(memory.refusal.text)
@@ -362,11 +342,12 @@ class ServeApi:
                 problem := foreign_answer(cluster, memory.nodes, memory.reading.details)
             ) is not None:
                 raise errors.Unavailable(problem)
-            await read_ahead(config)
-            body = serve_config.to_json(config)
+            body = (await self.configs.read(config))[config].to_json()
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
-            await self._ask(cluster, dashboard.APPLICATIONS, slow=memory.takes_slowly, config=body)
+            await self._heads.request(
+                cluster, dashboard.APPLICATIONS, slow=memory.takes_slowly, config=body
+            )
         except errors.OwnershipLost:
             raise  # nothing was sent
         except errors.RaybusError as problem:
@@ -402,9 +383,9 @@ class ServeApi:
 
     def forget(self, objects: Objects) -> None:
         """Drop the state of clusters and pods that are deleted, or polled by another replica."""
-        for uid in (each.metadata.uid for each in objects):
+        for uid in (obj.metadata.uid for obj in objects):
             self.revisions.forget(uid)
-            self._tokens.forget(uid)
+            self._heads.forget(uid)
             for remembered in (self._clusters, self._pods, self._slow_metrics):
                 remembered.pop(uid, None)
 
@@ -412,92 +393,8 @@ class ServeApi:
         name = pod.metadata.labels.get(labels.CLUSTER, "")
         return self._cache.get(RayCluster, pod.metadata.namespace, name)
 
-    def _is_full(self, *, slow: bool) -> bool:
-        """Return whether a call to a slow host would have to wait."""
-        return slow and self._slow >= MAX_CONCURRENT_SLOW_CALLS
-
-    @asynccontextmanager
-    async def _slot(self, *, slow: bool) -> AsyncGenerator[None]:
-        """Hold one of the concurrent calls."""
-        self._slow += slow
-        try:
-            async with self._slots:
-                yield
-        finally:
-            self._slow -= slow
-
-    def _memory(self, cluster: RayCluster) -> Memory:
+    def _memory(self, cluster: RayCluster) -> DashboardMemory:
         memory = self._clusters[cluster.metadata.uid] = (
-            self._clusters.get(cluster.metadata.uid) or Memory()
+            self._clusters.get(cluster.metadata.uid) or DashboardMemory()
         )
         return memory
-
-    async def _ask(
-        self, cluster: RayCluster, path: str, *, slow: bool, config: Json | None = None
-    ) -> bytes:
-        """Send a request to a dashboard.
-
-        If it rejects the token, try once more with a newer token.
-        """
-        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE
-        async with self._slot(slow=slow):
-            try:
-                return await self._dashboard.request(head, path, most=most, config=config)
-            except errors.Unauthenticated as problem:
-                refusal = problem
-            if (other := await self._tokens.another(cluster, head.token)) is not None:
-                try:
-                    head = msgspec.structs.replace(head, token=other)
-                    return await self._dashboard.request(head, path, most=most, config=config)
-                except errors.Unauthenticated as problem:
-                    refusal = problem
-        text = (
-            f"the dashboard at {head.name}:{head.port} refuses raybus: "
-            f"{dashboard_token.remedy(cluster)} ({refusal})"
-        )
-        raise errors.Unauthenticated(text) from refusal
-
-    async def _head(self, cluster: RayCluster) -> Target:
-        meta, name = cluster.metadata, dashboard_service(cluster)
-        service = self._cache.get(Service, meta.namespace, name)
-        if service is None:
-            raise errors.NotFound(
-                f"the head Service {name} of RayCluster {meta.name} does not exist yet"
-            )
-        if (problem := foreign_service(service, cluster)) is not None:
-            raise errors.InvalidSpec(problem)
-        port = next((each for each in service.spec.ports if each.name == "dashboard"), None)
-        if port is None:
-            raise errors.InvalidSpec(
-                f"dashboard port is not found in Service {service.metadata.name}"
-            )
-        token = await self._tokens.read_token(cluster)
-        return Target(
-            namespace=meta.namespace,
-            name=service.metadata.name,
-            port=_pod_port(service, port),
-            head_ip=self._head_ip(cluster, service),
-            token=token,
-        )
-
-    def _head_ip(self, cluster: RayCluster, service: Service) -> str:
-        """Return the address of the head pod; empty if unknown.
-
-        Only addresses in the EndpointSlices that the head Service owns count, since whoever writes
-        statuses could put any address there.
-        """
-        slices = self._cache.list(
-            EndpointSlice, cluster.metadata.namespace, {labels.SERVICE_NAME: service.metadata.name}
-        )
-        found = head_addresses(service, slices)
-        reported = cluster.status.head.pod_ip
-        if reported in found:
-            return reported
-        return min(found) if len(found) == 1 else ""
-
-
-def _pod_port(service: Service, port: ServicePort) -> int:
-    """Return the port of the pod; a headless Service does not translate ports."""
-    if service.spec.cluster_ip != "None" and isinstance(port.target_port, int):
-        return port.target_port or port.port
-    return port.port

@@ -20,10 +20,10 @@ from common.api.opaque import Json
 from common.ray import ports
 from common.ray.serve_status import Location, ServeDetails
 
-_LOCATIONS: Final = {each.value: each for each in Location}
+_LOCATIONS: Final = {location.value: location for location in Location}
 
 
-class Proxies(msgspec.Struct, frozen=True, kw_only=True):
+class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
     """Location and port of a cluster's proxies."""
 
     location: Location = Location.EVERY_NODE
@@ -37,7 +37,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
     def may_be_at(self, container: Container | None) -> bool:
         """Return whether a pod with this Ray container can become Ready, by its declared port."""
         declared = () if container is None else container.ports
-        numbers = (each.container_port for each in declared if each.name == "serve")
+        numbers = (port.container_port for port in declared if port.name == "serve")
         return next(numbers, ports.SERVE) == self.port
 
     def are_on_workers_of(self, config: Json) -> bool:
@@ -45,8 +45,12 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
 
         `config` is the spec of the RayCluster.
         """
-        numbers = (port_of(pod_json.ray_container(each)) for each in _worker_templates(config))
-        return self.location is Location.EVERY_NODE and all(each == self.port for each in numbers)
+        numbers = (
+            port_of(pod_json.ray_container(template)) for template in _worker_templates(config)
+        )
+        return self.location is Location.EVERY_NODE and all(
+            number == self.port for number in numbers
+        )
 
     def is_at(self, address: str, head: str) -> bool:
         """Return whether a node gets a proxy once it runs a replica.
@@ -69,22 +73,22 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({head} - {""})
 
 
-def asked(config: Json) -> Proxies:
+def asked(config: Json) -> ServeProxies:
     """Return the proxies' settings in a Serve config, with Ray's defaults."""
     return _proxies(config.get("proxy_location"), config.get("http_options"))
 
 
-def reported(details: ServeDetails | None) -> Proxies:
+def reported(details: ServeDetails | None) -> ServeProxies:
     """Return the proxies' settings that Ray reports, with Ray's defaults."""
     if details is None:
-        return Proxies()
+        return ServeProxies()
     return _proxies(details.proxy_location, details.http_options)
 
 
-def _proxies(location: object, options: object) -> Proxies:
+def _proxies(location: object, options: object) -> ServeProxies:
     port = cast("Json", options).get("port") if isinstance(options, dict) else None
     known = _LOCATIONS.get(location) if isinstance(location, str) else None
-    return Proxies(
+    return ServeProxies(
         location=known or Location.EVERY_NODE,
         port=port if isinstance(port, int) and not isinstance(port, bool) else ports.SERVE,
     )
@@ -95,7 +99,7 @@ def port_of(container: Json) -> int:
     return (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
 
 
-def mismatches(proxies: Proxies, config: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def mismatches(proxies: ServeProxies, config: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the pod templates that need a proxy but declare another port.
 
     Each item is the path of the group in the RayCluster spec, and a message with the remedy.
@@ -117,8 +121,8 @@ def mismatches(proxies: Proxies, config: Json) -> Iterator[tuple[tuple[str | int
             )
 
 
-def unreachable(proxies: Proxies, config: Json, *, excludes_head: bool) -> str | None:
-    """Return why no request can reach a cluster's applications, None where requests can."""
+def unreachable(proxies: ServeProxies, config: Json, *, excludes_head: bool) -> str | None:
+    """Return why no request can reach a cluster's applications; None if requests can reach them."""
     if proxies.are_disabled:
         return (
             "Serve has no proxy (proxy_location: Disabled), so no request reaches its applications "
@@ -138,4 +142,4 @@ def unreachable(proxies: Proxies, config: Json, *, excludes_head: bool) -> str |
 
 def _worker_templates(config: Json) -> list[Json]:
     groups = pod_json.bodies(config, "workerGroupSpecs")
-    return [pod_json.body(each, "template") for each in groups]
+    return [pod_json.body(group, "template") for group in groups]

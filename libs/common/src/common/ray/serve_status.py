@@ -35,10 +35,10 @@ class Location(StrEnum):
     """Where Serve runs proxies (`proxy_location`)."""
 
     EVERY_NODE = "EveryNode"
-    """On the head and on each node with a replica; the same with HAProxy as the proxy."""
+    """Proxies run on the head and on each node with a replica, also if the proxy is HAProxy."""
     HEAD_ONLY = "HeadOnly"
     DISABLED = "Disabled"
-    """No proxies; applications are called from Python only."""
+    """No proxies run; applications are called from Python only."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str | None = None
     node_ip: str | None = None
     start_time_s: Annotated[float, msgspec.Meta(ge=0, le=2**33)] | None = None
-    """Unix time in seconds."""
+    """When the replica started, in Unix time."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -64,7 +64,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def running(self) -> tuple[Replica, ...]:
         """Return the replicas that take requests."""
-        return tuple(each for each in self.replicas or () if each.state == "RUNNING")
+        return tuple(replica for replica in self.replicas or () if replica.state == "RUNNING")
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     deployments: dict[str, Deployment] = {}
     deployed_app_config: Json | None = None
-    """The config as it was sent; None for an application that was deployed by code."""
+    """The config as it was sent to Ray; None for an application that was deployed by code."""
 
     @property
     def has_failed(self) -> bool:
@@ -101,7 +101,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def named(self) -> dict[str, Application]:
         """Return the applications by the names that users see."""
-        return {name or DEFAULT_APP: each for name, each in self.applications.items()}
+        return {name or DEFAULT_APP: app for name, app in self.applications.items()}
 
     @cached_property
     def serving_nodes(self) -> frozenset[str]:
@@ -118,11 +118,11 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def nodes(self) -> frozenset[str]:
         """Return the addresses of all nodes with a proxy or a running replica that Ray reports."""
         proxies = (self.proxies or {}).values()
-        return self.serving_nodes.union(each.node_ip for each in proxies if each.node_ip)
+        return self.serving_nodes.union(proxy.node_ip for proxy in proxies if proxy.node_ip)
 
 
 MAX_REASON_LENGTH: Final = 500
-"""Characters of a dashboard's text that messages quote."""
+"""Maximum characters of a dashboard's text that messages quote."""
 MAX_PARTS: Final = 100_000
 """Maximum values in one answer; ten thousand replicas have fewer."""
 MAX_NAMED_PARTS: Final = 5_000
@@ -149,19 +149,19 @@ def decode(body: bytes) -> ServeDetails:
     ) as problem:  # msgspec does not wrap UnicodeDecodeError
         raise _absurd(str(problem)) from problem
     if (
-        sum(1 + len(each.deployments or {}) for each in details.applications.values())
+        sum(1 + len(app.deployments or {}) for app in details.applications.values())
         > MAX_NAMED_PARTS
     ):
         raise _absurd(f"it has more than {MAX_NAMED_PARTS} applications and deployments")
     opaque = [details.http_options, details.grpc_options]
-    opaque += [each.deployed_app_config for each in details.applications.values()]
+    opaque += [app.deployed_app_config for app in details.applications.values()]
     if any(True for _ in islice(levels(opaque), DEEPEST, None)):
         raise _absurd(f"it is nested deeper than {DEEPEST} levels")
     return details
 
 
 def _parts(text: bytes) -> int:
-    return sum(text.count(each) for each in (b"{", b"[", b","))
+    return sum(text.count(mark) for mark in (b"{", b"[", b","))
 
 
 def _absurd(problem: str) -> errors.Unavailable:
@@ -174,8 +174,8 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
     """Yield the values, then the values nested in them, level by level, without recursion."""
     while values:
         yield values
-        objects = [cast("Json", each).values() for each in values if isinstance(each, dict)]
-        lists = [cast("list[Any]", each) for each in values if isinstance(each, list)]
+        objects = [cast("Json", value).values() for value in values if isinstance(value, dict)]
+        lists = [cast("list[Any]", value) for value in values if isinstance(value, list)]
         values = [*chain(*objects, *lists)]
 
 
@@ -198,16 +198,16 @@ def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetail
 def is_running(details: ServeDetails) -> bool:
     """Return whether there are applications and all of them are RUNNING (KubeRay's readiness)."""
     apps = details.applications.values()
-    return bool(apps) and all(each.status == AppState.RUNNING for each in apps)
+    return bool(apps) and all(app.status == AppState.RUNNING for app in apps)
 
 
 def running_percent(details: ServeDetails) -> int:
     """Return the percentage of target replicas that run, of the deployment with the lowest one."""
     shares = [
-        len(each.running) * 100 // each.target_num_replicas
+        len(deployment.running) * 100 // deployment.target_num_replicas
         for app in details.applications.values()
-        for each in app.deployments.values()
-        if each.replicas is not None and each.target_num_replicas
+        for deployment in app.deployments.values()
+        if deployment.replicas is not None and deployment.target_num_replicas
     ]
     return min([100, *shares])
 
@@ -242,7 +242,7 @@ def has_no_proxy(details: ServeDetails) -> bool:
     """Return whether Serve reports its proxies and none of them is healthy."""
     if details.proxies is None or details.proxy_location == Location.DISABLED:
         return False
-    return not any(each.status == "HEALTHY" for each in details.proxies.values())
+    return not any(proxy.status == "HEALTHY" for proxy in details.proxies.values())
 
 
 def unproxied(details: ServeDetails) -> str | None:
@@ -251,6 +251,6 @@ def unproxied(details: ServeDetails) -> str | None:
         return "no proxy is healthy"
     if details.proxies is None or details.proxy_location != Location.EVERY_NODE:
         return None
-    healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}
+    healthy = {proxy.node_ip for proxy in details.proxies.values() if proxy.status == "HEALTHY"}
     missing = sorted(details.serving_nodes - healthy)
     return f"the proxy on node {missing[0]} is not healthy" if missing else None

@@ -11,7 +11,7 @@ from typing import Final
 
 from common import labels
 from common.api.ray_service import RayService
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate, Gates
 
 INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
 
@@ -22,11 +22,11 @@ def is_recorded(service: RayService) -> bool:
     Then traffic-manager writes.
     """
     active, pending = service.status.active_service_status, service.status.pending_service_status
-    held = pending if pending.ray_cluster_name else active
+    status = pending if pending.ray_cluster_name else active
     return (
         service.manager == labels.MANAGED_BY_US
-        and bool(held.ray_cluster_name)
-        and held.target_capacity is not None
+        and bool(status.ray_cluster_name)
+        and status.target_capacity is not None
     )
 
 
@@ -41,7 +41,7 @@ def is_incremental(service: RayService, gates: Gates) -> bool:
     return (
         service.manager == labels.MANAGED_BY_US
         and asks_for_steps(service)
-        and Gate.INCREMENTAL_UPGRADE in gates
+        and FeatureGate.INCREMENTAL_UPGRADE in gates
     )
 
 

@@ -37,7 +37,7 @@ def cluster_spec_hash(spec: Json) -> str:
 def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
     """Hash a RayService's `rayClusterConfig`.
 
-    With `worker_groups`, only its first so many worker groups are included.
+    If `worker_groups` is set, the hash includes only that many worker groups, from the first.
     """
     goal = _goal(config)
     if worker_groups is not None and isinstance(groups := goal.get("workerGroupSpecs"), list):
@@ -69,9 +69,9 @@ def _without(data: Any, path: str) -> Any:
     """
     name, _, rest = path.partition(".")
     if name == "*" and isinstance(data, list):
-        return [_without(each, rest) for each in cast("list[Any]", data)]
+        return [_without(item, rest) for item in cast("list[Any]", data)]
     if not isinstance(data, dict) or name not in data:
         return cast("Any", data)
     known = dict(cast("Json", data))
-    found = known.pop(name)
-    return {**known, name: _without(found, rest)} if rest else known
+    value = known.pop(name)
+    return {**known, name: _without(value, rest)} if rest else known

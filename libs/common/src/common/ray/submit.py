@@ -16,7 +16,7 @@ from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
 SETTLING: Final = timedelta(seconds=5)
-"""After a PUT Serve may report no application for this long; the config is not sent again yet."""
+"""Time after a PUT during which Serve may report no application; no config is sent again then."""
 REPEAT: Final = timedelta(seconds=1)
 """Time until the same config is sent a second time; doubles with each repetition."""
 MAX_REPEAT_DELAY: Final = timedelta(minutes=10)
@@ -34,7 +34,7 @@ class Submit(Action, frozen=True, kw_only=True):
     cluster: RayCluster
     given: RecordedConfig
     after: int = 0
-    """Number of the cluster's newest record when this was decided."""
+    """Number of the cluster's newest record at the time of the decision."""
     capacity: int | None = None
     """The `target_capacity` to send with the config."""
 
@@ -58,7 +58,7 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | 
         or not head_is_ready(view.cluster)
     ):
         return None
-    if is_backing_off(view, wanted, now=now) or serve_config.read(wanted).problem is not None:
+    if is_backing_off(view, wanted, now=now) or view.parse(wanted).problem is not None:
         return None
     if view.given != wanted:
         is_due = may_repeat(view, wanted, now=now)
@@ -81,11 +81,11 @@ def submission(
 
     Without a `capacity` the cluster keeps the one of its recorded config.
     """
-    config, held = decide(view, service.serve_config, frozen=frozen, now=now), capacity
+    config, target = decide(view, service.serve_config, frozen=frozen, now=now), capacity
     difference = drift(view) if config is not None and config == view.given else None
-    if held is None and view.record and view.given is not None:
-        held = serve_config.read(view.given).target_capacity
-    if config is None and held is not None and has_other_capacity(view, held, now=now):
+    if target is None and view.record and view.given is not None:
+        target = view.parse(view.given).target_capacity
+    if config is None and target is not None and has_other_capacity(view, target, now=now):
         config = view.given
     return (
         None
@@ -146,15 +146,15 @@ def drift(view: ServeView) -> str | None:
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
         return None
-    found, put = view.differences, view.put
-    if not found:
+    differing, put = view.differences, view.put
+    if not differing:
         return None
     is_sent = put is not None and put.config == view.given
     is_usual = (
         put is not None
         and put.reported == put.reported_before == deployed_config.fingerprint(details)
     )
-    return None if is_sent and is_usual else found[0]
+    return None if is_sent and is_usual else differing[0]
 
 
 def has(view: ServeView, config: str) -> bool:

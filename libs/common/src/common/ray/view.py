@@ -12,6 +12,7 @@ from common.api.core import EndpointSlice, Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray import deployed_config, serve_config, serve_status
+from common.ray.serve_config import ParsedConfigs, ServeConfig
 from common.ray.serve_status import ServeDetails
 
 MAX_RETRY_DELAY: Final = timedelta(seconds=10)
@@ -33,9 +34,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     """Number of consecutive failed reads."""
     excused: int = 0
-    """Failed reads until the other cluster of the upgrade was last silent too.
+    """Number of failed reads that do not count as silence of this cluster.
 
-    A cause outside of both clusters, such as a starved process, may explain them.
+    The other cluster of the upgrade was silent at the same time, so the cause may be outside of
+    both clusters, such as a starved process.
     """
     is_unauthenticated: bool = False
     """Whether the dashboard rejected the token: Serve's state is unknown, but the dashboard is not
@@ -49,7 +51,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def silences(self) -> int:
-        """Return the number of consecutive reads without an answer, except for the excused ones."""
+        """Return the number of consecutive reads without an answer.
+
+        The reads that `excused` counts are subtracted.
+        """
         return self.failures - self.excused if self.is_silent else 0
 
 
@@ -85,9 +90,9 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cluster as the decision about its Serve config sees it.
+    """A cluster, as far as the decision about its Serve config needs it.
 
-    Each service adds the fields that it reads besides.
+    Each service adds the fields that only it needs.
     """
 
     cluster: RayCluster
@@ -107,6 +112,8 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """When this process last sent a config; only limits the rate of repetitions."""
     put: Put | None = None
     """The config and capacity that this process last sent."""
+    parsed: ParsedConfigs = {}
+    """Serve configs that are parsed already: `given` and the goal, since long ones take time."""
 
     @property
     def name(self) -> str:
@@ -120,6 +127,10 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         return self.record > 1
 
+    def parse(self, config: str) -> ServeConfig:
+        """Return a parsed Serve config."""
+        return serve_config.get(config, self.parsed)
+
     @cached_property
     def declared(self) -> ServeDetails | None:
         """Return Serve's status of the applications in the cluster's config.
@@ -129,7 +140,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         details = self.serve.details
         if details is None or self.given is None:
             return details
-        names = serve_config.read(self.given).applications
+        names = self.parse(self.given).applications
         return serve_status.of_applications(details, names)
 
     @cached_property
@@ -139,7 +150,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         If none is known to have one, all applications of the config, or else all that Serve
         reports.
         """
-        config = serve_config.read(self.given or "")
+        config = self.parse(self.given or "")
         details = self.declared
         reported = frozenset(details.named()) if details is not None else frozenset[str]()
         return config.routed or config.applications or reported
@@ -153,13 +164,13 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         details = self.serve.details
         if self.given is None or details is None:
             return None
-        return deployed_config.differences(self.given, details)
+        return deployed_config.differences(self.parse(self.given), details)
 
     @property
     def nodes(self) -> frozenset[str]:
         """Return the addresses of the head (from the status) and of the cluster's known pods."""
         known = (self.cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in self.pods))
-        return frozenset(each for each in known if each)
+        return frozenset(address for address in known if address)
 
 
 V = TypeVar("V", bound=ServeView)
@@ -181,7 +192,7 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
         why = "its type is ExternalName"
     elif not service.spec.selector:
         why = "it has no selector"
-    elif all(each.uid != cluster.metadata.uid for each in meta.owner_references):
+    elif all(reference.uid != cluster.metadata.uid for reference in meta.owner_references):
         why = f"it is not owned by RayCluster {cluster.metadata.name}"
     else:
         return None
@@ -194,14 +205,16 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
 def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozenset[str]:
     """Return the addresses of pods in the EndpointSlices that a head Service owns."""
     own = (
-        each
-        for each in slices
-        if any(owner.uid == service.metadata.uid for owner in each.metadata.owner_references)
+        endpoint_slice
+        for endpoint_slice in slices
+        if any(
+            owner.uid == service.metadata.uid for owner in endpoint_slice.metadata.owner_references
+        )
     )
     return frozenset(
         address
-        for each in own
-        for endpoint in each.endpoints or []
+        for endpoint_slice in own
+        for endpoint in endpoint_slice.endpoints or []
         if endpoint.target_ref is not None and endpoint.target_ref.kind == "Pod"
         for address in endpoint.addresses
     )
@@ -248,5 +261,6 @@ def verify_identity(view: V | None, other: V | None) -> V | None:
 def head_is_ready(cluster: RayCluster) -> bool:
     """Return whether the RayCluster reports that its head pod is ready."""
     return any(
-        each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions
+        condition.type == "HeadPodReady" and condition.status == "True"
+        for condition in cluster.status.conditions
     )

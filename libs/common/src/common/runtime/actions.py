@@ -12,6 +12,8 @@ import msgspec
 
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
+from common.bus import cloud_events
+from common.bus.cloud_events import EventData
 from common.kube.resources import Resource
 
 
@@ -39,7 +41,7 @@ class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
 
     success: KubeEvent | None = None
     failure: KubeEvent | None = None
-    """The text of the error is appended to its note."""
+    """The Event of a failure. The text of the error is appended to its note."""
     condition_reason: str = ""
     """The reason of a condition that reports the failure; empty if no condition does."""
 
@@ -66,7 +68,11 @@ class EventTemplate(msgspec.Struct, frozen=True):
         return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
 
     def format(self, *names: str, **more: str) -> ActionEvents:
-        """Return the Events with these values in `what`, such as `<namespace>/<name>`."""
+        """Return the Events of a write.
+
+        `names` and `more` are the values of the placeholders in the texts, such as
+        `<namespace>/<name>`.
+        """
         (success_reason, failure_reason), note = (
             self.reasons,
             self.failed or f"Failed to {self.verb.lower()} {self.object_text}{self.end}",
@@ -80,6 +86,18 @@ class EventTemplate(msgspec.Struct, frozen=True):
 
 
 SILENT: Final = ActionEvents()
+STATUS_NOT_WRITTEN: Final = "StatusNotWritten"
+FINALIZER_NOT_SET: Final = "FinalizerNotSet"
+STATUS_REFUSED: Final = ActionEvents(
+    failure=warning(STATUS_NOT_WRITTEN, "Reconcile", "The status is not written: ")
+)
+FINALIZER_REFUSED: Final = ActionEvents(
+    failure=warning(
+        FINALIZER_NOT_SET,
+        "Reconcile",
+        "The finalizer is not set, and nothing is created without it: ",
+    )
+)
 MAIN: Final = "main"
 """Chain of an action that sets no other chain."""
 
@@ -89,15 +107,13 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     events: ActionEvents = SILENT
     is_side: bool = False
-    """Whether no later action depends on this one.
+    """Whether no later action depends on this action.
 
-    The plan continues after a failure, and the error is raised at the end.
-    """
+    The plan continues after a failure, and the error is raised at the end."""
     chain: str = MAIN
-    """An action depends on the earlier actions of its chain.
+    """Chain of the action, which depends on the earlier actions of its chain.
 
-    A failure ends its chain; other chains continue.
-    """
+    A failure ends its chain; other chains continue."""
     is_optional: ClassVar[bool] = False
     """Whether a failure is only reported by its Event, and does not fail the plan."""
 
@@ -217,9 +233,9 @@ class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     limit: Callable[[ObjectMeta], timedelta]
-    """Returns how long the finalizer may hold a deleted object with this metadata."""
+    """Function that returns how long the finalizer may hold a deleted object."""
     event: Callable[[ObjectMeta, timedelta], KubeEvent]
-    """Returns the Event that names what a user has to clean up by hand."""
+    """Function that returns the Event about what a user has to clean up by hand."""
 
 
 class Annotate(Action, frozen=True, kw_only=True):
@@ -238,6 +254,26 @@ class Annotate(Action, frozen=True, kw_only=True):
             if self.value is not None
             else f"remove annotation {self.name}"
         )
+
+
+class Publish(Action, frozen=True, kw_only=True):
+    """Publish an event, at most once per process.
+
+    In a plan, this action comes before the write that erases the state that the event reports.
+    """
+
+    data: EventData
+    facts: tuple[object, ...] = ()
+    """Durable values that distinguish this event from others of its kind in the same series."""
+    at: datetime
+
+    @property
+    def id(self) -> str:
+        """Id of the event. The id is the same if the event is published again."""
+        return cloud_events.identity(self.data, *self.facts)
+
+    def __str__(self) -> str:
+        return f"publish {self.data.kind} of {self.data.series}"
 
 
 class EmitEvent(Action, frozen=True, kw_only=True):
@@ -267,10 +303,9 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...]
     is_side: bool = False
-    """Whether no later action depends on these, as for `Action`.
+    """Whether no later action depends on these actions.
 
-    `chain` has the same meaning as there, too.
-    """
+    `is_side` and `chain` have the same meaning as in `Action`."""
     chain: str = MAIN
     starts_slowly: bool = False
     """Whether the batches begin with one action and double in size.

@@ -14,7 +14,7 @@ log = structlog.get_logger()
 class Background:
     """Runs background reads until the process ends.
 
-    With `idle`, for a read-only observer, it runs none.
+    With `idle`, as for a read-only observer, no read is run.
     """
 
     def __init__(self, *, idle: bool = False) -> None:
@@ -34,7 +34,8 @@ class Background:
     async def start(self, read: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Start a read; its errors are only logged, since they must not stop the process.
 
-        Without `run`, the read is awaited here and None is returned. With `idle`, it is discarded.
+        If `run` is not running, the read is awaited here and None is returned. With `idle`, the
+        read is discarded.
         """
         if self._is_idle:
             read.close()

@@ -21,7 +21,12 @@ from common import labels
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
 
-INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
+INDEXED: Final = (
+    labels.CLUSTER,
+    labels.ORIGIN_NAME,
+    labels.SERVICE_NAME,
+    labels.CRON_JOB_NAME,
+)
 """Labels with an index. The selector of `Cache.list` must have one of them."""
 REMEMBERED_DELETIONS: Final = 10_000
 """Maximum number of tombstones.
@@ -31,7 +36,7 @@ An outdated message arrives within seconds of the deletion, so the newest tombst
 MAX_INTERNED: Final = 2048
 """Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
 MAX_INTERNED_SIZE: Final = 16 * 2**10
-"""Bytes of an encoded part. A larger part is not shared."""
+"""Maximum bytes of an encoded part that is shared."""
 UNKNOWN_PARTITION: Final = -1
 """Partition number of a tombstone whose partition is unknown, because a reload noticed the
 deletion.
@@ -192,11 +197,14 @@ class Cache:
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
         """Store an object unless its state is known or outdated; return whether anything changed.
 
-        `partition` is the partition of the message; None for the answer to a request of this
-        process. A tombstone of one partition does not count against another partition that delivers
-        the object: the object has moved there. A reload also replaces the same version, because a
-        watcher of another build may publish other fields. A message replaces an answer of the same
-        version, which may be incomplete, but that is not a change.
+        `partition` is the partition of the message that delivers the object. It is None if the API
+        server returned the object to this process.
+
+        A tombstone from one partition does not block a message from another partition, because
+        the object has moved there. A reload replaces an object of the same version, because a
+        watcher of another build may publish other fields. A message also replaces an object of the
+        same version that the API server returned, because that object may be incomplete. This
+        replacement does not count as a change.
         """
         key, version = make_key(obj), obj.metadata.version
         gone_at, reported_by = self._gone.get(key, (-1, None))
@@ -318,7 +326,7 @@ class Cache:
     ) -> Objects:
         """Remove and return the objects that were deleted before a reload.
 
-        These are the objects in `among` that the reload did not deliver (`seen`), although the list
+        These are the objects in `among` that the reload did not deliver, although the list
         at `listed_at` would have held them. A newer object stays: it is a write of this process,
         whose message is still on the way. If the bus delivers a removed object later, it is stored
         again.

@@ -32,17 +32,15 @@ SLOW_RETRY = 5.0
 SILENCE_SECONDS = 2.0
 """Seconds without the bus after which guards decide from the API server alone.
 
-Longer than a reload takes.
-"""
+A reload takes less time."""
 STALE_TRIES = 8
 """Number of consecutive conflicts of a key from which each is logged as a warning (a few
 seconds).
 """
 OVERDUE_SECONDS = 120.0
-"""Seconds.
+"""Seconds after which a key that waits or is in work is logged.
 
-A key that waits or is in work for longer is logged; all limits of a reconcile are shorter.
-"""
+All time limits of a reconcile are shorter."""
 TIDY_SECONDS = 5.0
 """Seconds between two clean-ups of the cache and of what services remember of deleted objects."""
 
@@ -52,8 +50,10 @@ Forget = Callable[[Objects], None]
 """Drops what a service remembers of objects that are gone, or that another replica now
 reconciles.
 """
-ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
-"""Writes an Event on an object that waits for an object in quarantine, with the reason."""
+ReportQuarantine = Callable[[Key, ObjectMeta, str], Awaitable[None]]
+"""Writes an Event on a root object (key and metadata) that waits for an object in quarantine, with
+the reason.
+"""
 
 
 class Controller:
@@ -92,7 +92,7 @@ class Controller:
     # --- partitions ---------------------------------------------------------------------------
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in some partitions; return those with a running reconcile."""
+        """Start no more reconciles in these partitions; return those with one still running."""
         self.informer.stop(partitions)
         return frozenset(
             partition
@@ -152,6 +152,9 @@ class Controller:
     ) -> None:
         while True:
             async with tasks.survive_stray_cancellation(f"worker of {self.name}"):
+                # A reconcile that finds nothing to do awaits nothing. Without this, thousands of
+                # them would keep the Leases and probes of the process waiting.
+                await asyncio.sleep(0)
                 key = await take()
                 chosen = await self._choose_reconcile(key, reconcile, guard)
                 if chosen is None:
@@ -223,7 +226,7 @@ class Controller:
         root = self.informer.root(key)
         try:
             await self._report_quarantine(
-                quarantined.metadata if root is None else root.metadata, quarantined.why
+                key, quarantined.metadata if root is None else root.metadata, quarantined.why
             )
         except Exception as problem:  # noqa: BLE001  (reporting an Event must not stop the worker)
             log.warning("the quarantine was not reported", object=str(key), error=repr(problem))

@@ -23,11 +23,12 @@ from common import errors
 from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.clock import Clock
-from common.kube.client import Kube, Patch
+from common.kube.client import Kube, PatchRequest
 from common.kube.resources import EVENT, Resource
 from common.observability import tasks
 from common.runtime.actions import KubeEvent, warning
 from common.runtime.cache import BoundedDict
+from common.runtime.key import Key
 
 log = structlog.get_logger()
 
@@ -39,7 +40,9 @@ NAME_LIMIT: Final = 253
 NOTE_LIMIT: Final = 1024
 """Maximum bytes of a note at the API server. A longer note is cut."""
 QUIET_SECONDS: Final = 360.0
-"""A series ends after this many seconds of silence. Its count is written at this interval too."""
+"""Seconds without a repeat after which a series of Events ends.
+
+The count of a series is also written at this interval."""
 REMEMBERED: Final = 4096
 MAX_WAIT: Final = 5.0
 """Maximum seconds that an Event waits for reconciles."""
@@ -49,13 +52,13 @@ MAX_QUEUED_EVENTS: Final = 16_384
 
 
 class EventSeries(msgspec.Struct, kw_only=True):
-    """A written Event that may repeat; times are monotonic seconds of the clock."""
+    """A written Event that may be repeated. Times are in seconds of the monotonic clock."""
 
     name: str
     count: int
     seen: float
     written_until: float
-    """When the next repeat may be written, in monotonic seconds.
+    """Time of the monotonic clock from which the next repeat may be written.
 
     The first repeat is written at once.
     """
@@ -147,16 +150,13 @@ class EventRecorder:
         if seen < series.written_until:
             return None
         series.written_until = seen + QUIET_SECONDS
-        repeated = Patch(body={"series": self._build_series(series.count)})
+        repeated = PatchRequest(body={"series": self._build_series(series.count)})
         return partial(self._kube.patch, EVENT, about.namespace, series.name, repeated)
 
-    async def report_quarantine(self, about: ObjectMeta, reason: str) -> None:
+    async def report_quarantine(self, key: Key, about: ObjectMeta, reason: str) -> None:
         """Report, on a root object, that it waits for an object in quarantine."""
         kind = self.regarding.kind
-        note = (
-            f"{reason}. {kind} {about.namespace}/{about.name} is not reconciled until that "
-            "object is changed or deleted"
-        )
+        note = f"{reason}. {kind} {key} is not reconciled until that object is changed or deleted"
         await self.record(about, warning(QUARANTINED, "Reconcile", note))
 
     def _build_series(self, count: int) -> Body:

@@ -31,7 +31,7 @@ from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.runtime.actions import Action, EmitEvent, KubeEvent, Parallel, Plan, Refuse
 from common.runtime.events import EventRecorder
-from common.runtime.writer import Writer
+from common.runtime.writer import WRITES, Writer
 
 log = structlog.get_logger()
 
@@ -58,11 +58,10 @@ ActionResult = bool | errors.RaybusError
 
 
 Observed = TypeVar("Observed")
-Handlers = Mapping[type[Action], Callable[[Any, Observed, Writer], Awaitable[bool]]]
-"""Functions that execute an action and return whether it changed anything, by action type.
-
-They take precedence over `Writer`.
-"""
+Handler = Callable[[Any, Observed, Writer], Awaitable[bool]]
+"""Function that executes an action and returns whether it changed anything."""
+Handlers = Mapping[type[Action], Handler[Observed]]
+"""Handlers by the type of action; a subclass without a handler uses that of its base class."""
 
 
 class FailedAction(msgspec.Struct, frozen=True):
@@ -102,8 +101,14 @@ class Executor(Generic[Observed]):
         self._events = events
         self._clock = clock
         self._writer_of = writer_of
-        """Returns the writer for the reconciled object and its children."""
-        self._handlers = handlers or {}
+        """Function that returns the writer for the reconciled object and its children."""
+        self._handlers: dict[type[Action], Handler[Observed]] = {
+            EmitEvent: _emit,
+            Refuse: _refuse,
+            **{kind: _by_writer(write) for kind, write in WRITES.items()},
+            **(handlers or {}),
+        }
+        """The handler of each type of action. A service's own handlers replace the common ones."""
 
     async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
         """Execute a plan until an error ends it, or its time slice is over."""
@@ -152,10 +157,10 @@ class Executor(Generic[Observed]):
 
     def _begin(self, action: Action, observed: Observed, writer: Writer) -> Awaitable[bool]:
         """Return the awaitable that executes an action."""
-        if isinstance(action, EmitEvent):
-            return _emit(action)
-        handle = self._handlers.get(type(action))
-        return writer.write(action) if handle is None else handle(action, observed, writer)
+        for kind in type(action).__mro__:
+            if (handle := self._handlers.get(kind)) is not None:
+                return handle(action, observed, writer)
+        raise errors.Invariant(f"no handler is known for: {action}")
 
 
 class _Execution(msgspec.Struct):
@@ -216,11 +221,17 @@ async def _execute_action(
         return problem
 
 
-async def _emit(action: EmitEvent) -> bool:
-    """Return True, so that the Event is written; for a `Refuse` raise its note."""
-    if isinstance(action, Refuse):
-        raise errors.InvalidSpec(action.event.note)
+def _by_writer(write: Callable[[Writer, Any], Awaitable[bool]]) -> Handler[object]:
+    return lambda action, _observed, writer: write(writer, action)
+
+
+async def _emit(_action: EmitEvent, _observed: object, _writer: Writer) -> bool:
+    """Do nothing but return True, so that the Event of the action is written."""
     return True
+
+
+async def _refuse(action: Refuse, _observed: object, _writer: Writer) -> bool:
+    raise errors.InvalidSpec(action.event.note)
 
 
 async def report(

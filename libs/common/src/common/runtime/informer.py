@@ -81,7 +81,7 @@ class Informer:
         return gone
 
     def keys_in(self, partitions: Set[int], keys: Iterable[Key]) -> set[Key]:
-        """Return those of the keys that belong to some partitions."""
+        """Return the `keys` that belong to the given partitions."""
         return {key for key in keys if self.partition_of.get(key) in partitions}
 
     def objects_of(self, partitions: Set[int]) -> Objects:
@@ -118,10 +118,10 @@ class Informer:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
-        """Return since when the bus has sent nothing about a followed key.
+        """Return the time since which the bus has sent nothing about a key.
 
-        The time is in seconds of the event loop. It is None while the bus delivers, and for a key
-        in quarantine.
+        The time is in seconds of the event loop. None while the bus delivers, and for a key that
+        is in quarantine or whose partition this replica does not follow.
         """
         partition = self._followed(key)
         return (
@@ -131,12 +131,12 @@ class Informer:
         )
 
     def _followed(self, key: Key) -> "_Partition | None":
-        """Return the partition of a key; None if it is not followed."""
+        """Return the partition of a key; None if this replica does not follow the partition."""
         return self.followed.get(self.partition_of.get(key, -1))
 
     def root(self, key: Key) -> Object | None:
         """Return the root object of a key; None if it is gone."""
-        return self.cache.get(self.watched.root, key.namespace, key.name)
+        return self.cache.get(self.watched.get_root_type(key), key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
         """Forget a key without a pending request if its object is gone and nothing waits for it."""
@@ -204,7 +204,7 @@ class _Partition:
         informer.was_synced = False
 
     def rewound(self) -> None:
-        """Drop the objects of the partition, and those that answers brought."""
+        """Drop the objects of the partition, including those from answers of the API server."""
         if self.is_held:
             self._informer.cache.rewind(self._informer.objects_of({self._number}))
 
@@ -284,14 +284,22 @@ class _Partition:
         if obj is None or reason:
             metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
             return self._quarantine(view, state, reason), None
-        place, own = caches.make_key(obj), Key(obj.metadata.namespace, obj.metadata.name)
+        place = caches.make_key(obj)
+        own = informer.watched.find_root_key(*place)
+        was_delivered = cache.partition_of(*place) is not None
         keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
         if self._loaded is not None:
             self._loaded.add(place)
         if cache.put(obj, partition=self._number, is_reload=not self.is_synced):
             return [*self._find_keys(obj, trace), *keys], own if is_new else None
-        if view is informer.watched.root and cache.partition_of(*place) == self._number:
+        if own is not None and cache.partition_of(*place) == self._number:
             informer.partition_of[own] = self._number
+            found = self._find_keys(obj, trace)
+            # A reconcile may have written this state, and cached the answer: that of another key,
+            # or a deletion by this key, which must still remove its finalizer.
+            is_deleted = obj.metadata.deletion_timestamp is not None
+            if not was_delivered or len(found) > 1 or is_deleted:
+                return [*found, *keys], None if was_delivered else own
         return keys, None
 
     def _quarantine(
@@ -312,8 +320,9 @@ class _Partition:
             f"{message.kind} {meta.namespace}/{meta.name}",
         )
         log.warning("an object is in quarantine", object=text, why=reason)
-        if view is informer.watched.root:
-            keys = frozenset({Key(meta.namespace, meta.name)})
+        own = informer.watched.find_root_key(*place)
+        if own is not None:
+            keys = frozenset({own})
         else:
             keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
         informer.quarantine.put(
@@ -333,6 +342,7 @@ class _Partition:
         """
         informer, cache, to = self._informer, self._informer.cache, gone.moved_to
         place = (view, gone.namespace, gone.name)
+        own = informer.watched.find_root_key(*place)
         yield from informer.quarantine.pop(place, partition=self._number)
         if to is None:
             obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
@@ -342,22 +352,19 @@ class _Partition:
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
             yield from self._find_keys(obj, trace)
-        elif (
-            to is not None
-            and view is informer.watched.root
-            and cache.partition_of(*place) == to.partition
-        ):
-            informer.partition_of[Key(gone.namespace, gone.name)] = to.partition
+        elif to is not None and own is not None and cache.partition_of(*place) == to.partition:
+            informer.partition_of[own] = to.partition
 
     def _find_keys(self, obj: Object, trace: str) -> list[Key]:
         """Return the keys that an object concerns.
 
         Records that they belong to this partition.
         """
-        informer, own = self._informer, Key(obj.metadata.namespace, obj.metadata.name)
-        is_root, keys = isinstance(obj, informer.watched.root), list(informer.watched.keys_of(obj))
+        informer = self._informer
+        own = informer.watched.find_root_key(*caches.make_key(obj))
+        keys = list(informer.watched.keys_of(obj))
         for key in keys:
-            if is_root and key == own:
+            if key == own:
                 informer.partition_of[key] = self._number
             else:
                 informer.partition_of.setdefault(key, self._number)

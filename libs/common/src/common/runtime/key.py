@@ -19,6 +19,8 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
     namespace: str
     name: str
+    kind: str = ""
+    """Kind of the object, if it is not the main root of its controller."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -30,9 +32,22 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Mapping[str, type[Object]]
     """View type by kind, such as `RayCluster`."""
     root: type[Object]
-    """The kind that the keys stand for."""
+    """The main root: the type of the objects whose keys have no kind."""
+    other_roots: Mapping[str, type[Object]] = {}
+    """View types of further roots, by the kind in their keys."""
     keys_of: Callable[[Object], Iterable[Key]]
-    """Returns the keys to enqueue when an object changes; no I/O."""
+    """Function that returns the keys to enqueue when an object changes; no I/O."""
+
+    def get_root_type(self, key: Key) -> type[Object]:
+        """Return the view type of the object that a key stands for."""
+        return self.other_roots[key.kind] if key.kind else self.root
+
+    def find_root_key(self, view: type[Object], namespace: str, name: str) -> Key | None:
+        """Return the key of an object of this view type; None if the type is no root."""
+        if view is self.root:
+            return Key(namespace, name)
+        kind = next((kind for kind, root in self.other_roots.items() if root is view), None)
+        return None if kind is None else Key(namespace, name, kind)
 
 
 class KeyPriority(msgspec.Struct, frozen=True):

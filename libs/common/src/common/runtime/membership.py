@@ -29,10 +29,9 @@ log = structlog.get_logger()
 LIST_SECONDS = 1.0
 """Seconds between two lists of the other Leases."""
 RECONCILE_GRACE_SECONDS = 0.25
-"""Seconds that a reconcile may continue after another replica requested its partition.
+"""Seconds for which a reconcile may continue after another replica requested its partition.
 
-It is cancelled then, because a hand-over should take no longer than a second.
-"""
+Then the reconcile is cancelled, because a hand-over should take no longer than a second."""
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0
 MAX_PART_SECONDS = 0.3
@@ -65,7 +64,7 @@ class PartitionFeeds:
         }
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in some partitions; return those with a running reconcile."""
+        """Start no more reconciles in these partitions; return those with a running reconcile."""
         return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
@@ -141,11 +140,11 @@ class Membership:
         """Our own Lease as the API server has it."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
-        """Held partitions that another Lease named at the last list, as happens after a manual
-        edit.
+        """Held partitions that another Lease also named at the last list.
 
-        A replica that has just claimed one of our partitions sees our Lease and withdraws the
-        claim, so two consecutive lists must agree.
+        A replica that has just claimed such a partition sees our Lease and withdraws the claim.
+        So partitions are released only if two consecutive lists show the conflict, as after a
+        manual edit.
         """
         self._renewed_at = float("-inf")
         self._next_part_at: float | None = None
@@ -343,7 +342,7 @@ class Membership:
                     await self._keep_held()
 
     async def _keep_held(self) -> None:
-        """Remove the partitions that were handed over from our Lease, which is deleted soon.
+        """Remove from our Lease the partitions that were handed over; the Lease is deleted soon.
 
         The shutdown may have cancelled a renewal that the API server has executed: then the Lease
         is read, and written once more. If the Lease is no longer ours, other replicas may hold our

@@ -126,18 +126,18 @@ def observe(
 
 
 def decide(
-    me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool
+    me: str, own: frozenset[int], others: LeaseObservations, *, takes_part: bool
 ) -> Rebalance:
     """Return the partitions that replica `me` should release and acquire next.
 
-    `held` are its partitions. A replica that does not take part releases all, if another one can
+    `own` are its partitions. A replica that does not take part releases all, if another one can
     take them.
     """
     heirs = find_heirs(others)
     if not takes_part:
-        return Rebalance(release=held) if heirs else Rebalance()
-    fair_share = divide({**heirs, me: held})[me]
-    return Rebalance(release=held - fair_share, acquire=find_unclaimed(fair_share - held, others))
+        return Rebalance(release=own) if heirs else Rebalance()
+    fair_share = divide({**heirs, me: own})[me]
+    return Rebalance(release=own - fair_share, acquire=find_unclaimed(fair_share - own, others))
 
 
 def find_heirs(others: LeaseObservations) -> dict[str, frozenset[int]]:
@@ -197,22 +197,22 @@ def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
 
 
 def find_unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return those of the partitions that no other Lease names."""
+    """Return the partitions that no other Lease names."""
     return partitions.difference(*(other.lease.partitions for other in others.values()))
 
 
-def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
+def is_everything_held(own: frozenset[int], others: LeaseObservations) -> bool:
     """Return whether each partition has a living owner."""
     return (
-        held.union(*(other.lease.partitions for other in others.values() if other.remaining > 0))
+        own.union(*(other.lease.partitions for other in others.values() if other.remaining > 0))
         == ALL
     )
 
 
-def find_contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:
+def find_contested(own: frozenset[int], others: LeaseObservations) -> frozenset[int]:
     """Return the held partitions that another readable Lease names too."""
     readable = [other.lease.partitions for other in others.values() if other.lease.is_readable]
-    return held & frozenset[int]().union(*readable)
+    return own & frozenset[int]().union(*readable)
 
 
 def format_partitions(partitions: Iterable[int]) -> str:

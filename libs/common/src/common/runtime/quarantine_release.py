@@ -10,7 +10,7 @@ import msgspec
 
 from common import errors, untrusted
 from common.api.meta import Envelope
-from common.kube.client import Kube, Patch
+from common.kube.client import Kube, PatchRequest
 from common.runtime.actions import Finalizer, SetFinalizers
 from common.runtime.events import EventRecorder
 from common.runtime.key import Key
@@ -24,7 +24,7 @@ class QuarantineRelease(msgspec.Struct, frozen=True):
     finalizer: Finalizer
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:
-        """Remove the finalizer after its time limit; before, return when the limit ends.
+        """Remove the finalizer if its time limit has passed; otherwise return when it passes.
 
         The metadata is read from the API server, since the message in quarantine may be older than
         the deletion. The Event is written before the finalizer is removed: after a crash between
@@ -48,5 +48,5 @@ class QuarantineRelease(msgspec.Struct, frozen=True):
         )
         await self.events.record(meta, finalizer.event(meta, limit))
         change = SetFinalizers(finalizers=remaining).patch(meta.resource_version)
-        await self.kube.patch(resource, key.namespace, key.name, Patch(body=change))
+        await self.kube.patch(resource, key.namespace, key.name, PatchRequest(body=change))
         return None

@@ -30,16 +30,15 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     observe: Callable[[Key, datetime], Awaitable[Observed | None]]
     """Reads the state of a key once; None if the object is gone or another controller's."""
     make_plan: Callable[[Observed, datetime], SomePlan]
-    """Returns the plan for an observation.
+    """Function that returns the plan for an observation.
 
-    It is a pure function of the observation and the time.
-    """
+    The plan depends only on the observation and the time."""
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
     """Executes a plan, and returns the failures."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
-    """Reads again what the plan relies on and what may be stale.
+    """Reads the objects again that the plan relies on and whose cached state may be stale.
 
-    Returns None if the plan holds, else a new observation, for which a new plan is made.
+    Returns None if the plan is still right, else a new observation, for which a new plan is made.
     """
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:

@@ -47,17 +47,20 @@ class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Reconciles urgent cases from the API server alone while the bus is silent."""
     cache: Cache
     events: EventRecorder
+    other_events: tuple[EventRecorder, ...] = ()
+    """Recorders of Events about further kinds of root objects."""
     background: Background | None = None
     """Reads that no reconcile waits for, if the service has any."""
     tree: TreeKind | None = None
-    """The kind of trees that it reads; None: all."""
+    """The kind of trees that the reconciler reads; None for all kinds."""
     least_workers: int = 1
     """Minimum number of workers, for reconciles that may wait seconds for an unresponsive host."""
 
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.events.run(self.controller.queue.__len__))
+            for events in (self.events, *self.other_events):
+                group.create_task(events.run(self.controller.queue.__len__))
             if self.background is not None:
                 group.create_task(self.background.run())
             await self.controller.run(
@@ -90,7 +93,11 @@ async def run(
         bus.guard(fence.check)
         replica = _Replica(settings, bus, own, fence)
         async with asyncio.TaskGroup() as group:
-            group.create_task(health.serve(settings.http_port, ready=replica.problem))
+            group.create_task(
+                health.serve(
+                    settings.http_port, ready=replica.problem, port_file=settings.http_port_file
+                )
+            )
             group.create_task(bus.run())
             async with assemble(kube, clock) as app:
                 await replica.join(app)

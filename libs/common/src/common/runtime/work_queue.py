@@ -39,12 +39,12 @@ COALESCED: Final = 0.2
 reconcile.
 """
 FIRST_BACKOFF: Final = 0.005
-"""Seconds after the first failure, as in controller-runtime (spec raycluster §5.4)."""
+"""Seconds until the retry after a first failure, as in controller-runtime (spec raycluster
+§5.4)."""
 MAX_BACKOFF: Final = 30.0
-"""Maximum seconds.
+"""Maximum seconds until a retry.
 
-KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21).
-"""
+KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
 
 MAX_DOUBLINGS: Final = 40
 """Maximum number of doublings of a wait, to avoid a float overflow when a key fails for days."""

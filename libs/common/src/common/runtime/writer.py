@@ -3,7 +3,8 @@
 Every answer is stored in the cache at once, so that the next reconcile reads our own writes.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +13,6 @@ from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.kube import client
-from common.kube.answers import is_gone
 from common.kube.client import Kube
 from common.kube.resources import POD, Resource, format_selector
 from common.runtime import actions
@@ -32,7 +32,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Writes the reconciled object `root` and its children in its namespace."""
+    """Writes the reconciled object `root` and its children in its namespace.
+
+    Each method of `WRITES` executes one kind of action and returns whether it changed anything. It
+    raises a `RaybusError` if the API server refuses the write or does not answer.
+    """
 
     def __init__(
         self,
@@ -52,41 +56,40 @@ class Writer:
         self._known = root.metadata
         """The metadata of the root as observed, or as returned by our last write."""
 
-    def write(self, action: Action) -> Awaitable[bool]:
-        """Execute a write; return whether it changed anything.
+    async def replace(self, action: actions.Replace) -> bool:
+        request = self._kube.replace(action.resource, self.namespace, action.body)
+        return await self._change(action.resource, request)
 
-        Raises:
-            RaybusError: The API server refused it, or did not answer.
-        """
-        kube, namespace, resource, root = self._kube, self.namespace, self._resource, self._known
-        match action:
-            case actions.Create():
-                return self._create(action)
-            case actions.Delete():
-                return self._delete(action)
-            case actions.DeleteCollection():
-                return self._delete_collection(action)
-            case actions.Replace(resource=resource, body=body):
-                request = kube.replace(resource, namespace, body)
-            case actions.Patch(resource=resource, name=name, patch=patch):
-                request = kube.patch(resource, namespace, name, client.Patch(body=patch))
-            case actions.UpdateStatus(status=status):
-                body: Body = {"apiVersion": resource.api_version, "kind": resource.kind}
-                body["metadata"] = {
-                    "name": root.name,
-                    "namespace": namespace,
-                    "resourceVersion": root.resource_version,
-                }
-                body["status"] = msgspec.to_builtins(status)
-                request = kube.replace(resource, namespace, body, subresource="status")
-            case actions.SetFinalizers() | actions.Annotate():
-                body = action.patch(root.resource_version)
-                request = kube.patch(resource, namespace, root.name, client.Patch(body=body))
-            case _:
-                raise errors.Invariant(f"no write is known for: {action}")
-        return self._change(resource, request)
+    async def patch(self, action: actions.Patch) -> bool:
+        request = self._kube.patch(
+            action.resource, self.namespace, action.name, client.PatchRequest(body=action.patch)
+        )
+        return await self._change(action.resource, request)
 
-    async def _create(self, action: actions.Create) -> bool:
+    async def update_status(self, action: actions.UpdateStatus) -> bool:
+        resource, root = self._resource, self._known
+        metadata = {
+            "name": root.name,
+            "namespace": self.namespace,
+            "resourceVersion": root.resource_version,
+        }
+        body: Body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": metadata,
+            "status": msgspec.to_builtins(action.status),
+        }
+        request = self._kube.replace(resource, self.namespace, body, subresource="status")
+        return await self._change(resource, request)
+
+    async def patch_root(self, action: actions.SetFinalizers | actions.Annotate) -> bool:
+        """Change the metadata of the root."""
+        root = self._known
+        patch = client.PatchRequest(body=action.patch(root.resource_version))
+        request = self._kube.patch(self._resource, self.namespace, root.name, patch)
+        return await self._change(self._resource, request)
+
+    async def create(self, action: actions.Create) -> bool:
         resource, name = action.resource, action.body["metadata"]["name"]
         try:
             answer = await self._kube.create(resource, self.namespace, action.body)
@@ -115,9 +118,9 @@ class Writer:
         return True
 
     def _find_conflict(self, action: actions.Create, answer: bytes) -> str | None:
-        """Return why an existing object cannot replace the one to create; None if it can.
+        """Return why an existing object cannot take the place of the one to create; None if it can.
 
-        Labels by which raybus finds its objects may be missing, since users can change them.
+        It cannot if it has another owner, or if a user removed the labels by which raybus finds it.
         """
         expected_labels, existing = (
             action.body["metadata"].get("labels", {}),
@@ -136,10 +139,9 @@ class Writer:
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, request: Awaitable[bytes]) -> bool:
-        """Store the answer of a write.
+        """Send a write and store the object that the API server returns.
 
-        A write of the root continues from the version that was observed, or that our last write
-        returned.
+        The next write of the root then uses the returned resourceVersion.
         """
         root, is_root = self._known, resource == self._resource
         try:
@@ -147,7 +149,7 @@ class Writer:
         except errors.NotFound as problem:
             # Without this, children would be created for a deleted root until a watch reports the
             # deletion.
-            if is_root and is_gone(problem, root.name):
+            if is_root and problem.name == root.name:
                 self._cache.remove(type(self.root), self.namespace, root.name, version=root.version)
             raise
         if is_root:
@@ -158,12 +160,12 @@ class Writer:
             self._store(resource, answer)
         return True
 
-    async def _delete_collection(self, action: actions.DeleteCollection) -> bool:
+    async def delete_collection(self, action: actions.DeleteCollection) -> bool:
         selector = format_selector(action.selector)
         await self._kube.delete_collection(action.resource, self.namespace, label_selector=selector)
         return True
 
-    async def _delete(self, action: actions.Delete) -> bool:
+    async def delete(self, action: actions.Delete) -> bool:
         view = self._views.get(action.resource.kind)
         cached = None if view is None else self._cache.get(view, self.namespace, action.name)
         version = cached.metadata.version if cached is not None else 0
@@ -203,10 +205,24 @@ class Writer:
             self._cache.put(msgspec.json.decode(answer, type=view))
 
 
-def _build_pod_view(body: Body, metadata: ObjectMeta) -> Pod:
-    """Return the view of a pod that was just created, from its manifest and the answered metadata.
+WRITES: Final[Mapping[type[Action], Callable[[Writer, Any], Awaitable[bool]]]] = {
+    actions.Create: Writer.create,
+    actions.Replace: Writer.replace,
+    actions.Patch: Writer.patch,
+    actions.Delete: Writer.delete,
+    actions.DeleteCollection: Writer.delete_collection,
+    actions.UpdateStatus: Writer.update_status,
+    actions.SetFinalizers: Writer.patch_root,
+    actions.Annotate: Writer.patch_root,
+}
+"""The method for each kind of action that writes to the API server."""
 
-    Changes by admission arrive with the pod's message.
+
+def _build_pod_view(body: Body, metadata: ObjectMeta) -> Pod:
+    """Return the view of a pod that was just created.
+
+    It has the manifest, and the metadata of the API server's answer. What admission changed arrives
+    later, with the pod's message.
     """
     try:
         pod = msgspec.convert(body, Pod)

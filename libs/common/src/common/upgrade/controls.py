@@ -24,7 +24,7 @@ DEFAULT_HISTORY: Final = 10
 """The default of a Deployment's `revisionHistoryLimit`."""
 MAX_HISTORY_LENGTH: Final = 99
 MAX_INTERVAL: Final = 2**31 - 1
-"""Seconds. The highest `intervalSeconds` that the CRD admits."""
+"""Highest `intervalSeconds` that the CRD admits."""
 _APPROVAL: Final = re2.compile(
     r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
 )
@@ -76,7 +76,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     approved: Approval | None = None
     """The last pause of an UpgradePolicy that the user approved."""
     parity: bool = True
-    """Whether traffic waits until as many autoscaled replicas run as carry it now."""
+    """Whether traffic waits until the new cluster has as many autoscaled replicas as carry it
+    now."""
     history: int = DEFAULT_HISTORY
     """Number of earlier specs to keep as ControllerRevisions."""
     problems: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_progress(self) -> bool:
-        """Return whether these options allow any progress."""
+        """Return whether these options allow the upgrade to progress at all."""
         return self.step > 0 and (self.surge > 0 or self.unavailable > 0)
 
     @property
@@ -162,11 +163,11 @@ def policy_of(options: Json, *, unavailable: int) -> Policy | None:
     if not isinstance(step, int) or length is None:
         return None
     surge = surge if isinstance(surge, int) else 100
-    found = Policy(surge=surge, step=step, interval=length, unavailable=unavailable)
+    policy = Policy(surge=surge, step=step, interval=length, unavailable=unavailable)
     if step > 0 or surge > 0:
-        return found
+        return policy
     # Step and surge are 0, so the steps are as large as the missing capacity.
-    return msgspec.structs.replace(found, step=found.carried(unavailable))
+    return msgspec.structs.replace(policy, step=policy.carried(unavailable))
 
 
 class _Reader:
@@ -208,21 +209,23 @@ class _Reader:
         text = self._held.get(labels.APPROVED_STEP, "").strip()
         if not text:
             return None
-        found = _APPROVAL.fullmatch(text)
-        if found is None or int(found["weight"]) > 100:
+        match = _APPROVAL.fullmatch(text)
+        if match is None or int(match["weight"]) > 100:
             legal = "<RayCluster>/<weight from 0 to 100>@<metadata.generation>"
             return self._odd(labels.APPROVED_STEP, legal, "it counts as absent", None)
-        generation = int(found["generation"]) if found["generation"] else None
+        generation = int(match["generation"]) if match["generation"] else None
         if generation not in {None, self._generation}:
             return None
         return Approval(
-            cluster=found["cluster"], weight=int(found["weight"]), generation=generation
+            cluster=match["cluster"], weight=int(match["weight"]), generation=generation
         )
 
     def on_deadline(self) -> OnDeadline:
         name, default = labels.ON_DEADLINE, OnDeadline.WAIT
-        found = {each.value: each for each in OnDeadline}.get(self._held.get(name, default).strip())
-        return found or self._odd(
+        action = {member.value: member for member in OnDeadline}.get(
+            self._held.get(name, default).strip()
+        )
+        return action or self._odd(
             name, "one of " + ", ".join(OnDeadline), f"{default} holds", default
         )
 

@@ -59,9 +59,9 @@ class Fields:
 
     def read(self, reader: Callable[["Fields"], T]) -> T:
         """Call `reader` on these fields, then `close` them."""
-        found = reader(self)
+        value = reader(self)
         self.close()
-        return found
+        return value
 
     def close(self) -> None:
         """Note an unknown field, if reading is strict.
@@ -76,12 +76,12 @@ class Fields:
 
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
         legal = f"a whole number from {least} to {most}"
-        return self._value(name, int, lambda found: least <= found <= most, legal, default, least)
+        return self._value(name, int, lambda value: least <= value <= most, legal, default, least)
 
     def fraction(self, name: str, least: float, most: float) -> float:
         """Return a number from `least` to `most`; a whole number is not accepted."""
         legal = f"a number from {least} to {most}"
-        return self._value(name, float, lambda found: least <= found <= most, legal, None, most)
+        return self._value(name, float, lambda value: least <= value <= most, legal, None, most)
 
     def switch(self, name: str, *, default: bool) -> bool:
         return self._value(name, bool, lambda _: True, "true or false", default, default)
@@ -93,7 +93,7 @@ class Fields:
         return self._value(name, str, is_legal, legal, default, "")
 
     def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
-        members = [each.value for each in kind]
+        members = [member.value for member in kind]
         return kind(
             self._value(
                 name, str, members.__contains__, f"one of {', '.join(members)}", default, default
@@ -104,13 +104,17 @@ class Fields:
         """Return a list of distinct members of `legal`; empty if absent."""
         if not self.has(name):
             return ()
-        found = self._values[name]
-        members = _items(found) or []
-        if members and all(each in legal for each in members) and len(set(members)) == len(members):
+        value = self._values[name]
+        members = _items(value) or []
+        if (
+            members
+            and all(member in legal for member in members)
+            and len(set(members)) == len(members)
+        ):
             return tuple(members)
         self.note(
             name,
-            f"{_shown(found)} is not a list of one or more different members of {', '.join(legal)}",
+            f"{_shown(value)} is not a list of one or more different members of {', '.join(legal)}",
         )
         return ()
 
@@ -136,21 +140,21 @@ class Fields:
         self, name: str, least: timedelta, most: timedelta, legal: str, default: str | None
     ) -> timedelta:
         legal = f"{legal}, at most {durations.text(most)}"
-        found = self.text(
+        text = self.text(
             name,
             lambda text: DURATION.fullmatch(text) and least <= _parsed(text) <= most,
             legal,
             default,
         )
-        return _parsed(found)
+        return _parsed(text)
 
     def percent(self, name: str, *, most: float) -> float:
         """Return a percentage as a fraction."""
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
-        found = self.text(
+        text = self.text(
             name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal
         )
-        return float(found[:-1] or 0) / 100
+        return float(text[:-1] or 0) / 100
 
     def decimal(self, name: str) -> float:
         """Return a number that is written as a string."""
@@ -169,14 +173,14 @@ class Fields:
         """Return the fields of each object of a list of 1 to `most` items; empty if absent."""
         if not self.has(name):
             return []
-        found = _items(self._values[name])
-        if found is not None and 1 <= len(found) <= most:
+        items = _items(self._values[name])
+        if items is not None and 1 <= len(items) <= most:
             return [
-                self._inside(each, f"{name}[{position}]") for position, each in enumerate(found)
+                self._inside(item, f"{name}[{position}]") for position, item in enumerate(items)
             ]
         text = (
-            f"has {len(found)} items"
-            if found is not None
+            f"has {len(items)} items"
+            if items is not None
             else f"{_shown(self._values[name])} is not a list"
         )
         self.note(name, f"{text}; state 1 to {most}, or leave it out")
@@ -202,10 +206,10 @@ class Fields:
             if default is None:
                 self.note(name, f"is missing; state {legal}")
             return instead if default is None else default
-        found = self._values[name]
-        if type(found) is kind and is_legal(found):  # a bool is an int in Python, but not here
-            return found
-        self.note(name, f"{_shown(found)} is not {legal}")
+        value = self._values[name]
+        if type(value) is kind and is_legal(value):  # a bool is an int in Python, but not here
+            return value
+        self.note(name, f"{_shown(value)} is not {legal}")
         return instead
 
 

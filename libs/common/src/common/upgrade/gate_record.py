@@ -15,27 +15,27 @@ from msgspec import UNSET, UnsetType
 from common import untrusted
 from common.annotation_record import AnnotationRecord
 from common.upgrade.gate_types import MAX_GATES, MAX_STEPS
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 
 MAX_RECORD_SIZE: Final = 16 * 1024
-"""Bytes of all steps together; all annotations of one object may have 256 KiB."""
+"""Maximum bytes of all steps together; all annotations of one object may have 256 KiB."""
 MAX_TEXT_LENGTH: Final = 200
 MAX_NAME_LENGTH: Final = 64
-"""Characters of a gate's name."""
+"""Maximum characters of a gate's name."""
 
 
-class Figures(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The figures that a gate measured."""
+class RecordedFigures(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
+    """The measurements of a gate."""
 
     requests: int = 0
     value: float | None = None
     """A fraction of the requests, seconds, or the result of a query; None without data."""
     limit: float | None = None
     text: str = ""
-    """The gate with its figures, as a sentence."""
+    """The gate and its figures as a sentence for users."""
 
 
-class Verdict(Figures, frozen=True, kw_only=True, rename="camel"):
+class Verdict(RecordedFigures, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a gate, with the figures on which it is based."""
 
     gate: str
@@ -46,21 +46,21 @@ class Verdict(Figures, frozen=True, kw_only=True, rename="camel"):
     """When the gate reached this outcome."""
 
 
-class State(Verdict, frozen=True, kw_only=True, rename="camel"):
+class GateState(Verdict, frozen=True, kw_only=True, rename="camel"):
     """The verdict of a gate at the present weight."""
 
     waits: bool = False
-    """Whether the step waits only for gates, this one included."""
-    latest: Figures | UnsetType = UNSET
-    """Figures that are newer than those of the verdict."""
+    """Whether the step waits for nothing but gates, this gate included."""
+    latest: RecordedFigures | UnsetType = UNSET
+    """Measurements that are newer than those on which the outcome is based."""
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> RecordedFigures:
         return self if isinstance(self.latest, UnsetType) else self.latest
 
 
-class Step(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The verdicts at one weight."""
+class StepVerdicts(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
+    """The verdicts of the gates at one traffic weight."""
 
     weight: int
     since: datetime
@@ -69,63 +69,65 @@ class Step(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 class Current(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The verdicts at the present weight."""
+    """The verdicts of the gates at the present traffic weight."""
 
     weight: int
     since: datetime
     written_at: datetime
-    gates: tuple[State, ...]
+    gates: tuple[GateState, ...]
 
 
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 
-def closed(current: Current) -> Step:
+def closed(current: Current) -> StepVerdicts:
     """Convert the present weight to a finished step."""
-    return msgspec.convert(current, Step, from_attributes=True)
+    return msgspec.convert(current, StepVerdicts, from_attributes=True)
 
 
 def is_verdict(verdict: Verdict) -> bool:
     """Return whether to report a gate: it passed, failed, or is the reason why the step waits."""
-    return verdict.outcome != Outcome.INCONCLUSIVE or (isinstance(verdict, State) and verdict.waits)
+    return verdict.outcome != GateOutcome.INCONCLUSIVE or (
+        isinstance(verdict, GateState) and verdict.waits
+    )
 
 
-def overall(gates: Iterable[Verdict]) -> Outcome:
+def overall(gates: Iterable[Verdict]) -> GateOutcome:
     """Combine the outcomes.
 
     `Fail` if any gate failed, `Pass` if all passed, else `Inconclusive`.
     """
-    found = {each.outcome for each in gates}
-    if Outcome.FAIL in found:
-        return Outcome.FAIL
-    return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
+    outcomes = {verdict.outcome for verdict in gates}
+    if GateOutcome.FAIL in outcomes:
+        return GateOutcome.FAIL
+    return GateOutcome.PASS if outcomes == {GateOutcome.PASS} else GateOutcome.INCONCLUSIVE
 
 
-def step_text(step: Step) -> str:
+def step_text(step: StepVerdicts) -> str:
     """Describe the verdicts at one weight."""
-    found = (f"{each.outcome}: {each.text or each.gate}" for each in step.gates)
-    return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(found)}"
+    texts = (f"{verdict.outcome}: {verdict.text or verdict.gate}" for verdict in step.gates)
+    return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(texts)}"
 
 
 def sentence(current: Current) -> str:
     """Describe the gates at the present weight, with their newest figures."""
-    found = (f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates)
-    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(found)}"
+    texts = (f"{state.outcome}: {state.figures.text or state.gate}" for state in current.gates)
+    return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(texts)}"
 
 
-def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
+def bounded(steps: Iterable[StepVerdicts]) -> tuple[StepVerdicts, ...]:
     """Return the last steps that fit into a record.
 
     Their texts are shortened and free of control characters.
     """
     last = list(steps)[-MAX_STEPS:]
-    found = [
-        msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MAX_GATES])))
-        for each in last
+    steps_kept = [
+        msgspec.structs.replace(step, gates=tuple(map(_shown, step.gates[:MAX_GATES])))
+        for step in last
     ]
-    while len(msgspec.json.encode(found)) > MAX_RECORD_SIZE:
-        del found[0]
-    return tuple(found)
+    while len(msgspec.json.encode(steps_kept)) > MAX_RECORD_SIZE:
+        del steps_kept[0]
+    return tuple(steps_kept)
 
 
 def shown(current: Current) -> Current:

@@ -16,7 +16,7 @@ from common.upgrade.fields import Fields
 
 MAX_GATES: Final = 10
 MAX_STEPS: Final = 20
-"""Steps of one policy. The outcome of every gate is recorded at each step."""
+"""Maximum steps of one policy. The outcome of every gate is recorded at each step."""
 MAX_INCREASE: Final = 1000
 """Highest `maxIncrease`, in percent."""
 LOWEST_QUANTILE: Final = 0.5
@@ -82,7 +82,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     max_increase: float | None = None
     """The limit relative to the active cluster's value: 0.3 allows 30 % more."""
     min_requests: int = MIN_REQUESTS
-    """The gate does not pass with fewer requests."""
+    """Minimum number of requests; with fewer requests the gate does not pass."""
 
     @property
     def title(self) -> str:
@@ -135,16 +135,16 @@ AnyGate = Gate | AskingGate
 def read(spec: Fields) -> tuple[AnyGate, ...]:
     """Read `gates` of a policy's spec; problems are noted in `spec`."""
     parts = spec.sections("gates", MAX_GATES)
-    kinds = [_kind(each) for each in parts]
-    found: list[AnyGate] = []
+    kinds = [_kind(gate_part) for gate_part in parts]
+    gates: list[AnyGate] = []
     for position, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
         title = f"{kind}[{position}]" if kinds.count(kind) > 1 else f"{kind}"
         if kind is Kind.METRIC:
-            found.append(_metric(part))
+            gates.append(_metric(part))
         elif kind is not None:
             reader = _webhook if kind is Kind.WEBHOOK else _prometheus
-            found.append(part.read(partial(reader, title=title)))
-    return tuple(found)
+            gates.append(part.read(partial(reader, title=title)))
+    return tuple(gates)
 
 
 def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[AskingGate, ...]:
@@ -153,12 +153,12 @@ def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[Asking
     With `is_before` (before the first step) only webhooks: a query about requests has no value
     while the pending cluster gets none.
     """
-    found = (each for each in gates if not isinstance(each, Gate))
-    return tuple(each for each in found if isinstance(each, WebhookGate) or not is_before)
+    asking_gates = (gate for gate in gates if not isinstance(gate, Gate))
+    return tuple(gate for gate in asking_gates if isinstance(gate, WebhookGate) or not is_before)
 
 
 def _kind(part: Fields) -> Kind | None:
-    kinds = [each for each in Kind if part.has(each)]
+    kinds = [kind for kind in Kind if part.has(kind)]
     if len(kinds) == 1:
         return kinds[0]
     legal = ", ".join(Kind)
@@ -185,7 +185,7 @@ def _metric(gate: Fields) -> Gate:
     if gate.has("min"):
         gate.note("min", f"is a field of a gate with {Kind.PROMETHEUS}; remove it")
     limit, increase = _either(gate, "max", "maxIncrease")
-    found = Gate(
+    measured = Gate(
         metric=metric,
         quantile=quantile,
         max=(gate.seconds("max") if is_duration else gate.percent("max", most=100))
@@ -195,7 +195,7 @@ def _metric(gate: Fields) -> Gate:
         min_requests=gate.number("minRequests", 1, MAX_REQUESTS, MIN_REQUESTS),
     )
     gate.close()
-    return found
+    return measured
 
 
 def _webhook(gate: Fields, title: str) -> WebhookGate:
@@ -222,11 +222,11 @@ def _query(part: Fields) -> tuple[str, str]:
     url, query = _url(part, "address"), part.text("query", QUERY.fullmatch, LEGAL_QUERY)
     if "?" in url:
         part.note("address", "has a query; state the address alone, as http://HOST:9090")
-    named = (each[1] for each in PLACEHOLDER.finditer(query))
+    named = (match[1] for match in PLACEHOLDER.finditer(query))
     if (
-        unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)
+        unknown := next((name for name in named if name not in {None, *PLACEHOLDERS}), None)
     ) is not None:
-        legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
+        legal = ", ".join(f"${placeholder}" for placeholder in PLACEHOLDERS)
         part.note(
             "query",
             f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign",

@@ -35,7 +35,7 @@ ALPHA: Final = 0.01
 """Probability that the gates fail an upgrade to an equally good version."""
 
 
-class Outcome(StrEnum):
+class GateOutcome(StrEnum):
     """The decision of a gate."""
 
     PASS = "Pass"  # noqa: S105 - no password
@@ -44,11 +44,11 @@ class Outcome(StrEnum):
     """Too few requests to pass or to fail. Missing data is neither success nor failure."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a gate with the figures that led to it."""
 
     gate: AnyGate
-    outcome: Outcome
+    outcome: GateOutcome
     requests: int = 0
     """Requests of the pending cluster in the window."""
     value: float | None = None
@@ -82,16 +82,16 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     Later windows get a smaller part of the false-alarm budget.
     """
     recent: tuple["Window", ...] = ()
-    """The windows that began later within the same step."""
+    """Windows of the same step that began later than this window."""
 
 
 NO_WINDOW: Final = Window(active={}, pending={})
 
 
-def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
+def unanswered(gate: AskingGate, problem: str | None = None) -> GateResult:
     """Build the inconclusive result of a gate whose server has not answered; `problem` says why."""
     text = f"{gate.title}: {gate.host} {problem or 'is asked'}"
-    return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)
+    return GateResult(gate=gate, outcome=GateOutcome.INCONCLUSIVE, text=text)
 
 
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     """
     reason: str = ""
     awaits: str | None = None
-    """Data of the active cluster that is missing. Without the data there is no limit."""
+    """The missing data of the active cluster, without which there is no limit."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> Result:
+def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> GateResult:
     """Evaluate a gate in one window, over all requests and for each route.
 
     Return the result of the first route that fails, or else the result over all requests. `windows`
@@ -148,7 +148,7 @@ def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
     return sequential.lowest_found(requests, gate.max, ALPHA / MAX_GATES / windows_of(steps))
 
 
-def within(gate: Gate, window: Window, steps: int) -> Result:
+def within(gate: Gate, window: Window, steps: int) -> GateResult:
     """Evaluate a gate in the window of the step and in the later windows within the step.
 
     Return the first result that fails, or else the result of the step's window. `steps` is the
@@ -157,8 +157,8 @@ def within(gate: Gate, window: Window, steps: int) -> Result:
     windows = (window, *window.recent)
     return _decisive(
         [
-            evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number))
-            for each in windows
+            evaluate(gate, window.active, window.pending, windows=windows_of(steps, window.number))
+            for window in windows
         ]
     )
 
@@ -173,8 +173,8 @@ def windows_of(steps: int, number: int | None = None) -> int:
     return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
-def _decisive(results: Sequence[Result]) -> Result:
-    return next((each for each in results if each.outcome is Outcome.FAIL), results[0])
+def _decisive(results: Sequence[GateResult]) -> GateResult:
+    return next((result for result in results if result.outcome is GateOutcome.FAIL), results[0])
 
 
 def _observed(gate: Gate, requests: Requests) -> int:
@@ -185,12 +185,12 @@ def _histogram(gate: Gate, requests: Requests) -> Histogram:
     return requests.latency if gate.metric is Metric.LATENCY else requests.first_token
 
 
-def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: float) -> Result:
+def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: float) -> GateResult:
     alpha = alpha if gate.max_increase is None else alpha / 2
     measured = _errors if gate.metric is Metric.ERROR_RATE else _durations
     measure = measured(gate, active.get(route, Requests()), pending.get(route, Requests()), alpha)
     outcome, text = _outcome(gate, measure, alpha)
-    return Result(
+    return GateResult(
         gate=gate,
         outcome=outcome,
         requests=measure.requests,
@@ -201,20 +201,23 @@ def _result(gate: Gate, route: str, active: Sample, pending: Sample, alpha: floa
     )
 
 
-def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]:
+def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[GateOutcome, str]:
     limit, value, is_beyond = measure.limit, measure.value, measure.value > measure.limit.value
     if limit.awaits is not None:
-        return Outcome.INCONCLUSIVE, limit.awaits
+        return GateOutcome.INCONCLUSIVE, limit.awaits
     if is_beyond and sequential.evidence(
         measure.beyond, measure.requests, measure.allowed
     ) > -math.log(alpha):
-        return Outcome.FAIL, measure.text
+        return GateOutcome.FAIL, measure.text
     if measure.requests < gate.min_requests:
-        return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
+        return (
+            GateOutcome.INCONCLUSIVE,
+            f"{measure.requests} of {gate.min_requests} requests observed",
+        )
     if value <= limit.passes:
-        return Outcome.PASS, measure.text
+        return GateOutcome.PASS, measure.text
     shown = "" if is_beyond else f" above {_shown(gate, limit.passes)}"
-    return Outcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance{shown}"
+    return GateOutcome.INCONCLUSIVE, f"{measure.text}; too few requests to exclude chance{shown}"
 
 
 def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _Measure:

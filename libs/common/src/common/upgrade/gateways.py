@@ -23,9 +23,9 @@ from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
-"""Seconds. Maximum age of a Gateway that the bus does not deliver, while traffic moves."""
+"""Maximum age in seconds of a Gateway that the bus does not deliver, while traffic moves."""
 FOREIGN_AT_REST: Final = 30.0
-"""Seconds. Maximum age of such a Gateway, or of a route, while no traffic moves."""
+"""Maximum age in seconds of a Gateway or route of another owner, while no traffic moves."""
 
 
 async def read(
@@ -35,11 +35,11 @@ async def read(
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
-    found = {
+    gateways = {
         place: await sources.lookup.find(GATEWAY, Gateway, place, max_age=age)
         for place, age in ages.items()
     }
-    return {ours: sources.cache.get(Gateway, *ours), **found}
+    return {ours: sources.cache.get(Gateway, *ours), **gateways}
 
 
 async def weighted(
@@ -62,12 +62,12 @@ async def weighted(
 async def grpc(
     sources: Sources, service: RayService, clusters: Iterable[RayCluster]
 ) -> GrpcRoute | None:
-    """Return the GRPCRoute that has the name of ours, whoever owns it.
+    """Return the GRPCRoute with the name that raybus uses, whoever owns the route.
 
     It is looked up at the API server only if one of the `clusters` takes gRPC calls.
     """
     place = (service.metadata.namespace, names.grpc_route(service.metadata.name))
-    takes_calls = any(ports.of_grpc(each.raw_spec) is not None for each in clusters)
+    takes_calls = any(ports.of_grpc(cluster.raw_spec) is not None for cluster in clusters)
     if not takes_calls or weighted_route.is_users(service):
         return sources.cache.get(GrpcRoute, *place)
     return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=FOREIGN_AT_REST)
@@ -85,8 +85,8 @@ async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | 
     for role in SideRole:
         place = (meta.namespace, names.side_route(meta.name, role))
         former = (meta.namespace, names.former_side_route(meta.name, role))
-        found = (sources.cache.get(HttpRoute, *each) for each in (former, place))
-        own = (each for each in found if each is not None and owner.owns(meta, each.metadata))
+        routes = (sources.cache.get(HttpRoute, *route_place) for route_place in (former, place))
+        own = (route for route in routes if route is not None and owner.owns(meta, route.metadata))
         held[role] = next(own, None)
         if held[role] is None and role in wanted:
             other = await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)

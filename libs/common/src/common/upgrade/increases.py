@@ -19,12 +19,11 @@ from common.ray import request_metrics
 from common.ray.request_metrics import NodeSeries, Requests, Sample, Series
 
 MAX_VALUES: Final = 32_768
-"""Values to remember of one cluster: one for a counter, one for each bucket of a histogram.
+"""Maximum values that are remembered of one cluster.
 
-A proxy has 126 values with 3 routes and 2 status codes. Missing series and nodes are dropped first,
-then whole nodes: counting only a part of a node's series could hide its errors. The requests of the
-remaining nodes are a sample.
-"""
+A counter has one value, a histogram one for each bucket. A proxy has 126 values with 3 routes and 2
+status codes. Missing series and nodes are dropped first, then whole nodes: counting only a part of
+a node's series could hide its errors. The requests of the remaining nodes are a sample."""
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
 """Number of values above which no further node is admitted.
 
@@ -47,7 +46,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
     """Whether a series was dropped. If so, an unknown series is not necessarily new."""
     size: int
-    """Number of values, plus one for the node itself."""
+    """Size that counts towards `MAX_VALUES`: the number of values, plus one for the node itself."""
 
 
 class Increase(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,21 +78,23 @@ def advance(
         if since is not None and requests != old:
             answered = request_metrics.increase(requests, old)
             increases.setdefault(since, []).append(Series(route, answered))
-    found = {key: _Value(each.requests, read) for key, each in series.items()}
-    return _node({**before, **found}, read=read, is_cut=is_cut), [
+    values = {key: _Value(one_series.requests, read) for key, one_series in series.items()}
+    return _node({**before, **values}, read=read, is_cut=is_cut), [
         Increase(since=since, requests=request_metrics.by_route(parts))
         for since, parts in increases.items()
     ]
 
 
 def _node(series: Mapping[int, _Value], *, read: int, is_cut: bool) -> Node:
-    size = 1 + sum(request_metrics.size(each.requests) for each in series.values())
+    size = 1 + sum(request_metrics.size(one_series.requests) for one_series in series.values())
     return Node(series=series, read=read, is_cut=is_cut, size=size)
 
 
 def _without_absent(node: Node) -> Node:
     """Return a node without the series that were missing in its last read."""
-    present = {key: each for key, each in node.series.items() if each.read == node.read}
+    present = {
+        key: one_series for key, one_series in node.series.items() if one_series.read == node.read
+    }
     if len(present) == len(node.series):
         return node
     return _node(present, read=node.read, is_cut=True)
@@ -108,7 +109,7 @@ class Nodes(msgspec.Struct):
     """Whether a node was dropped. If so, an unknown node is not necessarily new."""
     size: int = 0
     _nodes: dict[str, Node] = {}
-    """Keyed by the UID of the pod."""
+    """The nodes, by the UID of their pod."""
     _trimmed: int = 0
     """Number of the last read that dropped missing nodes and series."""
 
@@ -137,10 +138,10 @@ class Nodes(msgspec.Struct):
         if self._trimmed == self.read:
             return
         self._trimmed = self.read
-        kept = {uid: each for uid, each in self._nodes.items() if each.read >= self.read - 1}
+        kept = {uid: node for uid, node in self._nodes.items() if node.read >= self.read - 1}
         self.is_cut = self.is_cut or len(kept) < len(self._nodes)
-        self._nodes = {uid: _without_absent(each) for uid, each in kept.items()}
-        self.size = sum(each.size for each in self._nodes.values())
+        self._nodes = {uid: _without_absent(node) for uid, node in kept.items()}
+        self.size = sum(node.size for node in self._nodes.values())
 
 
 class Tally(msgspec.Struct):
@@ -152,8 +153,10 @@ class Tally(msgspec.Struct):
 
 def count(tallies: list[Tally], increases: list[Increase]) -> None:
     """Add each increase to the tallies that began no later than the increase."""
-    for since in {each.since for each in tallies}:
-        new = request_metrics.total(each.requests for each in increases if each.since >= since)
+    for since in {tally.since for tally in tallies}:
+        new = request_metrics.total(
+            increase.requests for increase in increases if increase.since >= since
+        )
         for tally in tallies:
             if tally.since == since:
                 tally.answered = request_metrics.total((tally.answered, new))

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common import errors, signature
-from common.api.core import Data
+from common.api.core import KeyedData
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET
@@ -25,10 +25,10 @@ from common.runtime.cache import BoundedDict
 from common.upgrade import prometheus, webhook
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import AnyGate, AskingGate, PrometheusGate, WebhookGate
-from common.upgrade.gates import Outcome, Result
-from common.upgrade.outbound import Outbound, Request
+from common.upgrade.gates import GateOutcome, GateResult
+from common.upgrade.outbound import Outbound, OutboundRequest
 from common.upgrade.prometheus import Readings
-from common.upgrade.webhook import Answer, Reply, Step
+from common.upgrade.webhook import Answer, Checkpoint, Reply
 
 MAX_CONCURRENT_INQUIRIES: Final = 128
 """Maximum requests in flight, over all namespaces."""
@@ -54,7 +54,7 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Return whether the server is not asked again at this step."""
-        is_decided = self.reply is not None and self.reply.outcome is not Outcome.INCONCLUSIVE
+        is_decided = self.reply is not None and self.reply.outcome is not GateOutcome.INCONCLUSIVE
         return is_decided or self.times >= webhook.MAX_TIMES
 
     def take(self, answer: Answer, _now: float) -> float:
@@ -77,14 +77,14 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
         self.reply, self.problem = None, f"{problem}{end}"
         return webhook.pause(self.times)
 
-    def result(self, _now: float) -> Result:
+    def result(self, _now: float) -> GateResult:
         return webhook.result(self.gate, self.reply, self.problem)
 
 
 class _PrometheusInquiry(_Inquiry, kw_only=True):
     gate: PrometheusGate
     readings: Readings = Readings()
-    failure: Result | None = None
+    failure: GateResult | None = None
     """The failed result.
 
     It is kept until the step or the candidate changes, so that a later value cannot revoke the
@@ -107,10 +107,10 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
         self.readings, self.problem = Readings(), str(problem)
         return prometheus.EVERY
 
-    def result(self, now: float) -> Result:
-        found = self.failure or prometheus.result(self.gate, self.readings, self.problem, now=now)
-        self.failure = found if found.outcome is Outcome.FAIL else None
-        return found
+    def result(self, now: float) -> GateResult:
+        result = self.failure or prometheus.result(self.gate, self.readings, self.problem, now=now)
+        self.failure = result if result.outcome is GateOutcome.FAIL else None
+        return result
 
 
 class _Upgrade(msgspec.Struct):
@@ -118,7 +118,9 @@ class _Upgrade(msgspec.Struct):
 
     moment: tuple[Candidate, int, datetime | None]
     inquiries: BoundedDict[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
-        default_factory=lambda: BoundedDict(dropped=lambda each: each.task and each.task.cancel())
+        default_factory=lambda: BoundedDict(
+            dropped=lambda inquiry: inquiry.task and inquiry.task.cancel()
+        )
     )
 
 
@@ -133,42 +135,44 @@ class Inquiries:
         self._background = background
         self._clock = clock
         self._upgrades = BoundedDict[str, _Upgrade](
-            max_entries=REMEMBERED, dropped=lambda each: each.inquiries.clear()
+            max_entries=REMEMBERED, dropped=lambda upgrade: upgrade.inquiries.clear()
         )
-        """Keyed by the UID of the pending cluster."""
+        """The requests for each upgrade, by the UID of the pending cluster."""
         self._under_way: Counter[str] = Counter()
         """Requests in flight, by namespace."""
 
-    async def ask(self, step: Step, asked: Sequence[AskingGate]) -> Mapping[AnyGate, Result]:
+    async def ask(
+        self, step: Checkpoint, asked: Sequence[AskingGate]
+    ) -> Mapping[AnyGate, GateResult]:
         """Return the latest results of gates at a step, and start the requests that are due."""
         uid = step.candidate.cluster_uid
-        held = self._upgrades.get(uid)
-        if held is None or held.moment != step.moment:
+        upgrade = self._upgrades.get(uid)
+        if upgrade is None or upgrade.moment != step.moment:
             self.forget(uid)
-            held = _Upgrade(moment=step.moment)
-        self._upgrades[uid] = held
+            upgrade = _Upgrade(moment=step.moment)
+        self._upgrades[uid] = upgrade
         # An edit of the policy removed or changed these gates.
-        for gate in held.inquiries.keys() - set(asked):
-            del held.inquiries[gate]
-        found: dict[AnyGate, Result] = {}
+        for gate in upgrade.inquiries.keys() - set(asked):
+            del upgrade.inquiries[gate]
+        results: dict[AnyGate, GateResult] = {}
         for gate in asked:
             new = (
                 _WebhookInquiry(gate=gate)
                 if isinstance(gate, WebhookGate)
                 else _PrometheusInquiry(gate=gate)
             )
-            inquiry = held.inquiries.setdefault(gate, new)
+            inquiry = upgrade.inquiries.setdefault(gate, new)
             is_idle = inquiry.task is None or inquiry.task.done()
             if is_idle and not inquiry.is_over and self._clock.monotonic() >= inquiry.due_at:
                 inquiry.task = await self._background.start(self._ask(step, inquiry))
-            found[gate] = inquiry.result(self._clock.monotonic())
-        return found
+            results[gate] = inquiry.result(self._clock.monotonic())
+        return results
 
     def forget(self, uid: str) -> None:
         """Drop the state of an upgrade and cancel its requests."""
         self._upgrades.pop(uid, None)
 
-    async def _ask(self, step: Step, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
+    async def _ask(self, step: Checkpoint, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
         if (
             self._under_way[step.namespace] >= OF_A_NAMESPACE
             or self._under_way.total() >= MAX_CONCURRENT_INQUIRIES
@@ -186,7 +190,7 @@ class Inquiries:
             self._under_way += Counter()  # removes zero counts
         inquiry.due_at = self._clock.monotonic() + pause
 
-    async def _answer(self, step: Step, gate: AskingGate) -> Answer:
+    async def _answer(self, step: Checkpoint, gate: AskingGate) -> Answer:
         # Check the target before the signing key is read.
         if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:
             raise errors.Unavailable(f"is not asked: {why}")
@@ -197,12 +201,12 @@ class Inquiries:
         )
         return await self._outbound.send(request)
 
-    async def _signed(self, step: Step, gate: WebhookGate) -> Request:
+    async def _signed(self, step: Checkpoint, gate: WebhookGate) -> OutboundRequest:
         body, identity = webhook.question(step, gate), webhook.identity(step, gate)
         signed = signature.headers(
             identity, body, key=await self._key(step.namespace), now=self._clock.now()
         )
-        return Request(
+        return OutboundRequest(
             url=gate.url,
             namespace=step.namespace,
             body=body,
@@ -238,7 +242,7 @@ class Inquiries:
                 f"is not asked: {where} cannot be read: {problem}"
             ) from problem
         try:
-            value = msgspec.json.decode(body, type=Data).data.get(webhook.SECRET_KEY, "")
+            value = msgspec.json.decode(body, type=KeyedData).data.get(webhook.SECRET_KEY, "")
             return signature.read_key(base64.b64decode(value).decode("ascii"))
         except (ValueError, msgspec.DecodeError):  # without the cause, which may quote the key
             form = (
@@ -248,9 +252,9 @@ class Inquiries:
         raise errors.Unavailable(form)
 
 
-def request_of(step: Step, gate: PrometheusGate) -> Request:
+def request_of(step: Checkpoint, gate: PrometheusGate) -> OutboundRequest:
     """Build the request of a Prometheus gate."""
-    return Request(
+    return OutboundRequest(
         url=prometheus.url(step, gate),
         namespace=step.namespace,
         headers={"Accept": "application/json", "User-Agent": "raybus"},

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     import httpx
 
 LOOKUPS_AT_ONCE: Final = 4
-"""Threads only for these DNS lookups, so that a name server that does not answer delays no other
-lookup of the process.
-"""
+"""Number of threads that only look up the addresses of gates' servers.
+
+A silent name server therefore delays no other lookup of the process."""
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class OutboundRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a RayService of a namespace."""
 
     url: str
     namespace: str
     body: bytes | None = None
-    """With a body the request is a POST, else a GET."""
+    """Body of a POST; None for a GET."""
     headers: dict[str, str] = {}
     max_size: int
     """Maximum bytes of the answer."""
@@ -58,7 +58,7 @@ class Outbound(Protocol):
         """
         ...
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         """Send a request once.
 
         Raises `Unavailable` if there is no answer within the limits, or if the server may not be
@@ -79,7 +79,7 @@ class NoOutbound:
     def refusal(self, url: str, namespace: str) -> str | None:
         return None if self._permits else Targets().refusal(urlsplit(url), namespace)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         raise errors.Unavailable(self.refusal(request.url, request.namespace) or "is not asked")
 
 
@@ -94,7 +94,7 @@ class HttpOutbound:
     def refusal(self, url: str, namespace: str) -> str | None:
         return self._allowed.refusal(urlsplit(url), namespace)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: OutboundRequest) -> Answer:
         import httpx  # noqa: PLC0415  (7 MiB; only services with such gates need it)
 
         try:
@@ -103,18 +103,17 @@ class HttpOutbound:
         except TimeoutError as problem:
             raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as problem:
-            cause = type(problem).__name__  # the error's text may contain the URL
-            if isinstance(
-                problem, ssl.SSLCertVerificationError
-            ) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
-                cause = "its certificate is not valid"
+            reason = type(problem).__name__  # the error's text may contain the URL
+            chain = errors.causes(problem)
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
+                reason = "its certificate is not valid"
             elif isinstance(problem, httpx.ConnectError) or not (
                 problem.__cause__ or problem.__context__
             ):
-                cause = "no connection"
-            raise errors.Unavailable(f"does not answer ({cause})") from problem
+                reason = "no connection"
+            raise errors.Unavailable(f"does not answer ({reason})") from problem
 
-    async def _send(self, request: Request, url: SplitResult) -> Answer:
+    async def _send(self, request: OutboundRequest, url: SplitResult) -> Answer:
         if (why := self._allowed.refusal(url, request.namespace)) is not None:
             raise errors.Unavailable(f"is not asked: {why}")
         host, port = url.hostname or "", url.port or PORTS[url.scheme]
@@ -140,14 +139,14 @@ class HttpOutbound:
     async def _address(self, host: str, port: int) -> Address:
         """Return the address to connect to.
 
-        For a name with several, a random one that is permitted.
+        If a name has several addresses, one of those that are permitted is chosen at random.
         """
         literal = as_address(host)
         if literal is not None:
             return literal
-        found = await self._resolve(host, port)
-        usable = [each for each in found if not self._allowed.is_never_asked(each)]
-        if found and not usable:
+        addresses = await self._resolve(host, port)
+        usable = [address for address in addresses if not self._allowed.is_never_asked(address)]
+        if addresses and not usable:
             raise errors.Unavailable(
                 f"is not asked: {host} is at an address that raybus never asks"
             )
@@ -158,13 +157,13 @@ class HttpOutbound:
 
 async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[Address]:
     try:
-        found = await asyncio.get_running_loop().run_in_executor(
+        infos = await asyncio.get_running_loop().run_in_executor(
             pool, partial(getaddrinfo, host, port, proto=IPPROTO_TCP)
         )
     except (gaierror, UnicodeError):
         return ()
-    addresses = (as_address(str(each[4][0]).partition("%")[0]) for each in found)
-    return tuple(dict.fromkeys(each for each in addresses if each is not None))
+    addresses = (as_address(str(info[4][0]).partition("%")[0]) for info in infos)
+    return tuple(dict.fromkeys(address for address in addresses if address is not None))
 
 
 @asynccontextmanager
@@ -178,8 +177,8 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
         return
     async with reached_within(
         Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)
-    ) as found:
-        yield found
+    ) as outbound:
+        yield outbound
 
 
 @asynccontextmanager

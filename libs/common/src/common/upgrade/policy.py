@@ -30,7 +30,9 @@ from common.upgrade.fields import NO_TIME, Fields
 from common.upgrade.gate_types import MAX_STEPS, AnyGate
 
 MAX_RECORD_SIZE: Final = 64 * 1024
-"""Bytes. Legal specs need less than half, and all annotations of an object may have 256 KiB."""
+"""Maximum bytes of a record. Legal specs need less than half.
+
+All annotations of an object may have 256 KiB."""
 WHOLE: Final = 100
 MAX_WARM_UP_REQUESTS: Final = 10_000
 MAX_CONCURRENT_REQUESTS: Final = 16
@@ -66,7 +68,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     weight: int
     """Percent of the traffic."""
     hold: timedelta = NO_TIME
-    """Minimum time at this weight."""
+    """Minimum time for which the upgrade stays at the weight of this step."""
     pauses: bool = False
     """Whether the upgrade waits here for the user's approval."""
 
@@ -100,7 +102,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     steps: tuple[Step, ...] = ()
-    """If empty, the RayService's `clusterUpgradeOptions` apply."""
+    """The steps of the upgrade; if empty, the RayService's `clusterUpgradeOptions` apply."""
     gates: tuple[AnyGate, ...] = ()
     on_failure: OnFailure = OnFailure.ROLLBACK
     bake: timedelta = NO_TIME
@@ -142,7 +144,7 @@ class WarmUpProgress(msgspec.Struct):
         return None if self.is_over else self.problem or progress
 
 
-class Recorded(AnnotationRecord, frozen=True, kw_only=True):
+class RecordedPolicy(AnnotationRecord, frozen=True, kw_only=True):
     """The copy of a policy on a pending RayCluster."""
 
     name: str
@@ -184,26 +186,26 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
     Raises `PolicyError` if it is not legal, or has unknown fields while `strict`.
     """
     problems: list[str] = []
-    found = Fields(spec, "spec", problems, strict=strict)
+    fields = Fields(spec, "spec", problems, strict=strict)
     warm_up, mirror, preview = (
-        found.section("warmUp"),
-        found.section("mirror"),
-        found.section("preview"),
+        fields.section("warmUp"),
+        fields.section("mirror"),
+        fields.section("preview"),
     )
     policy = UpgradePolicy(
         name=name,
-        steps=_steps(found, problems),
-        gates=gate_types.read(found),
-        on_failure=found.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
-        bake=found.duration("bake"),
-        auto_promote=found.switch("autoPromote", default=True),
+        steps=_steps(fields, problems),
+        gates=gate_types.read(fields),
+        on_failure=fields.choice("onFailure", OnFailure, OnFailure.ROLLBACK),
+        bake=fields.duration("bake"),
+        auto_promote=fields.switch("autoPromote", default=True),
         warm_up=warm_up and warm_up.read(_warm_up),
         mirror=mirror and mirror.read(_mirror),
         preview=Preview() if preview is None else preview.read(_preview),
-        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE)
+        applies_edits_at_once=fields.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE)
         is ApplyEdits.AT_ONCE,
     )
-    found.close()
+    fields.close()
     if problems:
         raise PolicyError(tuple(problems))
     return policy
@@ -213,20 +215,20 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
     """Return the JSON text of the record; raises `PolicyError` if the spec is not legal."""
     read(name, spec)
     return msgspec.json.encode(
-        Recorded(name=name, uid=uid, generation=generation, spec=spec)
+        RecordedPolicy(name=name, uid=uid, generation=generation, spec=spec)
     ).decode()
 
 
-def is_edited(held: Recorded, stored: Stored) -> bool:
+def is_edited(recorded: RecordedPolicy, stored: Stored) -> bool:
     """Return whether a policy was edited after it was recorded.
 
     False for a policy with another uid, which only has the same name.
     """
-    return stored.metadata.uid == held.uid and stored.metadata.generation > held.generation
+    return stored.metadata.uid == recorded.uid and stored.metadata.generation > recorded.generation
 
 
-def record_of(cluster: RayCluster) -> Recorded | None:
-    """Return the record on a cluster, None where it is none of ours."""
+def record_of(cluster: RayCluster) -> RecordedPolicy | None:
+    """Return the record on a cluster; None if it is missing or raybus cannot have written it."""
     text = _recorded_text(cluster)
     return None if text is None else _record(text)
 
@@ -236,12 +238,12 @@ def _recorded_text(cluster: RayCluster) -> str | None:
     return None if text is None or len(text) > MAX_RECORD_SIZE else text
 
 
-def _record(text: str) -> Recorded | None:
-    found = annotation_record.decode(text, Recorded)
+def _record(text: str) -> RecordedPolicy | None:
+    recorded = annotation_record.decode(text, RecordedPolicy)
     return (
         None
-        if found is None or kubernetes_syntax.dns_1123_subdomain_problems(found.name)
-        else found
+        if recorded is None or kubernetes_syntax.dns_1123_subdomain_problems(recorded.name)
+        else recorded
     )
 
 
@@ -257,9 +259,9 @@ def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
 @lru_cache(maxsize=256)
 def _recorded_policy(text: str) -> UpgradePolicy | None:
     """Return the policy in a record; cached, since a reconcile reads the same text many times."""
-    found = _record(text)
+    recorded = _record(text)
     try:
-        return read(found.name, found.spec, strict=False) if found is not None else None
+        return read(recorded.name, recorded.spec, strict=False) if recorded is not None else None
     except PolicyError:
         return None
 
@@ -284,8 +286,8 @@ def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
     """Return the last step whose weight is reached; None before the first."""
     return max(
-        (each for each in policy.steps if each.weight <= weight),
-        key=lambda each: each.weight,
+        (step for step in policy.steps if step.weight <= weight),
+        key=lambda step: step.weight,
         default=None,
     )
 
@@ -296,13 +298,13 @@ def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
     It stays at weight 0, at each step, at every weight if there are no steps, and at `aim`: the
     step for which the last traffic move was made, even if an edit has removed that step since.
     """
-    is_step = weight == 0 or not policy.steps or any(each.weight == weight for each in policy.steps)
+    is_step = weight == 0 or not policy.steps or any(step.weight == weight for step in policy.steps)
     return is_step or (aim is not None and weight >= aim)
 
 
 def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> int:
     """Return the weight of the next step, or of `aim` if that is lower; 100 after the last step."""
-    later = [each.weight for each in policy.steps if each.weight > weight]
+    later = [step.weight for step in policy.steps if step.weight > weight]
     return min(later + ([aim] if aim is not None and aim > weight else []), default=WHOLE)
 
 
@@ -313,14 +315,14 @@ def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
     preview.
     """
     is_used = policy.warm_up is not None or policy.preview.service
-    return tuple(each for each in policy.gates if is_used or not isinstance(each, gate_types.Gate))
+    return tuple(gate for gate in policy.gates if is_used or not isinstance(gate, gate_types.Gate))
 
 
 def pause(
     policy: UpgradePolicy, pending: ServeView, weight: int, approved: Approval | None
 ) -> str | None:
     """Return why an upgrade waits for its user at a weight; None if it does not wait."""
-    is_paused = any(each.weight == weight and each.pauses for each in policy.steps)
+    is_paused = any(step.weight == weight and step.pauses for step in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
         return None
     if approved is not None and approved.holds(pending.name, weight, was_edited=pending.was_edited):
@@ -330,7 +332,7 @@ def pause(
 
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
     parts = spec.sections("steps", MAX_STEPS)
-    steps = tuple(each.read(_step) for each in parts)
+    steps = tuple(step_part.read(_step) for step_part in parts)
     if problems:  # without legal weights their order cannot be checked
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):

@@ -15,8 +15,8 @@ import re2
 from common import errors, untrusted
 from common.upgrade import gates
 from common.upgrade.gate_types import PLACEHOLDER, PrometheusGate
-from common.upgrade.gates import Outcome, Result
-from common.upgrade.webhook import OK, Answer, Step, quoted
+from common.upgrade.gates import GateOutcome, GateResult
+from common.upgrade.webhook import OK, Answer, Checkpoint, quoted
 
 EVERY: Final = 15.0
 """Seconds from an answer to the next query."""
@@ -59,13 +59,13 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """Number of consecutive values beyond the limit, up to the last one."""
 
 
-def url(step: Step, gate: PrometheusGate) -> str:
+def url(step: Checkpoint, gate: PrometheusGate) -> str:
     """Return the URL of a query; it asks for two series at most, enough to detect more than one."""
     asked = {"query": query(step, gate), "timeout": f"{SECONDS:g}s", "limit": "2"}
     return f"{gate.url.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
 
 
-def query(step: Step, gate: PrometheusGate) -> str:
+def query(step: Checkpoint, gate: PrometheusGate) -> str:
     """Return the query with its placeholders replaced by the names of an upgrade.
 
     These are DNS names, so they cannot end a PromQL string.
@@ -77,7 +77,7 @@ def query(step: Step, gate: PrometheusGate) -> str:
         "pendingCluster": step.new,
     }
     return PLACEHOLDER.sub(
-        lambda found: "$" if found[1] is None else names.get(found[1], found[0]), gate.query
+        lambda match: "$" if match[1] is None else names.get(match[1], match[0]), gate.query
     )
 
 
@@ -110,19 +110,19 @@ def _value(data: _Data) -> str:
         case "scalar":
             return msgspec.json.decode(data.result, type=tuple[float, str])[1]
         case "vector":
-            found = msgspec.json.decode(data.result, type=list[_Series])
+            series = msgspec.json.decode(data.result, type=list[_Series])
         case other:
             kind = untrusted.clipped(other, 20)
             raise errors.Unavailable(f"answered a {kind!r}, no scalar or vector; {_AGGREGATE}")
-    if not found:
+    if not series:
         raise errors.Unavailable("answered no value: no series matches the query yet")
-    if len(found) > 1:
+    if len(series) > 1:
         raise errors.Unavailable(f"answered more than one value; {_AGGREGATE}")
-    if found[0].value is None:
+    if series[0].value is None:
         raise errors.Unavailable(
             "answered a histogram; have the query return a number, as by histogram_quantile(...)"
         )
-    return found[0].value[1]
+    return series[0].value[1]
 
 
 def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float) -> Readings:
@@ -130,27 +130,29 @@ def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float)
     return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
 
 
-def result(gate: PrometheusGate, readings: Readings, problem: str | None, *, now: float) -> Result:
-    """Return the outcome of a gate by its readings, or by the reason why it has no value."""
+def result(
+    gate: PrometheusGate, readings: Readings, problem: str | None, *, now: float
+) -> GateResult:
+    """Return the result of a gate from its readings; `problem` says why there is no value."""
     value, beyond = readings.value, readings.beyond
     if problem is not None or value is None:
         return gates.unanswered(gate, problem)
     outcome, text = (
-        Outcome.PASS,
+        GateOutcome.PASS,
         f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed",
     )
     if beyond >= EVIDENCE:
-        outcome, text = Outcome.FAIL, f"{text}, {EVIDENCE} times one after another"
+        outcome, text = GateOutcome.FAIL, f"{text}, {EVIDENCE} times one after another"
     elif now > readings.at + FRESH:
         outcome, text = (
-            Outcome.INCONCLUSIVE,
+            GateOutcome.INCONCLUSIVE,
             f"the last value of {gate.host} is older than {FRESH:g} s",
         )
     elif beyond:
         outcome, text = (
-            Outcome.INCONCLUSIVE,
+            GateOutcome.INCONCLUSIVE,
             f"{text}, {beyond} of the {EVIDENCE} times that fail the gate",
         )
-    return Result(
+    return GateResult(
         gate=gate, outcome=outcome, value=value, limit=gate.limit, text=f"{gate.title}: {text}"
     )

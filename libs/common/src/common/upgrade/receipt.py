@@ -15,7 +15,7 @@ from common.api.ray_service import RayService
 from common.upgrade import gate_record
 
 
-class Outcome(StrEnum):
+class UpgradeOutcome(StrEnum):
     """How an upgrade ended."""
 
     PROMOTED = "Promoted"
@@ -31,11 +31,11 @@ class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """Duration of each phase."""
 
     preparing: int
-    """Seconds until the first requests moved."""
+    """Seconds from the start of the upgrade until the first requests moved."""
     shifting: int
-    """Seconds until the last requests had moved, to the new cluster or back."""
+    """Seconds from the first moved request until the last had moved, forward or back."""
     draining: int
-    """Seconds until the replaced or abandoned cluster was deleted."""
+    """Seconds from the last moved request until the replaced or abandoned cluster was deleted."""
 
 
 class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -43,7 +43,7 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
     old: str = msgspec.field(name="from")
     new: str = msgspec.field(name="to")
-    outcome: Outcome
+    outcome: UpgradeOutcome
     started: datetime
     finished: datetime
     seconds: Seconds
@@ -52,17 +52,17 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     lowest_capacity_percent: int | None
     requests_cut: int | None
     """Requests in flight when the cluster was deleted."""
-    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
     """The weights at which gates were evaluated, with their verdicts."""
 
     @property
-    def gated_steps(self) -> tuple[gate_record.Step, ...]:
+    def gated_steps(self) -> tuple[gate_record.StepVerdicts, ...]:
         """Return `steps` limited in number and length, with texts free of control characters."""
         return () if isinstance(self.steps, UnsetType) else gate_record.bounded(self.steps)
 
     def __str__(self) -> str:
         spent, percents = self.seconds, (self.peak_surge_percent, self.lowest_capacity_percent)
-        surge, least = ("unknown" if each is None else f"{each} %" for each in percents)
+        surge, least = ("unknown" if percent is None else f"{percent} %" for percent in percents)
         return (
             f"Upgrade from {self.old} to {self.new}: {self.outcome} after "
             f"{span(self.started, self.finished)} s "

@@ -16,14 +16,14 @@ from common.ray.view import ServeView
 from common.upgrade import controls, weighted_route
 from common.upgrade.controls import Controls
 from common.upgrade.gate_types import AnyGate
-from common.upgrade.gates import Result
+from common.upgrade.gates import GateResult
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.side_routes import SideRoutes
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
 SETTLES_WITHIN: Final = timedelta(seconds=10)
-"""Gateway controllers apply a route within seconds (ADR 43)."""
+"""Time within which a Gateway controller applies a new route (ADR 43)."""
 View = TypeVar("View", bound=ServeView)
 
 
@@ -43,14 +43,14 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     """The route with the weights: ours, or the user's that the annotation names."""
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
-    """Routes of users that hold backends or marks of ours, or will get them."""
+    """Routes of users that have, or will get, backends or marks of raybus."""
     grpc_route: GrpcRoute | None = None
     side_routes: SideRoutes = SideRoutes()
     policy: UpgradePolicy | None = None
     """The UpgradePolicy that the upgrade follows."""
     warm_up: WarmUpProgress | None = None
     """Progress of the pending cluster's warm-up; None if there is none or it cannot begin yet."""
-    answers: Mapping[AnyGate, Result] = {}
+    answers: Mapping[AnyGate, GateResult] = {}
     """Results of the gates that ask a server, at the present weight.
 
     In an upgrade that moves all traffic at once, these are the results of all gates.
@@ -75,7 +75,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Return the active and the pending cluster, without missing ones."""
-        return tuple(each for each in (self.active, self.pending) if each is not None)
+        return tuple(view for view in (self.active, self.pending) if view is not None)
 
     @property
     def routes(self) -> tuple[HttpRoute, ...]:
@@ -85,8 +85,13 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
         """Return the routes that carried the traffic before the present one."""
-        weighted, held = weighted_route.name_of(self.service), (self.our_route, *self.users_routes)
-        return tuple(each for each in held if each is not None and each.metadata.name != weighted)
+        weighted, routes = (
+            weighted_route.name_of(self.service),
+            (self.our_route, *self.users_routes),
+        )
+        return tuple(
+            route for route in routes if route is not None and route.metadata.name != weighted
+        )
 
     @cached_property
     def record(self) -> Record:
@@ -103,9 +108,9 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @cached_property
     def moved_at(self) -> datetime | None:
-        """Return when raybus last moved the weight of a cluster; None where it never did."""
+        """Return when raybus last moved the weight of a cluster; None if it never did."""
         moves = (share.moved_at for share in self.record.clusters.values())
-        return max((each for each in moves if each is not None), default=None)
+        return max((moment for moment in moves if moment is not None), default=None)
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:

@@ -22,7 +22,7 @@ class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def existing(self) -> tuple[HttpRoute, ...]:
         """Return the side routes that the RayService owns."""
-        return tuple(each for each in (self.mirror, self.preview) if each is not None)
+        return tuple(route for route in (self.mirror, self.preview) if route is not None)
 
 
 def wanted(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:

@@ -61,6 +61,6 @@ class Sources:
     def forget(self, objects: Objects) -> None:
         """Drop the answers about objects that are deleted or that another replica owns now."""
         self.serve.forget(objects)
-        for each in objects:
+        for obj in objects:
             for part in (self.windows, self.warm_ups, self.inquiries):
-                part.forget(each.metadata.uid)
+                part.forget(obj.metadata.uid)

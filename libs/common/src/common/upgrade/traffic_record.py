@@ -27,9 +27,9 @@ class ClusterTraffic(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
     """Capacity and traffic of one cluster."""
 
     uid: str = ""
-    """UID of the cluster, so that a cluster created again under its name has no share; empty if
-    unknown.
-    """
+    """UID of the cluster; empty if unknown.
+
+    A cluster that was created again under the same name therefore has no share."""
     capacity: int
     """`target_capacity` that Serve has accepted, in percent."""
     weight: int
@@ -45,8 +45,9 @@ class ClusterTraffic(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
     """When the cluster lost traffic because it was unhealthy (ADR 41); unset when it gains traffic.
     """
     config: str | UnsetType = UNSET
-    """Digest of the Serve config that it runs (`common.upgrade.candidate`), under an UpgradePolicy.
-    """
+    """Digest of the cluster's Serve config in an upgrade with an UpgradePolicy.
+
+    `common.upgrade.candidate` computes the digest."""
     config_at: datetime | UnsetType = UNSET
     """When the cluster was first observed to run that config."""
 
@@ -56,11 +57,11 @@ class ClusterTraffic(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
 
         The hold time and evidence of a step count from then (ADR 40).
         """
-        held = (self.moved_at, self.config_at or None)
-        return max((each for each in held if each is not None), default=None)
+        moments = (self.moved_at, self.config_at or None)
+        return max((moment for moment in moments if moment is not None), default=None)
 
 
-class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
+class RecordedUpgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The progress of the last upgrade in steps; kept until the next one begins."""
 
     old: str
@@ -79,9 +80,9 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     aim: int | UnsetType = UNSET
     """Weight of the policy's step for which traffic last moved; capacity may have allowed less."""
     sheds: int | UnsetType = UNSET
-    """How often a cluster lost traffic because it was unhealthy, since the new cluster first had
-    `max_weight`.
-    """
+    """How often a cluster lost traffic because it was unhealthy.
+
+    The count begins when the new cluster first had `max_weight`."""
     shed_at: datetime | UnsetType = UNSET
     """When a cluster first lost traffic in this way."""
     failed: str | UnsetType = UNSET
@@ -89,10 +90,10 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     mirrored: bool | UnsetType = UNSET
     """Whether requests were mirrored for as long as the policy asks."""
     lacking: str | UnsetType = UNSET
-    """The gates that the present weight waits for, once nothing else holds it."""
+    """The gates that the present weight waits for, if it waits for nothing but gates."""
     gates: gate_record.Current | UnsetType = UNSET
     """Verdicts of the gates at the present weight."""
-    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
     """Verdicts of the gates at earlier weights."""
 
 
@@ -102,9 +103,9 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     at: datetime
     """When raybus's backends were written again."""
     by: str
-    """The field manager of the other writer."""
+    """The field manager of the tool that replaced the backends."""
     streak: int = 1
-    """Number of consecutive overwrites, each soon after the one before."""
+    """Number of consecutive overwrites that followed each other quickly."""
 
 
 class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -114,28 +115,28 @@ class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     clusters: dict[str, ClusterTraffic] = {}  # noqa: RUF012 - msgspec copies it
     changed_at: datetime | None = None
     """When any field last changed."""
-    upgrade: Upgrade | UnsetType = UNSET
+    upgrade: RecordedUpgrade | UnsetType = UNSET
     overwritten: Overwritten | UnsetType = UNSET
 
 
-def upgrade_of(record: Record, old: str, new: str) -> Upgrade | None:
+def upgrade_of(record: Record, old: str, new: str) -> RecordedUpgrade | None:
     """Return the recorded progress of the upgrade from `old` to `new`; None for any other."""
-    held = record.upgrade or None
-    return held if held is not None and (held.old, held.new) == (old, new) else None
+    upgrade = record.upgrade or None
+    return upgrade if upgrade is not None and (upgrade.old, upgrade.new) == (old, new) else None
 
 
-def gates_of(upgrade: Upgrade | None) -> gate_record.Current | None:
+def gates_of(upgrade: RecordedUpgrade | None) -> gate_record.Current | None:
     """Return the verdicts at the present weight, fit for display; None if no gate is evaluated."""
-    held = upgrade.gates if upgrade is not None else UNSET
-    return gate_record.shown(held) if held and held.gates else None
+    current = upgrade.gates if upgrade is not None else UNSET
+    return gate_record.shown(current) if current and current.gates else None
 
 
-def past_steps(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
+def past_steps(upgrade: RecordedUpgrade | None) -> tuple[gate_record.StepVerdicts, ...]:
     """Return the verdicts at earlier weights, fit for display."""
     return gate_record.bounded(upgrade.steps or ()) if upgrade is not None else ()
 
 
-def steps_of(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
+def steps_of(upgrade: RecordedUpgrade | None) -> tuple[gate_record.StepVerdicts, ...]:
     """Return the verdicts at all weights, the present one included."""
     current = gates_of(upgrade)
     return (*past_steps(upgrade), *(() if current is None else (gate_record.closed(current),)))
@@ -147,28 +148,28 @@ def of_route(route: Route | None) -> Record:
     The record is empty if it is missing, unreadable, or of another format version.
     """
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
-    found = annotation_record.decode(text, Record) if text else None
-    return found if found is not None and found.version == MAJOR else Record()
+    record = annotation_record.decode(text, Record) if text else None
+    return record if record is not None and record.version == MAJOR else Record()
 
 
 def of_status(service: RayService) -> Record:
     """Return the copy of the record in a status; an empty one if it was overwritten."""
-    held = (
+    roles = (
         (service.status.active_service_status, WHOLE),
         (service.status.pending_service_status, 0),
     )
     try:
         return Record(
             clusters={
-                each.ray_cluster_name: ClusterTraffic(
-                    capacity=each.target_capacity,
+                role.ray_cluster_name: ClusterTraffic(
+                    capacity=role.target_capacity,
                     weight=unset
-                    if each.traffic_routed_percent is None
-                    else each.traffic_routed_percent,
-                    moved_at=each.last_traffic_migrated_time,
+                    if role.traffic_routed_percent is None
+                    else role.traffic_routed_percent,
+                    moved_at=role.last_traffic_migrated_time,
                 )
-                for each, unset in held
-                if each.ray_cluster_name and each.target_capacity is not None
+                for role, unset in roles
+                if role.ray_cluster_name and role.target_capacity is not None
             }
         )
     except ValueError:
@@ -176,7 +177,10 @@ def of_status(service: RayService) -> Record:
 
 
 def weight_of(route: Route | None, service: Reference) -> int:
-    """Return the weight of a Service in a route, 0 if it has none; of several rules the highest."""
+    """Return the weight of a Service in a route; 0 if it has none.
+
+    If several rules name the Service, the highest weight counts.
+    """
     rules = () if route is None else map(route.backends, route.spec.rules)
-    held = ((each.weight for each in rule if each.target == service) for rule in rules)
-    return max(map(sum, held), default=0)
+    weights = ((backend.weight for backend in rule if backend.target == service) for rule in rules)
+    return max(map(sum, weights), default=0)

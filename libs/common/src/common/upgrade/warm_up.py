@@ -22,7 +22,7 @@ from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 MAX_ROUNDS: Final = 3
-"""The warm-up fails after this many rounds in which some request had no answer."""
+"""Number of rounds with unanswered requests after which the warm-up fails."""
 
 
 class _Run(msgspec.Struct):
@@ -44,9 +44,9 @@ class WarmUps:
         self._serve = serve
         self._background = background
         self._runs = BoundedDict[str, _Run](
-            max_entries=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+            max_entries=REMEMBERED, dropped=lambda run: run.task and run.task.cancel()
         )
-        """Keyed by the UID of the cluster."""
+        """The warm-up of each cluster, by its UID."""
 
     async def advance(
         self, candidate: Candidate, proxies: Sequence[Target], asked: WarmUp

@@ -21,7 +21,7 @@ from common.ray import owner, ports
 from common.upgrade import gates
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import WebhookGate
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import GateOutcome, GateResult
 from common.upgrade.policy import UpgradePolicy
 
 SECRET_NAME: Final = "raybus-webhook-key"  # noqa: S105 - the name of an object
@@ -33,7 +33,7 @@ SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
 MAX_ANSWER_SIZE: Final = 16 * 2**10
 """Maximum bytes of an answer."""
 MAX_TEXT_LENGTH: Final = 200
-"""Characters of a server's text that messages quote."""
+"""Maximum characters of a server's text that messages quote."""
 SECONDS: Final = 10.0
 """Time limit of one request, in seconds."""
 MAX_TIMES: Final = 10_000
@@ -45,7 +45,11 @@ MAX_WAIT: Final = 600.0
 MAX_PAUSE: Final = 60.0
 """Maximum seconds until the next request, if one was not answered."""
 OK: Final = 200
-_RESULTS: Final = {"Pass": Outcome.PASS, "Fail": Outcome.FAIL, "Wait": Outcome.INCONCLUSIVE}
+_RESULTS: Final = {
+    "Pass": GateOutcome.PASS,
+    "Fail": GateOutcome.FAIL,
+    "Wait": GateOutcome.INCONCLUSIVE,
+}
 
 
 class Strategy(StrEnum):
@@ -55,7 +59,7 @@ class Strategy(StrEnum):
     BLUE_GREEN = "BlueGreen"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The point in an upgrade at which a gate is asked."""
 
     namespace: str
@@ -89,7 +93,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> GateOutcome:
         return _RESULTS[self.result]
 
 
@@ -107,7 +111,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return f"answered status {self.status}{hint}"
 
 
-def step_of(  # noqa: PLR0913  (the identity of a step)
+def build_checkpoint(  # noqa: PLR0913  (the identity of a step)
     service: RayService,
     policy: UpgradePolicy,
     active: RayCluster,
@@ -118,7 +122,7 @@ def step_of(  # noqa: PLR0913  (the identity of a step)
     weight: int,
     since: datetime | None = None,
     preview: Service | None = None,
-) -> Step:
+) -> Checkpoint:
     """Describe the present step of an upgrade, for its gates.
 
     `preview` is the Service with the name of the preview Service. If the RayService does not own
@@ -137,7 +141,7 @@ def step_of(  # noqa: PLR0913  (the identity of a step)
         f"{ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
         for role, (cluster, name) in held.items()
     }
-    return Step(
+    return Checkpoint(
         namespace=meta.namespace,
         service=meta.name,
         policy=policy.name,
@@ -147,13 +151,13 @@ def step_of(  # noqa: PLR0913  (the identity of a step)
         strategy=strategy,
         weight=weight,
         since=since if weight > 0 else None,
-        step=sum(each.weight <= weight for each in policy.steps),
+        step=sum(step.weight <= weight for step in policy.steps),
         steps=len(policy.steps),
         addresses=addresses,
     )
 
 
-def identity(step: Step, gate: WebhookGate) -> str:
+def identity(step: Checkpoint, gate: WebhookGate) -> str:
     """Return the id of a request, by which a receiver detects a repetition.
 
     It is the same after a restart of raybus, which forgets the answer and asks again. A different
@@ -165,7 +169,7 @@ def identity(step: Step, gate: WebhookGate) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def question(step: Step, gate: WebhookGate) -> bytes:
+def question(step: Checkpoint, gate: WebhookGate) -> bytes:
     """Build the body of a request."""
     return msgspec.json.encode(
         {
@@ -197,14 +201,14 @@ def read(answer: Answer) -> Reply:
     if untrusted.is_too_deep(answer.body):
         raise errors.Unavailable(f"did not answer {legal}: the JSON is nested too deep")
     try:
-        found = msgspec.json.decode(answer.body, type=Reply)
+        reply = msgspec.json.decode(answer.body, type=Reply)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise errors.Unavailable(f"did not answer {legal}") from problem
-    if found.result not in _RESULTS:
+    if reply.result not in _RESULTS:
         raise errors.Unavailable(
-            f"did not answer {legal}: the result is {untrusted.clipped(found.result, 20)!r}"
+            f"did not answer {legal}: the result is {untrusted.clipped(reply.result, 20)!r}"
         )
-    return Reply(result=found.result, text=quoted(found.text))
+    return Reply(result=reply.result, text=quoted(reply.text))
 
 
 def quoted(text: str) -> str:
@@ -224,9 +228,9 @@ def wait(answer: Answer) -> float:
     return min(MAX_WAIT, max(MIN_WAIT, asked))
 
 
-def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> Result:
+def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> GateResult:
     """Return the outcome of a gate by the last answer, or by the reason why there is none."""
     if reply is None:
         return gates.unanswered(gate, problem)
     text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"
-    return Result(gate=gate, outcome=reply.outcome, text=f"{gate.title}: {text}")
+    return GateResult(gate=gate, outcome=reply.outcome, text=f"{gate.title}: {text}")

@@ -12,11 +12,9 @@ by the pattern of its name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import lru_cache
 from typing import Final
 
 import msgspec
-import re2
 
 from common import labels, names
 from common.annotation_record import EARLIEST
@@ -28,6 +26,7 @@ from common.api.gateway import (
     gateway_problem,
     route_problem,
 )
+from common.api.kubernetes_syntax import dns_1123_subdomain_problems
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.api.reference import Reference
@@ -38,11 +37,9 @@ from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record
 
 Place = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of an object."""
 MAX_BACKENDS: Final = 16
-"""Limits of the Gateway API for a rule."""
-_MAX_NAME_LENGTH: Final = 253
-_NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""Maximum backends of a rule in the Gateway API."""
 _LISTED: Final = 10
 """Maximum number of names that a message lists."""
 
@@ -81,8 +78,8 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
         return ((meta.namespace, names.gateway(meta.name)),)
     if route is None:
         return ()
-    targets = (each.target(meta.namespace) for each in route.spec.parent_refs)
-    return tuple(each.place for each in targets if each.is_gateway)
+    targets = (reference.target(meta.namespace) for reference in route.spec.parent_refs)
+    return tuple(target.place for target in targets if target.is_gateway)
 
 
 def gateway_trouble(
@@ -127,7 +124,7 @@ def route_trouble(
         roles = (status.active_service_status, status.pending_service_status)
         if rules_of(route, own):
             problem = too_many_backends(
-                route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles))
+                route, own, max(1, sum(bool(role.ray_cluster_name) for role in roles))
             )
         else:
             need = f"one with a backendRef to Service {names.serve_service(service.metadata.name)}"
@@ -159,7 +156,7 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
-    """Return a problem if an object with the name of ours has another owner.
+    """Return a problem if an object with the name that raybus needs has another owner.
 
     raybus does not modify such an object.
     """
@@ -179,9 +176,9 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
     refused. Records are never merged: a cluster that is missing in the newest record has no share,
     even if the status still lists it.
     """
-    held = [each for each in _records(service, routes) if each.clusters]
+    records = [record for record in _records(service, routes) if record.clusters]
     return max(
-        held, key=lambda each: each.changed_at or EARLIEST, default=None
+        records, key=lambda record: record.changed_at or EARLIEST, default=None
     ) or traffic_record.of_status(service)
 
 
@@ -193,9 +190,9 @@ def own_backends(
     A name that is only in the status does not count: whoever writes the status could have backends
     of others replaced.
     """
-    recorded = (name for each in _records(service, routes) for name in each.clusters)
+    recorded = (name for record in _records(service, routes) for name in record.clusters)
     owners = (service.metadata.name, *clusters, *recorded)
-    return frozenset(serve_service(service.metadata.namespace, each) for each in owners)
+    return frozenset(serve_service(service.metadata.namespace, name) for name in owners)
 
 
 def serve_service(namespace: str, owner: str) -> Reference:
@@ -212,10 +209,11 @@ def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
     ours = tuple(
         index
         for index, rule in enumerate(rules)
-        if any(each.target in own for each in route.backends(rule))
+        if any(backend.target in own for backend in route.backends(rule))
     )
     redirects = [
-        any(each.get("type") == "RequestRedirect" for each in rule.filters) for rule in rules
+        any(route_filter.get("type") == "RequestRedirect" for route_filter in rule.filters)
+        for rule in rules
     ]
     bare = tuple(
         index for index, rule in enumerate(rules) if not rule.backend_refs and not redirects[index]
@@ -236,15 +234,15 @@ def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
         if share.weight
     }
     rules = route.spec.rules
-    held = [
+    weights = [
         {
-            each.target: each.weight
-            for each in route.backends(rules[index])
-            if each.target in own and each.weight != 0
+            backend.target: backend.weight
+            for backend in route.backends(rules[index])
+            if backend.target in own and backend.weight != 0
         }
         for index in rules_of(route, own)
     ]
-    return bool(wanted and held) and wanted not in held
+    return bool(wanted and weights) and wanted not in weights
 
 
 def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
@@ -254,7 +252,7 @@ def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> Rou
     """
     for index in rules_of(route, own):
         backends = route.backends(route.spec.rules[index])
-        others = sum(each.target not in own for each in backends)
+        others = sum(backend.target not in own for backend in backends)
         if others + needed > MAX_BACKENDS:
             text = (
                 f"has {others} other backends in spec.rules[{index}], and RayService "
@@ -266,36 +264,36 @@ def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> Rou
 
 
 def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterator[Record]:
-    """Yield the records that are certainly ours.
+    """Yield the traffic records that certainly belong to this RayService.
 
-    They are on routes that we may write, or could write before, and that no other service owns or
-    holds.
+    Their routes are routes that raybus may write, or could write before, and that no other
+    RayService owns or holds.
     """
     marks = owner.marks(service.metadata.name)
-    for route in (each for each in routes if each is not None):
+    for route in (some_route for some_route in routes if some_route is not None):
         problem, is_marked = refusal(service, route), marks.items() <= route.metadata.labels.items()
         if problem is None or (problem.code is RoutingCode.NOT_PERMITTED and is_marked):
             yield traffic_record.of_route(route)
 
 
 def _permitted(have: ObjectMeta) -> list[str]:
-    """Return the names in the annotation.
+    """Return the service names in a route's permission annotation, without the illegal names.
 
-    Skip those that are not legal, which must not be shown.
+    Messages to the user quote the returned names, and an illegal name may contain anything.
     """
-    parts = (each.strip() for each in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
-    return [each for each in parts if _is_name(each)]
+    parts = (part.strip() for part in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
+    return [part for part in parts if not dns_1123_subdomain_problems(part)]
 
 
 def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
     """Build the problem of a route without its owner's permission, with the command to grant it."""
-    name, meta, held = service.metadata.name, route.metadata, _permitted(route.metadata)
+    name, meta, permitted = service.metadata.name, route.metadata, _permitted(route.metadata)
     is_there = labels.ROUTE_PERMITS in meta.annotations
     kept = (
-        [",".join(held)]
-        if 0 < len(held) <= _LISTED
+        [",".join(permitted)]
+        if 0 < len(permitted) <= _LISTED
         else ["<the names that it has>"]
-        if held
+        if permitted
         else []
     )
     command = f"kubectl annotate {HTTP_ROUTE.kind.lower()} {meta.name} -n {meta.namespace}"
@@ -311,15 +309,6 @@ def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
 
 def _given(service: RayService) -> str | None:
     text = service.metadata.annotations.get(labels.HTTP_ROUTE, "").strip()
-    is_good = _is_name(text) and text != names.http_route(service.metadata.name)
+    is_name = not dns_1123_subdomain_problems(text)
+    is_good = is_name and text != names.http_route(service.metadata.name)
     return text if is_good else None
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MAX_NAME_LENGTH and _has_form_of_name(text)
-
-
-@lru_cache(maxsize=1024)
-def _has_form_of_name(text: str) -> bool:
-    """Match the pattern of names; cached, because each reconcile repeats the same few names."""
-    return _NAME.fullmatch(text) is not None

@@ -36,16 +36,21 @@ from common.upgrade.increases import Increase, Node, Nodes, Tally
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
 MAX_NODES: Final = 256
-"""Nodes of a cluster that are read; their requests are a sample."""
+"""Maximum nodes of a cluster whose request counters are read.
+
+In a larger cluster, the requests of these nodes are a sample.
+"""
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
 MAX_CONCURRENT_READS: Final = 16
-"""Nodes of one cluster that are read concurrently."""
+"""Maximum nodes of one cluster whose counters are read concurrently."""
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
 """Seconds between the starts of two windows within a step."""
 MAX_RECENT_POLLS: Final = 5
-"""Windows within a step that are evaluated beside the step's own, which detects slower regressions.
+"""Maximum windows within a step that are evaluated beside the window of the whole step.
+
+The window of the whole step detects slower regressions.
 """
 
 MAX_ALL_VALUES: Final = 2**20
@@ -68,8 +73,8 @@ class _Cluster(msgspec.Struct):
     def begin_step(self) -> None:
         self.step = Tally(since=self.nodes.read)
 
-    def count(self, found: list[Increase]) -> None:
-        increases.count([self.step, *self.within.values()], found)
+    def count(self, new_increases: list[Increase]) -> None:
+        increases.count([self.step, *self.within.values()], new_increases)
 
     @property
     def size(self) -> int:
@@ -94,7 +99,7 @@ class _Upgrade(msgspec.Struct):
     begins_at: float = 0.0
     """When the nodes have exported all requests of the previous candidate."""
     restarted_at: float | None = None
-    """When the last window began: one within the step, or the step's own."""
+    """Start of the newest window: a window within the step, or that of the whole step."""
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
 
@@ -158,9 +163,9 @@ class Windows:
         self._background = background
         self._clock = clock
         self._upgrades = BoundedDict[str, _Upgrade](
-            max_entries=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+            max_entries=REMEMBERED, dropped=lambda upgrade: upgrade.task and upgrade.task.cancel()
         )
-        """Keyed by the UID of the pending cluster."""
+        """The request counts of each upgrade, by the UID of the pending cluster."""
 
     async def read_window(
         self,
@@ -178,41 +183,45 @@ class Windows:
         step.
         """
         uid, now = candidate.cluster_uid, self._clock.monotonic()
-        held = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)
-        self._upgrades[uid] = held
-        is_same = held.candidate == candidate
+        upgrade = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)
+        self._upgrades[uid] = upgrade
+        is_same = upgrade.candidate == candidate
         if not is_same:
-            held.begin_candidate(candidate, is_unused=is_unused, now=now)
-        if not is_same or held.moved_at != moved_at:
-            held.begin_step(moved_at, is_whole=is_whole)
-        is_idle = held.task is None or held.task.done()
-        due_at = held.begins_at if held.read_at is None else max(held.begins_at, held.read_at + AGE)
+            upgrade.begin_candidate(candidate, is_unused=is_unused, now=now)
+        if not is_same or upgrade.moved_at != moved_at:
+            upgrade.begin_step(moved_at, is_whole=is_whole)
+        is_idle = upgrade.task is None or upgrade.task.done()
+        due_at = (
+            upgrade.begins_at
+            if upgrade.read_at is None
+            else max(upgrade.begins_at, upgrade.read_at + AGE)
+        )
         if is_idle and now >= due_at:
-            held.read_at = now
-            held.task = await self._background.start(self._read(held, active, pending))
-        return held.window() if held.is_read else None
+            upgrade.read_at = now
+            upgrade.task = await self._background.start(self._read(upgrade, active, pending))
+        return upgrade.window() if upgrade.is_read else None
 
     def forget(self, uid: str) -> None:
         """Drop the counts of an upgrade."""
         self._upgrades.pop(uid, None)
 
-    async def _read(self, held: _Upgrade, active: Targets, pending: Targets) -> None:
-        began = held.candidate, held.moved_at
-        is_unread = held.active.nodes.size == 0
-        for cluster in (held.pending, held.active):
+    async def _read(self, upgrade: _Upgrade, active: Targets, pending: Targets) -> None:
+        began = upgrade.candidate, upgrade.moved_at
+        is_unread = upgrade.active.nodes.size == 0
+        for cluster in (upgrade.pending, upgrade.active):
             cluster.nodes.read += 1
-        await self._count(held.pending, pending, is_new=held.is_unused)
+        await self._count(upgrade.pending, pending, is_new=upgrade.is_unused)
         # once all traffic has moved, every request that the active cluster ever answered is
         # comparable
-        await self._count(held.active, active, is_new=held.is_whole and is_unread)
-        if (held.candidate, held.moved_at) == began:
-            held.is_read = True
-            held.restart(self._clock.monotonic())
+        await self._count(upgrade.active, active, is_new=upgrade.is_whole and is_unread)
+        if (upgrade.candidate, upgrade.moved_at) == began:
+            upgrade.is_read = True
+            upgrade.restart(self._clock.monotonic())
         self._limit()
 
     async def _count(self, cluster: _Cluster, targets: Targets, *, is_new: bool) -> None:
         """Read the nodes of a cluster and add their requests since the last read."""
-        nodes, found = cluster.nodes, list[Increase]()
+        nodes, new_increases = cluster.nodes, list[Increase]()
 
         async def read(uid: str, target: Target) -> None:
             node, number = nodes.get(uid), nodes.read
@@ -227,18 +236,18 @@ class Windows:
             advanced = await self._serve.metrics(target, uid, advance)
             if advanced is not None:
                 nodes.put(uid, advanced[0])
-                found.extend(advanced[1])
+                new_increases.extend(advanced[1])
 
         read_now = sorted(targets.items())[:MAX_NODES]
         for first in range(0, len(read_now), MAX_CONCURRENT_READS):
             async with asyncio.TaskGroup() as group:
                 for uid, target in read_now[first : first + MAX_CONCURRENT_READS]:
                     group.create_task(read(uid, target))
-        cluster.count(found)
+        cluster.count(new_increases)
 
     def _limit(self) -> None:
         """Drop the largest upgrades until the rest is within `MAX_ALL_VALUES`."""
-        sizes = {uid: each.size for uid, each in self._upgrades.items()}
+        sizes = {uid: upgrade.size for uid, upgrade in self._upgrades.items()}
         while sum(sizes.values()) > MAX_ALL_VALUES:
             largest = max(sizes, key=sizes.__getitem__)
             del sizes[largest], self._upgrades[largest]

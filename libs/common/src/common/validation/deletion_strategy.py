@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from common import feature_gates
 from common.api.ray_job import DeletionRule, RayJobSpec
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 
 DELETION_ORDER: Final = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 """The policies from the least to the most destructive. Delays must not decrease in this order."""
@@ -26,7 +26,7 @@ def find_violations(spec: RayJobSpec, gates: feature_gates.Gates) -> Iterator[st
     if strategy is None:
         return
     is_legacy = strategy.on_success is not None or strategy.on_failure is not None
-    if Gate.DELETION_POLICY not in gates:  # V4
+    if FeatureGate.DELETION_POLICY not in gates:  # V4
         yield "RayJobDeletionPolicy feature gate must be enabled to use DeletionStrategy"
     if strategy.deletion_rules and spec.shutdown_after_job_finishes:  # V5
         yield (

@@ -16,7 +16,7 @@ from common.api.ray_cluster import (
     PolicyRules,
     RayCluster,
 )
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate, Gates
 from common.ray import cluster_traits as traits
 
 COLLECTOR: Final = "ray-history-collector"
@@ -100,7 +100,7 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
                 "only applies to the 'rocksdb' backend"
             )
         return
-    if Gate.EMBEDDED_STORAGE not in gates:
+    if FeatureGate.EMBEDDED_STORAGE not in gates:
         yield (
             "the embedded RocksDB GCS fault tolerance backend "
             "(GcsFaultToleranceOptions.Backend: 'rocksdb') requires "
@@ -119,7 +119,7 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
         if storage is None
         else (storage.size, storage.storage_class_name, storage.access_modes or None)
     )
-    if storage is not None and storage.claim_name and any(each is not None for each in given):
+    if storage is not None and storage.claim_name and any(value is not None for value in given):
         yield (
             "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, "
             "storageClassName, and accessModes"
@@ -158,7 +158,7 @@ def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     options = cluster.spec.history_server_options
     if options is None:
         return
-    if Gate.HISTORY_SERVER not in gates:  # S32
+    if FeatureGate.HISTORY_SERVER not in gates:  # S32
         yield "RayClusterHistoryServer feature gate is not enabled"
     if options.collector_options is None:  # S33
         yield f"{_FIELD} must be set"
@@ -244,16 +244,16 @@ def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     policy, groups = cluster.spec.network_policy, traits.worker_groups(cluster)
     if policy is None:
         return
-    if Gate.NETWORK_POLICY not in gates:  # S43
+    if FeatureGate.NETWORK_POLICY not in gates:  # S43
         yield "spec.networkPolicy requires the RayClusterNetworkPolicy feature gate to be enabled"
     yield from _useless(policy.mode, "head", policy.head)  # S44
     yield from _useless(policy.mode, "worker", policy.worker)
     for group in groups:
-        if found := kubernetes_syntax.dns_1123_problems(group.group_name):
+        if problems := kubernetes_syntax.dns_1123_problems(group.group_name):
             yield (
                 f'worker group name "{group.group_name}" must be a valid DNS1123 label '
                 "when networkPolicy is enabled "
-                f"(it is embedded in the NetworkPolicy name): [{' '.join(found)}]"
+                f"(it is embedded in the NetworkPolicy name): [{' '.join(problems)}]"
             )
     known = {group.group_name for group in groups}
     for entry in policy.worker_groups or []:
@@ -280,7 +280,7 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     """
     if cluster.spec.tls_options is None:
         return
-    if Gate.MTLS not in gates:  # S45
+    if FeatureGate.MTLS not in gates:  # S45
         yield "spec.tlsOptions requires the RayClusterMTLS feature gate to be enabled"
     if cluster.spec.tls_options.enabled is not True:
         return

@@ -15,13 +15,15 @@ from common import conditions, pod_json, quantity
 from common.api import kubernetes_syntax
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
-from common.feature_gates import Gate, Gates
+from common.feature_gates import FeatureGate, Gates
 from common.ray import cluster_traits as traits
 from common.ray.cluster_traits import RayGroup
 from common.validation import features
 
 MAX_NAME_LENGTH: Final = 53
-"""Characters. Derived names have up to 63, with endings such as `-serve-svc`."""
+"""Maximum characters of a RayCluster's name.
+
+Derived names have up to 63, with endings such as `-serve-svc`."""
 NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
 """Message for a cluster with tlsOptions if cert-manager is not installed (§4.4)."""
 CERT_MANAGER_REMEDY: Final = "install cert-manager, or remove tlsOptions"
@@ -153,19 +155,19 @@ def _shape(name: str, group: RayGroup) -> Iterator[str]:
             f"rayStartParams['labels'] is not supported for {name} group; please use the "
             "top-level Labels field instead"
         )
-    found: list[str] = []
+    problems: list[str] = []
     for key, value in sorted((group.labels or {}).items()):
         start = f"invalid label key for {name} group: '{key}'"
-        found += [
+        problems += [
             f"{start}, error: {problem}" for problem in kubernetes_syntax.label_key_problems(key)
         ]
         start = f"invalid label value for key '{key}' in {name} group: '{value}'"
-        found += [
+        problems += [
             f"{start}, error: {problem}"
             for problem in kubernetes_syntax.label_value_problems(value)
         ]
-    if found:
-        yield "; ".join(found)
+    if problems:
+        yield "; ".join(problems)
 
 
 def _has_autoscaler_v2(cluster: RayCluster) -> bool:
@@ -181,7 +183,7 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     suspended = next(
         (group.group_name for group in traits.worker_groups(cluster) if group.suspend), None
     )
-    if suspended is not None and Gate.DELETION_POLICY not in gates:  # S24
+    if suspended is not None and FeatureGate.DELETION_POLICY not in gates:  # S24
         yield (
             f"worker group {suspended} can be suspended only when the RayJobDeletionPolicy "
             "feature gate is enabled"
@@ -222,7 +224,7 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 def warnings(cluster: RayCluster) -> Iterator[str]:
     """Yield warnings for specs that are legal but unwise.
 
-    One is in §4.3; KubeRay does not give the others.
+    The warning of §4.3 is also KubeRay's; the other warnings are raybus's own.
     """
     yield from old_version(cluster.spec.ray_version)
     groups = _restarting_groups(cluster)
@@ -231,7 +233,7 @@ def warnings(cluster: RayCluster) -> Iterator[str]:
             f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset "
             "when using autoscaler V1"
         )
-    for name, times in Counter(each.group_name for each in traits.worker_groups(cluster)).items():
+    for name, times in Counter(group.group_name for group in traits.worker_groups(cluster)).items():
         if times > 1:
             yield (
                 f"{times} worker groups are called {name!r}: only the first one has pods; "
@@ -285,8 +287,8 @@ def of_references(cluster: RayCluster) -> Iterator[str]:
         ("headGroupSpec.template.spec.serviceAccountName", "ServiceAccount", account),
         ("gcsFaultToleranceOptions.storage.claimName", "PersistentVolumeClaim", storage.claim_name),
     ):
-        if name and (found := kubernetes_syntax.dns_1123_subdomain_problems(name)):
-            yield f"{field} is not the name of a {kind}: {'; '.join(found)}"
+        if name and (problems := kubernetes_syntax.dns_1123_subdomain_problems(name)):
+            yield f"{field} is not the name of a {kind}: {'; '.join(problems)}"
     yield from _of_template("headGroupSpec", head)
     for index, group in enumerate(traits.worker_groups(cluster)):
         yield from _of_template(f"workerGroupSpecs[{index}]", group.template)
@@ -312,7 +314,7 @@ def _of_template(group: str, template: Body) -> Iterator[str]:
 
 
 def of_resources(place: str, resources: Body) -> Iterator[str]:
-    """Yield the quantities of a container or a pod that cannot be calculated with."""
+    """Yield the quantities of a container or a pod that are not usable in calculations."""
     for what in ("limits", "requests"):
         yield from _of_amounts(f"{place}.{what}", pod_json.mapping(resources, what))
 

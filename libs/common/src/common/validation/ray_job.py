@@ -1,9 +1,9 @@
 """Validate RayJobs: return the first violation, with KubeRay's message.
 
 The groups of rules yield their violations in the order of spec rayjob §3; the rule number is beside
-each. The rules of `_unrunnable` are ours: KubeRay accepts such jobs, and they never run or fail
-later with a misleading reason (§3.7). They come last, so a job that KubeRay refuses gets KubeRay's
-message.
+each. KubeRay does not have the rules of `_unrunnable`. It accepts such jobs, but they either never
+run, or fail later with a misleading reason (§3.7). These rules come last, so a job that KubeRay
+refuses gets KubeRay's message.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from common import labels, pod_json
 from common.api import kubernetes_syntax, ray_job
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
-from common.api.ray_job import RayJob, RayJobSpec
+from common.api.ray_job import DeploymentState, RayJob, RayJobSpec, SubmissionMode
 from common.feature_gates import Gates
 from common.ray import cluster_traits as traits
 from common.ray import go_yaml
@@ -25,7 +25,9 @@ from common.validation import deletion_strategy
 from common.validation import ray_cluster as cluster_rules
 
 MAX_NAME_LENGTH: Final = 47
-"""Characters. A RayCluster's name has up to 53: a hyphen and five random characters more."""
+"""Maximum characters of a RayJob's name.
+
+The name of its RayCluster is a hyphen and five random characters longer."""
 _INVALID: Final = "The RayJob spec is invalid: "
 _METADATA_SINCE: Final = (2, 6)
 """Older versions of `ray job submit` lack the option for metadata."""
@@ -36,7 +38,7 @@ _JOB_ID: Final = re2.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def metadata(meta: ObjectMeta) -> str | None:
-    """Return the violated rule of the name, None if it is legal (§3.2, M1-M2)."""
+    """Return the rule that a RayJob's name violates; None if the name is legal (§3.2, M1-M2)."""
     prefix = "The RayJob metadata is invalid: RayJob name should be"
     if len(meta.name) > MAX_NAME_LENGTH:
         return f"{prefix} no more than {MAX_NAME_LENGTH} characters"
@@ -45,7 +47,7 @@ def metadata(meta: ObjectMeta) -> str | None:
 
 
 def spec(job: RayJob, gates: Gates) -> str | None:
-    """Return the first violation in the spec, None if it is legal (§3.3)."""
+    """Return the first violation in the spec; None if the spec is legal (§3.3)."""
     try:
         job_spec = job.spec
         cluster = _own_cluster(job)
@@ -66,14 +68,23 @@ def spec(job: RayJob, gates: Gates) -> str | None:
 
 def status(job: RayJob) -> str | None:
     """Return a violation if a job waits for an ID that its submission mode does not use (§3.6)."""
-    if (
-        job.status.job_deployment_status != "Waiting"
-        or job.spec.submission_mode == "InteractiveMode"
-    ):
+    if job.spec.submission_mode == SubmissionMode.INTERACTIVE or not _waits_for_id(job):
         return None
     return (
         "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when "
         "SubmissionMode is not InteractiveMode"
+    )
+
+
+def _waits_for_id(job: RayJob) -> bool:
+    """Return whether a job waits until the user names it, also after this violation was recorded.
+
+    A job in any other mode has its ID before its cluster has an address.
+    """
+    known = job.status
+    is_refused = known.job_deployment_status == DeploymentState.VALIDATION_FAILED
+    return known.job_deployment_status == DeploymentState.WAITING or (
+        is_refused and bool(known.dashboard_url) and not known.job_id
     )
 
 
@@ -122,7 +133,7 @@ def _of_cluster_choice(job_spec: RayJobSpec) -> Iterator[str]:
         yield f"{_INVALID}the ClusterSelector mode doesn't support the suspend operation"
     if not selector.get(labels.CLUSTER):  # V11
         yield "cluster name in ClusterSelector should not be empty"
-    if job_spec.submission_mode == "SidecarMode":  # V12
+    if job_spec.submission_mode == SubmissionMode.SIDECAR:  # V12
         yield "ClusterSelector is not supported in SidecarMode"
     if (job_spec.backoff_limit or 0) > 0:  # V13
         yield f"{_INVALID}BackoffLimit is incompatible with ClusterSelector mode"
@@ -130,9 +141,9 @@ def _of_cluster_choice(job_spec: RayJobSpec) -> Iterator[str]:
 
 def _of_submission(job_spec: RayJobSpec) -> Iterator[str]:
     mode = job_spec.submission_mode
-    if mode == "InteractiveMode" and (job_spec.backoff_limit or 0) > 0:  # V14
+    if mode == SubmissionMode.INTERACTIVE and (job_spec.backoff_limit or 0) > 0:  # V14
         yield f"{_INVALID}BackoffLimit is incompatible with InteractiveMode"
-    if mode != "SidecarMode":
+    if mode != SubmissionMode.SIDECAR:
         return
     if job_spec.submitter_pod_template is not None:  # V15
         yield "Currently, SidecarMode doesn't support SubmitterPodTemplate"
@@ -185,9 +196,13 @@ def _unrunnable(job_spec: RayJobSpec, cluster: RayCluster | None) -> Iterator[st
             f"{_INVALID}spec.jobId may contain letters, digits, '.', '_' and '-', and must start "
             "and end with a letter or digit"
         )
-    if mode == "K8sJobMode" and template is not None and not pod_json.containers(template):
+    if (
+        mode == SubmissionMode.K8S_JOB
+        and template is not None
+        and not pod_json.containers(template)
+    ):
         yield f"{_INVALID}spec.submitterPodTemplate should have at least one container"
-    if mode != "InteractiveMode":
+    if mode != SubmissionMode.INTERACTIVE:
         yield from _of_resources(job_spec.entrypoint_resources)
         if job_spec.metadata and cluster is not None and cluster.spec.ray_version:
             yield from (

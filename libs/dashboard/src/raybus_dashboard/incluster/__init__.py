@@ -1,1 +1,1 @@
-"""`raybus dashboard serve`: the page in a Pod for many users, each with their own rights."""
+"""`raybus dashboard serve`: the dashboard in a Pod for many users, each with their own rights."""

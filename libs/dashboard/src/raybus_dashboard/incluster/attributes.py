@@ -1,8 +1,8 @@
-"""Derives the authorization attributes of an API server request from method, path and query. Pure.
+"""Derives the authorization attributes of an API server request from method, path and query.
 
-Only paths in the canonical form are accepted, as `common.kube.resources` builds them. A dot
-segment, an empty segment, a percent sign or a query inside the path could mean another object to
-the API server than to this parser, so such a path is refused.
+Does no I/O. Only paths in the canonical form are accepted, as `common.kube.resources` builds them.
+A dot segment, an empty segment, a percent sign or a query inside the path could mean another object
+to the API server than to this parser, so such a path is refused.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ OF_COLLECTIONS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecolle
 NAMESPACES: Final = "namespaces"
 PROXY: Final = "proxy"
 AMBIGUOUS: Final = frozenset({"watch", PROXY, "status", "finalize"})
-"""Names that the API server reads as an old verb, or as a subresource of a namespace, in place of a
-resource.
-"""
+"""Names that the API server does not read as a resource at the start of a path.
+
+It reads them as an old verb, or as a subresource of a namespace."""
 _END: Final = 3
 """Number of segments in RESOURCE/NAME/SUBRESOURCE."""
 _END_OF_NAMESPACED: Final = 2 + _END
@@ -81,15 +81,15 @@ def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Att
     if tail and tail[-1] == "":  # Ray's paths end with a slash
         tail.pop()
     if not all(map(_SEGMENT.fullmatch, rest)) or not all(map(_TAIL.fullmatch, tail)):
-        raise _unparsable(path)
+        raise _build_unparsable(path)
     namespace = ""
     if rest[0] == NAMESPACES and len(rest) > 1:
         namespace, rest = rest[1], rest[2:] or rest
     if len(rest) > 3 or rest[0] in AMBIGUOUS:
-        raise _unparsable(path)
+        raise _build_unparsable(path)
     resource, name, subresource = (*rest, "", "")[:3]
     return Attributes(
-        verb=_verb(method, path, query or {}, has_name=bool(name)),
+        verb=_decide_verb(method, path, query or {}, has_name=bool(name)),
         group=group,
         version=version,
         resource=resource,
@@ -112,21 +112,21 @@ def _group(path: str) -> tuple[str, str, list[str]]:
         ):
             return group, version, rest
         case _:
-            raise _unparsable(path)
+            raise _build_unparsable(path)
 
 
-def _verb(method: str, path: str, query: Mapping[str, str], *, has_name: bool) -> str:
+def _decide_verb(method: str, path: str, query: Mapping[str, str], *, has_name: bool) -> str:
     verb = (VERBS if has_name else OF_COLLECTIONS).get(method)
     if verb is None:
-        raise _unparsable(f"{method} {path}")
+        raise _build_unparsable(f"{method} {path}")
     if "watch" in query:
         if method != "GET" or query["watch"] not in TRUE:
-            raise _unparsable(f"{method} {path}?watch")
+            raise _build_unparsable(f"{method} {path}?watch")
         return "watch"
     return verb
 
 
-def _unparsable(path: str) -> Unparsable:
+def _build_unparsable(path: str) -> Unparsable:
     shown = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
     return Unparsable(
         f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be "

@@ -12,7 +12,12 @@ import msgspec
 from common import errors
 from common.clock import steady
 from raybus_dashboard.incluster import identity
-from raybus_dashboard.incluster.identity import Headers, Identity, ProxyHeaders, Unauthenticated
+from raybus_dashboard.incluster.identity import (
+    Headers,
+    InvalidCredentials,
+    ProxyHeaders,
+    UserIdentity,
+)
 
 MIN_SECRET_LENGTH: Final = 32
 """Minimum bytes of the secret; `openssl rand -hex 32` prints 64."""
@@ -22,11 +27,11 @@ restart.
 """
 
 
-class Tokens(Protocol):
+class TokenAuthenticator(Protocol):
     """Checks bearer tokens."""
 
-    async def authenticate(self, token: str) -> Identity:
-        """Return the user of a token; raise `Unauthenticated` for an invalid token."""
+    async def authenticate(self, token: str) -> UserIdentity:
+        """Return the user of a token; raise `InvalidCredentials` for an invalid token."""
         ...
 
 
@@ -39,7 +44,7 @@ class SecretFile:
         self._read_at = now()
         self._secret = self._read()
 
-    def secret(self) -> bytes:
+    def read_secret(self) -> bytes:
         """Return the secret; raise `InvalidSpec` if the file is missing or too short."""
         if self._now() - self._read_at >= REREAD_SECONDS:
             self._secret, self._read_at = self._read(), self._now()
@@ -47,21 +52,21 @@ class SecretFile:
 
     def _read(self) -> bytes:
         try:
-            found = self._path.read_bytes().strip()
+            secret = self._path.read_bytes().strip()
         except OSError as problem:
             raise errors.InvalidSpec(
                 f"--proxy-secret-file {self._path}: cannot be read: {problem.strerror}"
             ) from problem
-        if len(found) < MIN_SECRET_LENGTH:
+        if len(secret) < MIN_SECRET_LENGTH:
             raise errors.InvalidSpec(
-                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least "
+                f"--proxy-secret-file {self._path}: {len(secret)} bytes are too few, at least "
                 f"{MIN_SECRET_LENGTH} are needed:"
                 " openssl rand -hex 32"
             )
-        return found
+        return secret
 
 
-class Proxy(msgspec.Struct, frozen=True):
+class AuthenticatingProxy(msgspec.Struct, frozen=True):
     """An authenticating proxy in front of the dashboard."""
 
     headers: ProxyHeaders
@@ -71,25 +76,25 @@ class Proxy(msgspec.Struct, frozen=True):
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted kinds of credentials; None for a kind that is not accepted."""
 
-    tokens: Tokens | None = None
-    proxy: Proxy | None = None
+    tokens: TokenAuthenticator | None = None
+    proxy: AuthenticatingProxy | None = None
 
-    async def authenticate(self, headers: Headers) -> Identity:
+    async def authenticate(self, headers: Headers) -> UserIdentity:
         """Return the user of a request.
 
-        Raises `Unauthenticated` without valid credentials, `Refused` for a user that is not
+        Raises `InvalidCredentials` without valid credentials, `Refused` for a user that is not
         accepted, and `Unavailable` if the proxy's secret cannot be read.
         """
         if self.proxy is not None:
             try:
-                secret = self.proxy.secret.secret()
+                secret = self.proxy.secret.read_secret()
             except errors.InvalidSpec as problem:
                 raise errors.Unavailable("the secret of the proxy cannot be read") from problem
-            found = self.proxy.headers.identity(headers, secret)
-            if found is not None:
-                return found
-        if self.tokens is not None and (token := identity.bearer(headers)) is not None:
+            user = self.proxy.headers.read_identity(headers, secret)
+            if user is not None:
+                return user
+        if self.tokens is not None and (token := identity.get_bearer_token(headers)) is not None:
             return await self.tokens.authenticate(token)
-        raise Unauthenticated(
+        raise InvalidCredentials(
             "sign in with a token" if self.tokens else "open this page through its proxy"
         )

@@ -19,15 +19,19 @@ from common.observability import health, logging
 from raybus_cli import session, waiting
 from raybus_cli.arguments import ContextOption, KubeconfigOption
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.events.run import Way
+from raybus_cli.events.run import NatsAccess
 from raybus_cli.session import USER_AGENT
 from raybus_dashboard.board import EventFeed
 from raybus_dashboard.incluster import server, sessions
-from raybus_dashboard.incluster.authentication import Authentication, Proxy, SecretFile
-from raybus_dashboard.incluster.identity import Identity, ProxyHeaders
+from raybus_dashboard.incluster.authentication import (
+    AuthenticatingProxy,
+    Authentication,
+    SecretFile,
+)
+from raybus_dashboard.incluster.identity import ProxyHeaders, UserIdentity
 from raybus_dashboard.incluster.reviews import Reviews
-from raybus_dashboard.incluster.server import Service
-from raybus_dashboard.incluster.sessions import Sessions
+from raybus_dashboard.incluster.server import HandlerDependencies
+from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 
 NAME: Final = "dashboard"
@@ -47,13 +51,13 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     health_port: int
     certificate: tuple[Path, Path] | None
-    """Paths of the certificate and its key; None serves without TLS."""
+    """Paths of the certificate and its key; None to serve without TLS."""
     audiences: tuple[str, ...]
     reviews_tokens: bool
-    proxy: Proxy | None
+    proxy: AuthenticatingProxy | None
     allows_actions: bool
     namespace: str | None
-    events: Way | None
+    events: NatsAccess | None
     """The connection to NATS; None without upgrade events."""
 
 
@@ -126,18 +130,20 @@ def serve(
     $ raybus dashboard serve --tls-cert-file t.crt --tls-private-key-file t.key
     $ raybus dashboard serve --plain-http --port 3100 -n serving --allow-actions
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.select_place(kubeconfig, context, namespace)
     try:
         choices = Choices(
             address=address,
             port=port,
             health_port=health_port,
-            certificate=_certificate(tls_cert_file, tls_private_key_file, is_plain=plain_http),
+            certificate=_check_certificate(
+                tls_cert_file, tls_private_key_file, is_plain=plain_http
+            ),
             audiences=tuple(audience or ()),
             reviews_tokens=not no_token_review,
             proxy=None
             if proxy_secret_file is None
-            else Proxy(
+            else AuthenticatingProxy(
                 ProxyHeaders(
                     user=proxy_user_header,
                     groups=proxy_groups_header,
@@ -149,7 +155,7 @@ def serve(
             ),
             allows_actions=allow_actions,
             namespace=namespace,
-            events=sessions.way(nats, nats_credentials, os.environ, place),
+            events=sessions.choose_access(nats, nats_credentials, os.environ, place),
         )
         if no_token_review and proxy_secret_file is None:
             raise errors.InvalidSpec(
@@ -165,7 +171,7 @@ def serve(
     try:
         asyncio.run(_run(choices, config))
     except BaseExceptionGroup as met:
-        problem = session.first(met)
+        problem = session.find_first(met)
         if isinstance(problem, errors.RaybusError):
             session.fail(problem)
         if not isinstance(problem, waiting.Stopped):
@@ -174,7 +180,7 @@ def serve(
         session.fail(problem)
 
 
-def _certificate(
+def _check_certificate(
     cert: Path | None, key: Path | None, *, is_plain: bool
 ) -> tuple[Path, Path] | None:
     """Return the paths of certificate and key; raise `InvalidSpec` for contradicting options."""
@@ -207,11 +213,11 @@ def _listen(choices: Choices) -> socket.socket:
         ) from problem
 
 
-def _tls(files: tuple[Path, Path]) -> ssl.SSLContext:
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load(found, files)
-    return found
+def _build_tls(files: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, files)
+    return context
 
 
 def _load(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
@@ -232,7 +238,7 @@ async def _reload(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
     while True:
         await asyncio.sleep(REREAD_SECONDS)
         try:
-            _tls(files)
+            _build_tls(files)
         except errors.InvalidSpec:
             continue
         _load(tls, files)
@@ -243,35 +249,37 @@ async def _run(choices: Choices, config: RestConfig) -> None:
     own = KubeClient(config, user_agent=USER_AGENT)
     reviews = Reviews(own, choices.audiences)
 
-    def connect_as(identity: Identity) -> Connect:
+    def connect_as(identity: UserIdentity) -> Connect:
         async def connect() -> KubeClient:
-            return server.client_of(config, identity, reviews)
+            return server.create_client(config, identity, reviews)
 
         return connect
 
     feed = EventFeed.OFF if choices.events is None else EventFeed.CONNECTING
-    service = Service(
+    service = HandlerDependencies(
         authentication=Authentication(
             tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy
         ),
         rights=reviews,
-        sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
+        sessions=BoardSessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
         connect=connect_as,
         allows_actions=choices.allows_actions,
         namespace=choices.namespace,
     )
-    tls = None if choices.certificate is None else _tls(choices.certificate)
+    tls = None if choices.certificate is None else _build_tls(choices.certificate)
     try:
         async with (
             asyncio.TaskGroup() as group,
-            server.serving(_listen(choices), tls, service) as address,
+            server.serve(_listen(choices), tls, service) as address,
         ):
             if tls is not None and choices.certificate is not None:
                 group.create_task(_reload(tls, choices.certificate))
             group.create_task(health.serve(choices.health_port, ready=lambda: None))
             group.create_task(waiting.wait())
             if choices.events is not None:
-                group.create_task(sessions.listener(choices.events, service.sessions).listen())
+                group.create_task(
+                    sessions.build_listener(choices.events, service.sessions).listen()
+                )
             typer.echo(address)
             await asyncio.Event().wait()
     finally:

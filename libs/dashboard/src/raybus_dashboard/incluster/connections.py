@@ -37,11 +37,11 @@ class Connections:
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Record that a connection has sent a request."""
-        if (found := self._open.get(request.protocol)) is not None:
-            found.is_served = True
+        if (bounded := self._open.get(request.protocol)) is not None:
+            bounded.is_served = True
         return await handler(request)
 
-    def protocol(self, inner: asyncio.Protocol) -> asyncio.Protocol:
+    def wrap_protocol(self, inner: asyncio.Protocol) -> asyncio.Protocol:
         """Return the protocol of a new connection, which wraps `inner`.
 
         If there are too many connections, the protocol closes its connection.
@@ -54,17 +54,17 @@ class Connections:
 
 
 class _Bounded(asyncio.Protocol):
-    """A connection, counted from its beginning; with TLS, that is before the handshake."""
+    """A connection that counts towards the limit as soon as it is open, before a TLS handshake."""
 
     def __init__(
-        self, inner: asyncio.Protocol, held: "dict[asyncio.BaseProtocol, _Bounded]"
+        self, inner: asyncio.Protocol, connections: "dict[asyncio.BaseProtocol, _Bounded]"
     ) -> None:
         self.is_served = False
         self._inner = inner
-        self._held = held
+        self._held = connections
         self._transport: asyncio.WriteTransport | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        held[inner] = self
+        connections[inner] = self
 
     def end_after(self, first_request: float, longest: float) -> None:
         """Set the timeouts of the connection.
@@ -86,8 +86,8 @@ class _Bounded(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._held.pop(self._inner, None)
-        for each in self._timers:
-            each.cancel()
+        for _timer in self._timers:
+            _timer.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)

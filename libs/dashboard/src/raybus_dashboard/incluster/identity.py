@@ -1,4 +1,4 @@
-"""Extracts the identity of a request's user from its headers. Pure.
+"""Extracts the identity of a request's user from its headers. Does no I/O.
 
 The headers are those of an authenticating proxy, or a bearer token. A proxy's headers count only
 with the secret that proxy and dashboard share. Users and groups that start with `system:` are never
@@ -23,7 +23,7 @@ _CONTROL: Final = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), *range(0
 """Control characters, and the surrogates that stand for bytes that are not UTF-8."""
 
 
-class Unauthenticated(Exception):
+class InvalidCredentials(Exception):
     """The request has no valid credentials (HTTP 401)."""
 
 
@@ -31,7 +31,7 @@ class Refused(Exception):
     """The credentials are valid, but the user is not accepted (HTTP 403)."""
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class UserIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A user in the form of TokenReview and SubjectAccessReview."""
 
     user: str
@@ -60,11 +60,11 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
     user_prefix: str = ""
     group_prefix: str = ""
 
-    def identity(self, headers: Headers, secret: bytes) -> Identity | None:
+    def read_identity(self, headers: Headers, secret: bytes) -> UserIdentity | None:
         """Return the user that the proxy names; None without the proxy's secret header.
 
-        Raises `Unauthenticated` for a wrong secret or not exactly one user, `Refused` for names
-        that are not accepted.
+        Raises `InvalidCredentials` if the secret is wrong or the headers do not name exactly one
+        user, and `Refused` if the name of the user or of a group is not accepted.
         """
         given = headers.getall(self.secret, ())
         if not given:
@@ -74,48 +74,48 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
         if len(given) != 1 or not hmac.compare_digest(
             given[0].encode(errors="surrogateescape"), secret
         ):
-            raise Unauthenticated(f"{self.secret} is not the secret of the proxy")
+            raise InvalidCredentials(f"{self.secret} is not the secret of the proxy")
         users = headers.getall(self.user, ())
         if len(users) != 1 or not users[0].strip():
-            raise Unauthenticated(
+            raise InvalidCredentials(
                 f"{self.user}: expected one user, the request has {len(users)} of this header"
             )
         groups = [
-            each.strip() for line in headers.getall(self.groups, ()) for each in line.split(",")
+            group.strip() for line in headers.getall(self.groups, ()) for group in line.split(",")
         ]
-        return self._checked(
-            users[0].strip(), tuple(dict.fromkeys(each for each in groups if each))
+        return self._check_identity(
+            users[0].strip(), tuple(dict.fromkeys(group for group in groups if group))
         )
 
-    def _checked(self, user: str, groups: tuple[str, ...]) -> Identity:
-        found = Identity(
+    def _check_identity(self, user: str, groups: tuple[str, ...]) -> UserIdentity:
+        identity = UserIdentity(
             user=self.user_prefix + user,
-            groups=tuple(self.group_prefix + each for each in groups[: MAX_GROUPS + 1]),
+            groups=tuple(self.group_prefix + group for group in groups[: MAX_GROUPS + 1]),
         )
-        names = (user, *groups, found.user, *found.groups)
-        if any(each.lower().startswith(SYSTEM) for each in names):
+        names = (user, *groups, identity.user, *identity.groups)
+        if any(name.lower().startswith(SYSTEM) for name in names):
             raise Refused(
                 f"a user or a group that begins with {SYSTEM} is not accepted from a proxy"
             )
         if len(groups) > MAX_GROUPS:
             raise Refused(f"{self.groups}: more than {MAX_GROUPS} groups")
-        if any(len(each) > MAX_NAME_LENGTH or not _CONTROL.isdisjoint(each) for each in names):
+        if any(len(name) > MAX_NAME_LENGTH or not _CONTROL.isdisjoint(name) for name in names):
             raise Refused(
                 f"{self.user} or {self.groups}: a name is longer than {MAX_NAME_LENGTH} or has "
                 "control characters"
             )
-        return found
+        return identity
 
 
-def bearer(headers: Headers) -> str | None:
-    """Return the bearer token of a request; None without the header.
+def get_bearer_token(headers: Headers) -> str | None:
+    """Return the bearer token of a request; None without an `Authorization` header.
 
-    Raises `Unauthenticated` if the header is not exactly one token.
+    Raises `InvalidCredentials` if the header is not exactly one token.
     """
     given = headers.getall("Authorization", ())
     if not given:
         return None
-    found = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
-    if found is None or len(found[1]) > MAX_TOKEN_LENGTH:
-        raise Unauthenticated("Authorization: expected 'Bearer TOKEN'")
-    return found[1]
+    match = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+    if match is None or len(match[1]) > MAX_TOKEN_LENGTH:
+        raise InvalidCredentials("Authorization: expected 'Bearer TOKEN'")
+    return match[1]

@@ -1,4 +1,4 @@
-"""Limits how many resources users occupy concurrently: per user, and in total. Pure."""
+"""Limits how many resources users occupy concurrently: per user, and in total. Does no I/O."""
 
 import contextlib
 from collections import Counter
@@ -17,7 +17,7 @@ class Places:
         self._taken: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def taken(self, user: str) -> Generator[None]:
+    def occupy(self, user: str) -> Generator[None]:
         """Occupy a place for the duration of a block.
 
         Raise `Throttled` if the user, or all users together, have too many.

@@ -22,8 +22,8 @@ from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.identity import (
     ANONYMOUS,
     UNAUTHENTICATED,
-    Identity,
-    Unauthenticated,
+    InvalidCredentials,
+    UserIdentity,
 )
 
 SECONDS: Final = 10.0
@@ -36,8 +36,9 @@ behind those of new tokens. Being known grants no rights.
 AT_ONCE: Final = 16
 """Maximum number of concurrent reviews of one kind."""
 MAX_WAITING_REQUESTS: Final = 256
-"""Maximum number of further reviews that wait. A request beyond them is refused, so that a flood
-stays bounded.
+"""Maximum number of reviews that wait for a free slot.
+
+Further requests are refused, so that a flood of them stays bounded.
 """
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -46,7 +47,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Requests(Protocol):
+class ReviewClient(Protocol):
     """The part of the API server's client that reviews need."""
 
     async def request(self, method: str, path: str, *, body: Body | None = None) -> bytes:
@@ -121,7 +122,7 @@ class Turns:
         self._count = 0
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def wait_for_turn(self) -> AsyncGenerator[None]:
         """Wait for a free place and hold it for the duration of a block.
 
         Raise `Throttled` if too many wait.
@@ -146,45 +147,45 @@ class Reviews:
     """
 
     def __init__(
-        self, kube: Requests, audiences: Sequence[str] = (), now: Callable[[], float] = steady
+        self, kube: ReviewClient, audiences: Sequence[str] = (), now: Callable[[], float] = steady
     ) -> None:
         self._kube = kube
         self._audiences = tuple(audiences)
         self._now = now
         # Tokens are stored as hashes only.
-        self._identities: Recent[bytes, Identity] = Recent(now)
-        self._rejected: Recent[bytes, Unauthenticated] = Recent(now)
+        self._identities: Recent[bytes, UserIdentity] = Recent(now)
+        self._rejected: Recent[bytes, InvalidCredentials] = Recent(now)
         self._known: Recent[bytes, bool] = Recent(now, KNOWN_SECONDS)
         """Tokens that Kubernetes accepted within the last hour; their reviews do not queue behind
         new tokens.
         """
-        self._rights: Recent[tuple[Identity, Attributes], bool] = Recent(now)
+        self._rights: Recent[tuple[UserIdentity, Attributes], bool] = Recent(now)
         self._new_in_turn, self._known_in_turn, self._rights_in_turn = Turns(), Turns(), Turns()
 
-    async def authenticate(self, token: str) -> Identity:
+    async def authenticate(self, token: str) -> UserIdentity:
         """Return the user of a token.
 
-        Raise `Unauthenticated` if Kubernetes does not accept the token.
+        Raise `InvalidCredentials` if Kubernetes does not accept the token.
         """
         key = hashlib.sha256(token.encode()).digest()
-        found = self._reviewed(key)
-        if found is None:
+        verdict = self._get_cached(key)
+        if verdict is None:
             turns = self._known_in_turn if self._known.get(key) else self._new_in_turn
-            async with turns.turn():
-                found = self._reviewed(key) or await self._authenticate(token, key)
-        if isinstance(found, Unauthenticated):
-            raise Unauthenticated(str(found))
-        return found
+            async with turns.wait_for_turn():
+                verdict = self._get_cached(key) or await self._authenticate(token, key)
+        if isinstance(verdict, InvalidCredentials):
+            raise InvalidCredentials(str(verdict))
+        return verdict
 
-    def _reviewed(self, key: bytes) -> Identity | Unauthenticated | None:
+    def _get_cached(self, key: bytes) -> UserIdentity | InvalidCredentials | None:
         return self._identities.get(key) or self._rejected.get(key)
 
-    async def require(self, identity: Identity, wanted: Attributes) -> None:
+    async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
         """Return if the user has a right; raise `Denied`, which names the right, if not."""
         key = (identity, wanted)
         allowed = self._rights.get(key)
         if allowed is None:
-            async with self._rights_in_turn.turn():
+            async with self._rights_in_turn.wait_for_turn():
                 allowed = self._rights.get(key)
                 if allowed is None:
                     asked = self._now()
@@ -193,24 +194,26 @@ class Reviews:
         if not allowed:
             raise Denied(f"cannot {wanted}")
 
-    async def _authenticate(self, token: str, key: bytes) -> Identity | Unauthenticated:
+    async def _authenticate(self, token: str, key: bytes) -> UserIdentity | InvalidCredentials:
         asked = self._now()
         spec: Body = (
             {"token": token, "audiences": list(self._audiences)}
             if self._audiences
             else {"token": token}
         )
-        answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
-        found = identity_of(_decoded(answer, _TokenReview).status, self._audiences)
-        if isinstance(found, Unauthenticated):
+        answer = await self._send_review(
+            TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec
+        )
+        verdict = read_identity(_decode(answer, _TokenReview).status, self._audiences)
+        if isinstance(verdict, InvalidCredentials):
             self._known.drop(key)
-            self._rejected.put(key, found, asked)
+            self._rejected.put(key, verdict, asked)
         else:
             self._known.put(key, True, asked)
-            self._identities.put(key, found, asked)
-        return found
+            self._identities.put(key, verdict, asked)
+        return verdict
 
-    async def _is_allowed(self, identity: Identity, wanted: Attributes) -> bool:
+    async def _is_allowed(self, identity: UserIdentity, wanted: Attributes) -> bool:
         spec: Body = {
             "user": identity.user,
             "groups": list(identity.groups),
@@ -218,19 +221,19 @@ class Reviews:
             "extra": {key: list(values) for key, values in identity.extra},
             "resourceAttributes": msgspec.structs.asdict(wanted),
         }
-        answer = await self._review(
+        answer = await self._send_review(
             ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec
         )
-        status = _decoded(answer, _AccessReview).status
+        status = _decode(answer, _AccessReview).status
         return status.allowed and not status.denied
 
-    async def _review(self, path: str, version: str, kind: str, spec: Body) -> bytes:
+    async def _send_review(self, path: str, version: str, kind: str, spec: Body) -> bytes:
         return await self._kube.request(
             "POST", path, body={"apiVersion": version, "kind": kind, "spec": spec}
         )
 
 
-def _decoded(answer: bytes, view: type[V]) -> V:
+def _decode(answer: bytes, view: type[V]) -> V:
     try:
         return msgspec.json.decode(answer, type=view)
     except msgspec.MsgspecError as problem:
@@ -239,14 +242,16 @@ def _decoded(answer: bytes, view: type[V]) -> V:
         ) from problem
 
 
-def identity_of(status: _TokenStatus, audiences: Sequence[str]) -> Identity | Unauthenticated:
+def read_identity(
+    status: _TokenStatus, audiences: Sequence[str]
+) -> UserIdentity | InvalidCredentials:
     """Return the user in the status of a TokenReview, or an error if there is none."""
     user, groups = status.user, tuple(status.user.groups or ())
     if not status.authenticated or user.username in {"", ANONYMOUS} or UNAUTHENTICATED in groups:
-        return Unauthenticated("the token is not valid, or has expired")
+        return InvalidCredentials("the token is not valid, or has expired")
     # An authenticator that does not support audiences leaves them out; it has only checked that of
     # the API server.
     if audiences and not set(audiences) & set(status.audiences or ()):
-        return Unauthenticated(f"the token is not for the audience {' or '.join(audiences)}")
+        return InvalidCredentials(f"the token is not for the audience {' or '.join(audiences)}")
     extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
-    return Identity(user=user.username, groups=groups, uid=user.uid, extra=extra)
+    return UserIdentity(user=user.username, groups=groups, uid=user.uid, extra=extra)

@@ -1,4 +1,4 @@
-"""Serves the page to many users.
+"""Serves the dashboard page to many users.
 
 Its files are public; data and actions require authentication and the user's rights.
 
@@ -29,14 +29,14 @@ from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
 from raybus_cli.session import USER_AGENT
 from raybus_dashboard import board, responses
-from raybus_dashboard.board import Feed
+from raybus_dashboard.board import PageFeed
 from raybus_dashboard.incluster import attributes
 from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.authentication import Authentication
 from raybus_dashboard.incluster.connections import HANDSHAKE_SECONDS, IDLE_SECONDS, Connections
-from raybus_dashboard.incluster.identity import Identity, Refused, Unauthenticated
+from raybus_dashboard.incluster.identity import InvalidCredentials, Refused, UserIdentity
 from raybus_dashboard.incluster.places import Places
-from raybus_dashboard.incluster.sessions import Sessions
+from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 from raybus_dashboard.responses import (
     ACTIONS,
@@ -47,21 +47,21 @@ from raybus_dashboard.responses import (
     KEY_EXPECTED,
     LOGS,
     MAX_BODY_SIZE,
+    ActionRequest,
     Actor,
-    Request,
-    plain,
+    build_text_response,
 )
 
 
 class Rights(Protocol):
     """Checks the rights of users."""
 
-    async def require(self, identity: Identity, wanted: Attributes) -> None:
+    async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
         """Return if the user has a right; raise an error if not."""
         ...
 
 
-def client_of(config: RestConfig, identity: Identity, rights: Rights) -> KubeClient:
+def create_client(config: RestConfig, identity: UserIdentity, rights: Rights) -> KubeClient:
     """Create a client that checks the user's rights before each request."""
 
     async def authorize(method: str, path: str, query: Mapping[str, str]) -> None:
@@ -93,7 +93,7 @@ SWITCH_SECONDS: Final = 0.0005
 The event loop waits for running threads many times while it answers a request.
 """
 STATUSES: Final = (
-    (Unauthenticated, 401),
+    (InvalidCredentials, 401),
     (Refused, 403),
     (errors.Forbidden, 403),
     (errors.InvalidSpec, 400),
@@ -102,7 +102,7 @@ STATUSES: Final = (
     (errors.Throttled, 429),
 )
 AGAIN: Final = {"Retry-After": "5"}
-_IDENTITY: Final = web.RequestKey("identity", Identity)
+_IDENTITY: Final = web.RequestKey("identity", UserIdentity)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,34 +111,34 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of the request handlers."""
 
     authentication: Authentication
     rights: Rights
-    sessions: Sessions
-    connect: Callable[[Identity], Connect]
+    sessions: BoardSessions
+    connect: Callable[[UserIdentity], Connect]
     allows_actions: bool
     namespace: str | None
     """Default namespace of a page; None shows all namespaces."""
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    listening: socket.socket, tls: ssl.SSLContext | None, service: Service
+async def serve(
+    listening: socket.socket, tls: ssl.SSLContext | None, service: HandlerDependencies
 ) -> AsyncGenerator[str]:
     """Serve for the duration of a block; yield the address."""
     connections = Connections()
-    async with _quick_switches(), asyncio.TaskGroup() as group:
+    async with _switch_threads_quickly(), asyncio.TaskGroup() as group:
         pages = _Pages(service, group)
         guard = _Guard(service)
         app = web.Application(
             middlewares=[connections.note, guard.check], client_max_size=MAX_BODY_SIZE
         )
         responses.add_files(app)
-        app.router.add_get(EVENTS, pages.events, allow_head=False)
-        app.router.add_post(ACTIONS, pages.act)
-        app.router.add_get(LOGS, pages.logs, allow_head=False)
+        app.router.add_get(EVENTS, pages.stream_events, allow_head=False)
+        app.router.add_post(ACTIONS, pages.perform_action)
+        app.router.add_get(LOGS, pages.send_log, allow_head=False)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -151,7 +151,7 @@ async def serving(
         if inner is None:
             raise errors.Invariant("the server was not set up")
         server = await asyncio.get_running_loop().create_server(
-            lambda: connections.protocol(inner()),
+            lambda: connections.wrap_protocol(inner()),
             sock=listening,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
@@ -169,7 +169,7 @@ async def serving(
             expiring.cancel()
 
 
-def strict_transport(request: web.BaseRequest) -> dict[str, str]:
+def build_hsts_header(request: web.BaseRequest) -> dict[str, str]:
     """Return the HSTS header, by which a browser refuses to open the page without TLS from now on.
 
     Browsers ignore the header on a connection without TLS, so it is sent only if the request came
@@ -184,7 +184,7 @@ def strict_transport(request: web.BaseRequest) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def _quick_switches() -> AsyncGenerator[None]:
+async def _switch_threads_quickly() -> AsyncGenerator[None]:
     """Let threads release the interpreter lock sooner.
 
     The event loop waits for the lock at each turn.
@@ -200,7 +200,7 @@ async def _quick_switches() -> AsyncGenerator[None]:
 class _Guard:
     """Authenticates requests, and converts errors to responses."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: HandlerDependencies) -> None:
         self._service = service
 
     @web.middleware
@@ -211,17 +211,17 @@ class _Guard:
         """
         try:
             response = await self._answer(request, handler)
-        except (Unauthenticated, Refused, errors.RaybusError) as problem:
-            response = self._refusal(request, problem)
+        except (InvalidCredentials, Refused, errors.RaybusError) as problem:
+            response = self._build_refusal(request, problem)
         except web.HTTPException as problem:
-            response = plain(problem.status, problem.reason)
+            response = build_text_response(problem.status, problem.reason)
         except ConnectionError:  # the client has disconnected
             raise
         except Exception as problem:
             log.exception("a request failed", path=request.path, error=str(problem))
-            response = plain(500, "an error of the dashboard; its log has the cause")
+            response = build_text_response(500, "an error of the dashboard; its log has the cause")
         if not response.prepared:
-            response.headers.update(HEADERS | strict_transport(request))
+            response.headers.update(HEADERS | build_hsts_header(request))
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -231,7 +231,7 @@ class _Guard:
             request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
             or OWN not in request.headers
         ):
-            return plain(
+            return build_text_response(
                 403,
                 f"requests of other sites are rejected: the header {OWN} is missing, or the site "
                 "is another one",
@@ -239,21 +239,21 @@ class _Guard:
         request[_IDENTITY] = await self._service.authentication.authenticate(request.headers)
         return await handler(request)
 
-    def _refusal(self, request: web.Request, problem: Exception) -> web.Response:
+    def _build_refusal(self, request: web.Request, problem: Exception) -> web.Response:
         """Return the response for an error."""
         status = next((status for kind, status in STATUSES if isinstance(problem, kind)), None)
         if status is None:
             log.warning("a request could not be answered", path=request.path, error=str(problem))
-            return plain(503, "the API server cannot be read just now", **AGAIN)
+            return build_text_response(503, "the API server cannot be read just now", **AGAIN)
         if status == 401 and self._service.authentication.tokens is not None:
-            return plain(status, str(problem), **{"WWW-Authenticate": "Bearer"})
-        return plain(status, str(problem), **(AGAIN if status == 429 else {}))
+            return build_text_response(status, str(problem), **{"WWW-Authenticate": "Bearer"})
+        return build_text_response(status, str(problem), **(AGAIN if status == 429 else {}))
 
 
 class _Pages:
     """The request handlers."""
 
-    def __init__(self, service: Service, group: asyncio.TaskGroup) -> None:
+    def __init__(self, service: HandlerDependencies, group: asyncio.TaskGroup) -> None:
         self._service = service
         self._group = group
         self._streams = Places("pages", each=STREAMS[0], total=STREAMS[1])
@@ -263,7 +263,7 @@ class _Pages:
     def end(self) -> None:
         self._end.set()
 
-    async def events(self, request: web.Request) -> web.StreamResponse:
+    async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Stream the state of a namespace and its changes.
 
         The stream ends when the user may no longer list the RayServices of the namespace.
@@ -274,13 +274,13 @@ class _Pages:
             request.query.get("service"),
         )
         if chosen is not None and not KEY.fullmatch(chosen):
-            return plain(400, KEY_EXPECTED)
+            return build_text_response(400, KEY_EXPECTED)
         lists = attributes.parse("GET", RAY_SERVICE.path(namespace))
         await service.rights.require(identity, lists)
-        response = web.StreamResponse(headers=EVENT_STREAM | strict_transport(request))
+        response = web.StreamResponse(headers=EVENT_STREAM | build_hsts_header(request))
         with (
-            self._streams.taken(identity.user),
-            service.sessions.page(self._group, (identity, namespace), chosen) as session,
+            self._streams.occupy(identity.user),
+            service.sessions.open_page(self._group, (identity, namespace), chosen) as session,
             contextlib.suppress(ConnectionError),
         ):
             await response.prepare(request)
@@ -288,9 +288,9 @@ class _Pages:
 
             async def check() -> bool:
                 if await service.authentication.authenticate(request.headers) != identity:
-                    raise Unauthenticated("sign in again")
+                    raise InvalidCredentials("sign in again")
                 await service.rights.require(identity, lists)
-                return chosen is None or await self._may_read(identity, chosen)
+                return chosen is None or await self._is_readable(identity, chosen)
 
             def is_over() -> bool:
                 return (
@@ -301,29 +301,31 @@ class _Pages:
 
             try:
                 await responses.send(
-                    response, session.board, Feed(session.board, chosen), is_over, check
+                    response, session.board, PageFeed(session.board, chosen), is_over, check
                 )
-            except (Unauthenticated, Refused, errors.RaybusError) as problem:
-                await response.write(board.event("ended", Ended(problem=str(problem))))
+            except (InvalidCredentials, Refused, errors.RaybusError) as problem:
+                await response.write(board.encode_event("ended", Ended(problem=str(problem))))
         return response
 
-    async def act(self, request: web.Request) -> web.Response:
+    async def perform_action(self, request: web.Request) -> web.Response:
         """Perform an action with the user's rights; respond with its effect, or why it failed."""
         identity = request[_IDENTITY]
         if not self._service.allows_actions:
-            return plain(403, "this dashboard is read-only: --allow-actions is not set")
+            return build_text_response(
+                403, "this dashboard is read-only: --allow-actions is not set"
+            )
         if request.content_type != "application/json":
-            return plain(415, "Content-Type: expected application/json")
+            return build_text_response(415, "Content-Type: expected application/json")
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                asked = msgspec.json.decode(await request.read(), type=Request)
+                asked = msgspec.json.decode(await request.read(), type=ActionRequest)
         except TimeoutError:
-            return plain(408, "the request was not complete in time")
+            return build_text_response(408, "the request was not complete in time")
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            return plain(400, str(problem))
+            return build_text_response(400, str(problem))
         if not KEY.fullmatch(asked.service):
-            return plain(400, KEY_EXPECTED)
-        with self._requests.taken(identity.user):
+            return build_text_response(400, KEY_EXPECTED)
+        with self._requests.occupy(identity.user):
             actor = Actor(self._service.connect(identity))
             try:
                 answer = await actor.perform(asked)
@@ -339,15 +341,15 @@ class _Pages:
             status=int(answer.status),
         )
         self._service.sessions.request_read(asked.service)
-        return plain(answer.status, answer.text)
+        return build_text_response(answer.status, answer.text)
 
-    async def logs(self, request: web.Request) -> web.Response:
+    async def send_log(self, request: web.Request) -> web.Response:
         """Respond with the end of a log that the user may read."""
         identity = request[_IDENTITY]
-        with self._requests.taken(identity.user):
+        with self._requests.occupy(identity.user):
             return await responses.answer(self._service.connect(identity), request)
 
-    async def _may_read(self, identity: Identity, key: str) -> bool:
+    async def _is_readable(self, identity: UserIdentity, key: str) -> bool:
         namespace, _, name = key.partition("/")
         try:
             await self._service.rights.require(

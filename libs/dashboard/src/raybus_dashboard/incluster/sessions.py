@@ -24,13 +24,13 @@ from common.clock import steady
 from common.kube.client import KubeClient
 from common.settings import Settings
 from raybus_cli.events import connection
-from raybus_cli.events.run import FORWARD_SECONDS, Read, Way
+from raybus_cli.events.run import FORWARD_SECONDS, NatsAccess, Read
 from raybus_cli.kubeconfig import Where
 from raybus_cli.session import USER_AGENT
-from raybus_dashboard.board import Board, EventFeed, Sources
-from raybus_dashboard.history import EventLog, History, Listener
-from raybus_dashboard.incluster.identity import Identity
-from raybus_dashboard.listing import Listing
+from raybus_dashboard.board import Board, EventFeed, PageSources
+from raybus_dashboard.history import EventLog, History, UpgradeEventListener
+from raybus_dashboard.incluster.identity import UserIdentity
+from raybus_dashboard.listing import SharedListing
 from raybus_dashboard.polling import Connect, Poller
 
 log = structlog.get_logger()
@@ -40,14 +40,19 @@ MAX_SESSIONS_PER_USER: Final = 4
 UNUSED_SECONDS: Final = 30.0
 EXPIRY_SECONDS: Final = 5.0
 """Interval at which unused sessions are ended."""
-Key = tuple[Identity, str | None]
+Key = tuple[UserIdentity, str | None]
 
 
-class Session:
+class BoardSession:
     """A board, and the poller that fills it."""
 
     def __init__(
-        self, key: Key, connect: Connect, sources: Sources, events: EventLog, listing: Listing
+        self,
+        key: Key,
+        connect: Connect,
+        sources: PageSources,
+        events: EventLog,
+        listing: SharedListing,
     ) -> None:
         self.identity, namespace = key
         self.board = Board(sources)
@@ -80,48 +85,54 @@ class Session:
             await self._poller.close()
 
 
-class Sessions:
+class BoardSessions:
     """The sessions of all users."""
 
     def __init__(
-        self, connect: Callable[[Identity], Connect], *, has_controls: bool, event_feed: EventFeed
+        self,
+        connect: Callable[[UserIdentity], Connect],
+        *,
+        has_controls: bool,
+        event_feed: EventFeed,
     ) -> None:
         self._connect = connect
         self._has_controls = has_controls
         self._feed = (event_feed, "")
-        self._sessions: dict[Key, Session] = {}
-        self._listing = Listing()
+        self._sessions: dict[Key, BoardSession] = {}
+        self._listing = SharedListing()
         self.events: Final = EventLog(self.request_read, lambda: self.set_feed(EventFeed.LIVE))
 
     @contextlib.contextmanager
-    def page(self, group: asyncio.TaskGroup, key: Key, chosen: str | None) -> Generator[Session]:
+    def open_page(
+        self, group: asyncio.TaskGroup, key: Key, chosen: str | None
+    ) -> Generator[BoardSession]:
         """Yield the session of a user and namespace for a page.
 
         Raise `Throttled` if there are too many.
         """
-        session = self._of(group, key)
-        with session.board.page(chosen):
+        session = self._get_session(group, key)
+        with session.board.count_page(chosen):
             yield session
         session.unused_since = steady()
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
         """Set on all boards whether events arrive."""
         self._feed = (event_feed, problem)
-        for each in self._sessions.values():
-            each.board.set_feed(event_feed, problem)
+        for _session in self._sessions.values():
+            _session.board.set_feed(event_feed, problem)
 
     def request_read(self, key: str) -> None:
         """Request a read of a changed RayService in all sessions."""
-        for each in self._sessions.values():
-            each.board.request_read(key)
+        for _session in self._sessions.values():
+            _session.board.request_read(key)
 
     async def expire(self) -> None:
         """End unused sessions periodically, until cancelled."""
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
-            for key, each in list(self._sessions.items()):
-                if each.has_ended or (
-                    not each.board.pages and steady() - each.unused_since > UNUSED_SECONDS
+            for key, _session in list(self._sessions.items()):
+                if _session.has_ended or (
+                    not _session.board.pages and steady() - _session.unused_since > UNUSED_SECONDS
                 ):
                     self._end(key)
 
@@ -130,12 +141,12 @@ class Sessions:
         for key in list(self._sessions):
             self._end(key)
 
-    def _of(self, group: asyncio.TaskGroup, key: Key) -> Session:
+    def _get_session(self, group: asyncio.TaskGroup, key: Key) -> BoardSession:
         found = self._sessions.get(key)
         if found is not None and not found.has_ended:
             return found
         identity, namespace = key
-        own = [each for each in self._sessions if each[0].user == identity.user]
+        own = [key for key in self._sessions if key[0].user == identity.user]
         if len(own) >= MAX_SESSIONS_PER_USER:
             self._make_room(
                 own, f"you have pages of {MAX_SESSIONS_PER_USER} namespaces open: close one"
@@ -145,7 +156,7 @@ class Sessions:
                 list(self._sessions), f"{MAX_SESSIONS} users have pages open: try again later"
             )
         feed, problem = self._feed
-        sources = Sources(
+        sources = PageSources(
             namespace=namespace,
             event_feed=feed,
             feed_problem=problem,
@@ -153,7 +164,7 @@ class Sessions:
             has_logs=True,
             user=identity.user,
         )
-        made = self._sessions[key] = Session(
+        made = self._sessions[key] = BoardSession(
             key, self._connect(identity), sources, self.events, self._listing
         )
         made.start(group)
@@ -164,10 +175,10 @@ class Sessions:
 
         Raise `Throttled` if all are in use.
         """
-        unused = [each for each in keys if not self._sessions[each].board.pages]
+        unused = [key for key in keys if not self._sessions[key].board.pages]
         if not unused:
             raise errors.Throttled(problem)
-        self._end(min(unused, key=lambda each: self._sessions[each].unused_since))
+        self._end(min(unused, key=lambda key: self._sessions[key].unused_since))
 
     def _end(self, key: Key) -> None:
         self._sessions.pop(key).end()
@@ -176,9 +187,9 @@ class Sessions:
 REGISTER: Final = "RAYBUS_NATS_REGISTER_KEY"
 
 
-def way(
+def choose_access(
     nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where
-) -> Way | None:
+) -> NatsAccess | None:
     """Return the connection to NATS; None if none is configured.
 
     Raises `InvalidSpec` for an invalid setting.
@@ -186,7 +197,7 @@ def way(
     if nats is None and credentials is None:
         return None
     if credentials is not None or not environ.get(REGISTER):
-        return Way(connection.settings(nats, credentials))
+        return NatsAccess(connection.build_settings(nats, credentials))
     settings = Settings.from_environment(connection.USER, environ)
     connect = partial(
         KubeClient.connect,
@@ -194,13 +205,13 @@ def way(
         user_agent=USER_AGENT,
         context=place.context,
     )
-    return Way(settings, FORWARD_SECONDS, Registration(settings, connect))
+    return NatsAccess(settings, FORWARD_SECONDS, Registration(settings, connect))
 
 
-def listener(found: Way, sessions: Sessions) -> Listener:
+def build_listener(access: NatsAccess, sessions: BoardSessions) -> UpgradeEventListener:
     """Return the listener that receives the events of all namespaces for all sessions."""
 
-    async def through(read: Read) -> None:
-        await read(found)
+    async def run_connected(read: Read) -> None:
+        await read(access)
 
-    return Listener(through, None, sessions, sessions.events)
+    return UpgradeEventListener(run_connected, None, sessions, sessions.events)

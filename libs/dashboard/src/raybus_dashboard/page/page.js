@@ -1,6 +1,7 @@
 // Shows the data of the server and decides nothing but the layout. All text is inserted as text, never as markup.
 
 import { Chart, clock, percent, span } from "./chart.js";
+import { jobOfAddress, jobTools } from "./jobs.js";
 import { takesTokenOfAddress } from "./server.js";
 import { Stream, request, token } from "./stream.js";
 
@@ -9,7 +10,7 @@ const WIDE = matchMedia("(min-width: 860px)");
 const TONES = ["bad", "busy", "good"];
 const $ = (id) => document.getElementById(id);
 
-const held = { sources: null, rows: null, detail: null, chosen: undefined, timeline: null };
+const held = { sources: null, rows: null, jobs: null, detail: null, chosen: undefined, timeline: null };
 const items = new Map();
 const drawn = new Map();
 let source = null, receivedAt = Date.now(), isLost = false, lostBecause = "", retry = 0, hiding = 0;
@@ -25,6 +26,8 @@ function make(name, attributes = {}, ...children) {
 const text = (value, kind = "") => make("span", { class: `text ${kind}`.trim() }, String(value));
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const keyOf = (row) => `${row.namespace}/${row.name}`;
+const SIGNS = { good: "✓", busy: "↻", bad: "!" };
+const badge = (tone, status) => make("span", { class: `badge ${tone}` }, `${SIGNS[tone]} `, text(status));
 
 /** Build a part anew only when what it shows has changed, so that focus and scroll position stay. */
 function renew(id, data, build) {
@@ -40,6 +43,7 @@ const TAKE = {
   sources: (data) => { held.sources = data; showSources(); },
   rows: takeRows,
   detail: (data) => { held.detail = data; showDetail(); },
+  jobs: (data) => { held.jobs = data; showJobs(); },
 };
 
 function connect() {
@@ -92,8 +96,11 @@ function takeRows(data) {
   for (const each of data.gone) held.rows.delete(each);
   showList();
   if (held.detail?.key !== held.chosen) showDetail();
-  if (held.chosen === null && WIDE.matches && held.rows.size) choose(sorted()[0]);
+  if (choosesItself()) choose(sorted()[0]);
 }
+
+/** Whether a wide page without a choice shows the first RayService. */
+const choosesItself = () => held.chosen === null && jobOfAddress(location.hash) === null && WIDE.matches && Boolean(held.rows?.size);
 
 // ---- the user ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +237,7 @@ function item(key, row) {
   if (found.written !== written) {
     found.written = written;
     link.replaceChildren(
-      make("span", { class: "between nowrap" }, text(row.name, "name"), badge(row)),
+      make("span", { class: "between nowrap" }, text(row.name, "name"), badge(row.tone, row.phase)),
       make("span", { class: "between" }, text(row.namespace, "space"), text(stage(row), "space")),
       splitBar(row),
     );
@@ -256,8 +263,6 @@ function splitBar(row) {
   }
   return bar;
 }
-
-const badge = (row) => make("span", { class: `badge ${row.tone}` }, `${{ good: "✓", busy: "↻", bad: "!" }[row.tone]} ${row.phase}`);
 
 function showEmpty() {
   const scope = held.sources?.namespace;
@@ -289,7 +294,29 @@ function follow() {
   }
   if (held.rows !== null) showList();
   showDetail();
-  if (held.chosen === null && WIDE.matches && held.rows?.size) choose(sorted()[0]);
+  showJobs();
+  if (choosesItself()) choose(sorted()[0]);
+}
+
+// ---- jobs ----------------------------------------------------------------------------------------------------------
+
+const jobs = jobTools({ make, text, badge, keyOf, SIGNS });
+
+/** Show the jobs instead of the RayServices, if the address names them. */
+function showJobs() {
+  const wanted = jobOfAddress(location.hash), shown = held.jobs;
+  document.body.classList.toggle("shows-jobs", wanted !== null);
+  $("views").hidden = shown === null;
+  $("jobs-pane").hidden = wanted === null || shown === null;
+  if (shown === null) return;
+  $("jobs-count").textContent = `(${shown.jobs.length + shown.cronJobs.length})`;
+  for (const [id, isShown] of [["view-services", wanted === null], ["view-jobs", wanted !== null]]) {
+    if (isShown) $(id).setAttribute("aria-current", "page"); else $(id).removeAttribute("aria-current");
+  }
+  if (wanted === null) return;
+  document.title = wanted ? `${wanted} · raybus` : "Jobs · raybus";
+  renew("jobs-pane", [wanted, shown], () => wanted ? jobs.one(shown, wanted) : jobs.all(shown));
+  tick();
 }
 
 function showDetail() {
@@ -297,7 +324,7 @@ function showDetail() {
   const row = detail ? detail.row : held.rows?.get(held.chosen);
   $("hint").hidden = Boolean(row);
   $("detail").hidden = !row;
-  document.title = row ? `${keyOf(row)}: ${row.phase} · raybus` : "raybus";
+  if (jobOfAddress(location.hash) === null) document.title = row ? `${keyOf(row)}: ${row.phase} · raybus` : "raybus";
   if (!row) {
     $("hint").textContent = hint(detail);
     return;
@@ -325,7 +352,7 @@ function hint(detail) {
 
 function head(row, detail) {
   const parts = [
-    make("h2", {}, text(row.name), badge(row)),
+    make("h2", {}, text(row.name), badge(row.tone, row.phase)),
     make("p", { class: "facts" },
       make("span", {}, "namespace ", make("b", {}, row.namespace)),
       make("span", {}, "strategy ", make("b", {}, row.strategy)),

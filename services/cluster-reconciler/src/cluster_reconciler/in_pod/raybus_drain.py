@@ -75,7 +75,7 @@ class CloseWhenDraining:
         self._mark = mark or Mark()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on; check the mark when the answer begins."""
+        """Pass a request on to the application, and check the mark when the response begins."""
         if scope.get("type") != "http" or not str(scope.get("http_version", "")).startswith("1"):
             await self._app(scope, receive, send)
             return
@@ -154,9 +154,10 @@ class HaProxyDrain:
 
 
 def middlewares() -> list[Any]:
-    """Return the Starlette middlewares, which is what Ray expects from its proxy callback.
+    """Return the Starlette middlewares that Ray adds to its proxy; Ray calls this function.
 
-    The list is empty with HAProxy, for which a thread is started, and without Starlette.
+    With HAProxy the list is empty, and a thread is started instead. Without Starlette it is empty
+    too.
     """
     has_ha_proxy = False
     with contextlib.suppress(ImportError):
@@ -182,7 +183,10 @@ def set_draining(*, draining: bool) -> None:
 
 
 def drain_others() -> None:
-    """On the head, drain the HAProxy of all other nodes; a draining HAProxy ignores that."""
+    """On the head, drain the HAProxy of all other nodes.
+
+    A HAProxy that drains already ignores the call.
+    """
     ray = importlib.import_module("ray")
     own = ray.get_runtime_context().get_node_id()
     nodes = {each["NodeID"]: each["Resources"] for each in ray.nodes() if each["Alive"]}

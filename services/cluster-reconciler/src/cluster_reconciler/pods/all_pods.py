@@ -13,13 +13,13 @@ not refreshed. Pods that are being deleted already are not deleted again.
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed, irrecoverable, is_terminating
+from cluster_reconciler.actions import ClusterPlan, Continue, make_step
+from cluster_reconciler.observed import Observed, find_irrecoverable_reason, is_terminating
 from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.kube.resources import POD
 from common.ray import spec_hash
 from common.runtime.actions import DeleteCollection, Patch
@@ -29,19 +29,24 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
     """Delete all pods of a cluster that is to be suspended, even if its spec is invalid."""
     if not observed.is_to_be_suspended:
         return Continue()
-    has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
+    has_conditions = FeatureGate.STATUS_CONDITIONS in observed.config.gates
     is_suspending = has_conditions and observed.holds(ConditionType.SUSPENDING)
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     owners = (
-        each for pod in observed.pods for each in pod.metadata.owner_references if each.controller
+        reference
+        for pod in observed.pods
+        for reference in pod.metadata.owner_references
+        if reference.controller
     )
-    is_late = is_suspended and any(each.uid == observed.cluster.metadata.uid for each in owners)
+    is_late = is_suspended and any(
+        reference.uid == observed.cluster.metadata.uid for reference in owners
+    )
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
         report = events.DELETED_ALL.about(observed.cluster, what="Pods", why="suspension")
         selector = {labels.CLUSTER: observed.cluster.metadata.name}
         delete = DeleteCollection(resource=POD, selector=selector, events=report)
-        return ClusterPlan(actions=step(delete), note="suspending: all pods go")
+        return ClusterPlan(actions=make_step(delete), note="suspending: all pods go")
     return Continue()
 
 
@@ -50,19 +55,19 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
     cluster, version = observed.cluster, observed.config.version
     if not is_recreated(cluster) or not observed.pods:
         return Continue()
-    wanted = marks(cluster, version)
+    expected = build_marks(cluster, version)
     head = observed.heads[0].metadata if observed.heads else None
     if head and head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
         # The head is deleted, and its annotations with it.
-        if irrecoverable(observed.heads[0], cluster):
+        if find_irrecoverable_reason(observed.heads[0], cluster):
             return Continue()
-        changed = {"resourceVersion": head.resource_version, "annotations": wanted}
+        changed = {"resourceVersion": head.resource_version, "annotations": expected}
         return Continue(
-            actions=step(
+            actions=make_step(
                 Patch(resource=POD, name=head.name, patch={"metadata": changed}), is_side=True
             )
         )
-    current = {None, "", wanted[labels.RECREATE_HASH]}
+    current = {None, "", expected[labels.RECREATE_HASH]}
     workers = (pod for pod in observed.present if pod not in observed.heads)
     marked = (
         pod
@@ -73,19 +78,19 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
         return Continue()
     if all(map(is_terminating, observed.present)):
         return ClusterPlan(note="the spec changed: waiting for the old pods to go")
-    why = "spec change with Recreate upgradeStrategy"
-    report = events.DELETED_ALL.about(cluster, what="all Pods", why=why)
+    reason = "spec change with Recreate upgradeStrategy"
+    report = events.DELETED_ALL.about(cluster, what="all Pods", why=reason)
     own = {labels.CLUSTER: cluster.metadata.name}
     # The head goes last: if KubeRay made the workers, only the head has the annotations.
     actions = (
-        *step(
+        *make_step(
             DeleteCollection(
                 resource=POD,
                 selector={**own, labels.NODE_TYPE: labels.WORKER},
                 events=msgspec.structs.replace(report, success=None),
             )
         ),
-        *step(DeleteCollection(resource=POD, selector=own, events=report)),
+        *make_step(DeleteCollection(resource=POD, selector=own, events=report)),
     )
     return ClusterPlan(actions=actions, note="the spec changed: all pods go")
 
@@ -96,18 +101,18 @@ def is_recreated(cluster: RayCluster) -> bool:
     return strategy is not None and strategy.type == "Recreate"
 
 
-def marks(cluster: RayCluster, version: str) -> dict[str, str]:
+def build_marks(cluster: RayCluster, version: str) -> dict[str, str]:
     """Return the annotations with the hash of the spec and the version of the operator."""
     raw = cluster.raw_spec
-    spec: Json = {**raw, "headGroupSpec": _with_params(raw.get("headGroupSpec") or {})}
+    spec: Json = {**raw, "headGroupSpec": _fill_params(raw.get("headGroupSpec") or {})}
     if groups := raw.get("workerGroupSpecs"):
-        spec["workerGroupSpecs"] = [_with_params(group) for group in groups]
+        spec["workerGroupSpecs"] = [_fill_params(group) for group in groups]
     return {
         labels.RECREATE_HASH: spec_hash.cluster_spec_hash(spec),
         labels.KUBERAY_VERSION: version,
     }
 
 
-def _with_params(group: Json) -> Json:
+def _fill_params(group: Json) -> Json:
     """Return a head or worker group as KubeRay hashes it, with `rayStartParams` even if empty."""
     return {**group, "rayStartParams": group.get("rayStartParams") or {}}

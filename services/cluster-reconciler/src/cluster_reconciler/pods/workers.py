@@ -20,11 +20,16 @@ from itertools import count, islice
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.observed import Observed, described, irrecoverable, is_terminating
+from cluster_reconciler.observed import (
+    Observed,
+    describe_pod,
+    find_irrecoverable_reason,
+    is_terminating,
+)
 from common import labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Delete
@@ -50,14 +55,17 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 def decide(
     observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()
 ) -> GroupDecision:
-    """Return the pods of a group to create and delete: at most `room` pods, or one replica.
+    """Return the pods of a group to create and to delete, together at most `room` pods.
 
-    `gone` are names of pods that earlier groups of the plan delete, since `workersToDelete` may
-    name pods of another group. While deleted pods still exist, only further surplus is deleted.
-    With an autoscaler surplus pods stay unless the configuration allows their deletion, because the
-    autoscaler names the pods to delete.
+    With multi-host indexing, the decision covers at least one whole replica, even if the replica
+    has more than `room` hosts. `gone` are names of pods that earlier groups of the plan delete,
+    because `workersToDelete` may name pods of another group.
+
+    While a pod that this process deleted still exists, no pod is created and no unhealthy pod is
+    deleted, but pods above the target are. With an autoscaler, these pods stay unless the
+    configuration allows their deletion, because the autoscaler names the pods to delete.
     """
-    has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
+    has_indexes = FeatureGate.MULTI_HOST_INDEXING in observed.config.gates
     pods = observed.by_group.get(group.group_name, ())
     if gone:
         pods = tuple(pod for pod in pods if pod.metadata.name not in gone)
@@ -66,27 +74,34 @@ def decide(
         return GroupDecision(
             note="the group is suspended", deletes_all=not all(map(is_terminating, pods))
         )
-    decide_replicas = _whole if group.num_of_hosts > 1 and has_indexes else _single
-    found = decide_replicas(observed, group, pods, is_waiting=is_waiting, room=room)
+    decide_replicas = (
+        _decide_multi_host if group.num_of_hosts > 1 and has_indexes else _decide_single_host
+    )
+    decision = decide_replicas(observed, group, pods, is_waiting=is_waiting, room=room)
     if not has_indexes:
-        found = msgspec.structs.replace(found, creations=(0,) * len(found.creations))
+        decision = msgspec.structs.replace(decision, creations=(0,) * len(decision.creations))
     if not is_waiting:
-        return found
+        return decision
     return msgspec.structs.replace(
-        found, note="pods that were deleted are still going", unfinished="pods are going"
+        decision, note="pods that were deleted are still going", unfinished="pods are going"
     )
 
 
-def _single(
+def _decide_single_host(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
-    """Decide on replicas of one pod; pods that cannot recover are replaced once they are gone."""
+    """Decide on a group in which each replica is a single pod.
+
+    Pods that cannot recover are deleted. A later reconcile replaces them when they are gone.
+    """
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
-    if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod, cluster)]):
+    if not is_waiting and (
+        unhealthy := [pod for pod in pods if find_irrecoverable_reason(pod, cluster)]
+    ):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
-        states = ((pod, f"; {described(pod, cluster)}") for pod in unhealthy[:room])
+        states = ((pod, f"; {describe_pod(pod, cluster)}") for pod in unhealthy[:room])
         dropped = (
-            _delete(cluster, pod, what="worker Pod", more=text, failed_more=text)
+            _delete(cluster, pod, description="worker Pod", more=text, failed_more=text)
             for pod, text in states
         )
         is_partial = len(unhealthy) > room
@@ -105,13 +120,13 @@ def _single(
     created = max(0, min(missing, room - len(gone)))
     return GroupDecision(
         note=f"target {traits.target(group)}, have {len(running)}, named to go {len(named)}",
-        deletions=tuple(_delete(cluster, pod, what=what) for pod, what in gone[:room]),
+        deletions=tuple(_delete(cluster, pod, description=what) for pod, what in gone[:room]),
         creations=free_indexes(running, created),
         is_partial=len(gone) + missing > room,
     )
 
 
-def _whole(
+def _decide_multi_host(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
     """Decide on multi-host replicas, which are created and deleted as a whole."""
@@ -122,11 +137,14 @@ def _whole(
     members, at_once = dict(sorted(members.items())), max(1, room // traits.hosts(group))
 
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
-        """Return the deletion of the first `at_once` replicas; `reasons` is by replica name."""
-        some, of = islice(reasons.items(), at_once), f" for group {group.group_name}"
+        """Return the actions that delete the first `at_once` replicas in `reasons`.
+
+        `reasons` maps the name of each replica to the reason for its deletion.
+        """
+        shown, group_text = islice(reasons.items(), at_once), f" for group {group.group_name}"
         gone = (
             (pod, reason)
-            for name, reason in some
+            for name, reason in shown
             for pod in members[name]
             if not is_terminating(pod)
         )
@@ -134,36 +152,49 @@ def _whole(
             _delete(
                 observed.cluster,
                 pod,
-                what="worker Pod",
-                more=f"{of}: {why}",
-                failed_more=f"{of}; {described(pod, observed.cluster)}",
+                description="worker Pod",
+                more=f"{group_text}: {cause}",
+                failed_more=f"{group_text}; {describe_pod(pod, observed.cluster)}",
             )
-            for pod, why in gone
+            for pod, cause in gone
         )
 
-    going = {name for name, some in members.items() if all(map(is_terminating, some))}
+    going = {
+        name for name, replica_pods in members.items() if all(map(is_terminating, replica_pods))
+    }
     unhealthy: dict[str, str] = {}
     if not is_waiting:
         if incomplete := next(
-            (name for name, some in members.items() if len(some) < traits.hosts(group)), None
+            (
+                name
+                for name, replica_pods in members.items()
+                if len(replica_pods) < traits.hosts(group)
+            ),
+            None,
         ):
             reason = f"cleaned up incomplete replica group {incomplete}, requeueing"
             deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
         reasons = {
-            name: [reason for pod in some if (reason := irrecoverable(pod, observed.cluster))]
-            for name, some in members.items()
+            name: [
+                reason
+                for pod in replica_pods
+                if (reason := find_irrecoverable_reason(pod, observed.cluster))
+            ]
+            for name, replica_pods in members.items()
         }
-        unhealthy = {name: found[0] for name, found in reasons.items() if found}
+        unhealthy = {name: pod_reasons[0] for name, pod_reasons in reasons.items() if pod_reasons}
         to_delete = set(group.scale_strategy.workers_to_delete or ())
         named = [
             name
-            for name, some in members.items()
-            if not to_delete.isdisjoint(pod.metadata.name for pod in some)
+            for name, replica_pods in members.items()
+            if not to_delete.isdisjoint(pod.metadata.name for pod in replica_pods)
         ]
-        if asked := [name for name in named if name not in going]:
+        if named_replicas := [name for name in named if name not in going]:
             gone = unhealthy | {
-                name: "autoscaler scale-down request" for name in asked if name not in unhealthy
+                name: "autoscaler scale-down request"
+                for name in named_replicas
+                if name not in unhealthy
             }
             deletions = drop(gone)
             reason = f"deleted {len(deletions)} worker Pods based on ScaleStrategy, requeueing"
@@ -207,11 +238,14 @@ def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
 
 
 def _delete(
-    cluster: RayCluster, pod: Pod, *, what: str, more: str = "", failed_more: str = ""
+    cluster: RayCluster, pod: Pod, *, description: str, more: str = "", failed_more: str = ""
 ) -> Delete:
-    """Return the deletion of a worker pod; `more` and `failed_more` follow its name in Events."""
+    """Return the action that deletes a worker pod.
+
+    `more` and `failed_more` follow the pod's name in the Events.
+    """
     meta = pod.metadata
     report = events.DELETED_WORKER.about(
-        cluster, meta.name, what=what, more=more, failed_more=failed_more
+        cluster, meta.name, what=description, more=more, failed_more=failed_more
     )
     return Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)

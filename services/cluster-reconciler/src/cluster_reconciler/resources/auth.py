@@ -1,25 +1,18 @@
-"""Token authentication: the Secret with the token, and its use in containers.
+"""The Secret with the token by which Ray's processes authenticate each other.
 
-A container gets either the token of raybus or a token of Kubernetes in a volume. Spec raycluster
-§8.3, §11.14; acceptance cases 99-100.
+`common.ray.token_auth` gives the token to containers. Spec raycluster §8.3; acceptance cases
+99-100.
 """
 
-from typing import Final
-
 from cluster_reconciler.resources import owner
-from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SECRET
-from common.pod_json import literal
 from common.ray import cluster_traits as traits
-
-VOLUME: Final = "ray-token"
-MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"
-KEY: Final = "auth_token"
+from common.ray import token_auth
 
 
-def secret(cluster: RayCluster, *, token: str) -> Body | None:
+def build_secret(cluster: RayCluster, *, token: str) -> Body | None:
     """Build the Secret with `token`, which is base64 of 32 random bytes; None if not needed.
 
     An empty mode needs a Secret too, as in KubeRay, though no pod uses it.
@@ -32,28 +25,6 @@ def secret(cluster: RayCluster, *, token: str) -> Body | None:
         or traits.has_kubernetes_auth(cluster)
     ):
         return None
-    return owner.child(cluster, SECRET, name=traits.token_secret(cluster), stringData={KEY: token})
-
-
-def configure_container(container: Body, cluster: RayCluster) -> None:
-    """Add the authentication of Ray to a container's environment, if the cluster asks for it."""
-    if not traits.has_token_auth(cluster):
-        return
-    pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
-    if not traits.has_kubernetes_auth(cluster):
-        key = {"name": traits.token_secret(cluster), "key": KEY}
-        pod_json.add_missing_env(
-            container, {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}}
-        )
-        return
-    pod_json.add_missing_env(container, literal("RAY_ENABLE_K8S_TOKEN_AUTH", "true"))
-    if not pod_json.has_mount(container, name=VOLUME):
-        mount = {"name": VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}
-        pod_json.ensure_list(container, "volumeMounts").append(mount)
-
-
-def add_volume(pod: Body, cluster: RayCluster) -> None:
-    """Add the volume with Kubernetes' token to a pod, if its containers mount one."""
-    if traits.has_token_auth(cluster) and traits.has_kubernetes_auth(cluster):
-        sources = [{"serviceAccountToken": {"path": "token"}}]
-        pod_json.add_missing_volume(pod, {"name": VOLUME, "projected": {"sources": sources}})
+    return owner.build_child(
+        cluster, SECRET, name=traits.token_secret(cluster), stringData={token_auth.KEY: token}
+    )

@@ -7,14 +7,15 @@ import copy
 from functools import partial
 from typing import Final
 
-from cluster_reconciler.resources import auth, owner, ray_pod, ray_start, tls
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources import owner, ray_pod, ray_start, tls
+from cluster_reconciler.resources.node import RayNode
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import AutoscalerOptions, RayCluster
 from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
+from common.ray import token_auth
 
 COMMAND: Final = (
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace "
@@ -27,22 +28,22 @@ _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 )
 
 
-def users_service_account(cluster: RayCluster) -> str:
+def get_template_service_account(cluster: RayCluster) -> str:
     """Return the ServiceAccount in the head's template; empty if it has none."""
     return pod_json.text(pod_json.spec(cluster.spec.head_group_spec.template), "serviceAccountName")
 
 
-def service_account_name(cluster: RayCluster) -> str:
+def get_service_account_name(cluster: RayCluster) -> str:
     """Return the ServiceAccount of the head pod: the template's, else the cluster's name."""
-    return names.checked(users_service_account(cluster) or cluster.metadata.name)
+    return names.checked(get_template_service_account(cluster) or cluster.metadata.name)
 
 
-def identity(cluster: RayCluster) -> dict[Resource, Body]:
+def build_identity(cluster: RayCluster) -> dict[Resource, Body]:
     """Build the ServiceAccount, the Role and the RoleBinding.
 
     The Role permits to read, patch and resize pods and to change the replicas of RayClusters.
     """
-    name, account = names.checked(cluster.metadata.name), service_account_name(cluster)
+    name, account = names.checked(cluster.metadata.name), get_service_account_name(cluster)
     subject = {
         "kind": SERVICE_ACCOUNT.kind,
         "name": account,
@@ -54,7 +55,7 @@ def identity(cluster: RayCluster) -> dict[Resource, Body]:
         for group, resource, verbs in _RULES
     ]
     own = {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
-    build = partial(owner.child, cluster, labels=own)
+    build = partial(owner.build_child, cluster, labels=own)
     return {
         SERVICE_ACCOUNT: build(SERVICE_ACCOUNT, name=account),
         ROLE: build(ROLE, name=name, rules=rules),
@@ -62,7 +63,7 @@ def identity(cluster: RayCluster) -> dict[Resource, Body]:
     }
 
 
-def append_container(pod: Body, node: Node) -> None:
+def append_container(pod: Body, node: RayNode) -> None:
     """Append the autoscaler's container to a head pod.
 
     The user's options replace a whole field, except env and mounts, which are appended. The version
@@ -76,7 +77,7 @@ def append_container(pod: Body, node: Node) -> None:
         "name": ray_pod.AUTOSCALER,
         "image": ray_container.get("image", ""),
         "imagePullPolicy": "IfNotPresent",
-        **ray_start.script(node.config, COMMAND, cpu="500m", memory="512Mi"),
+        **ray_start.build_script_fields(node.config, COMMAND, cpu="500m", memory="512Mi"),
     }
     pod_json.add_env(
         container,
@@ -86,7 +87,7 @@ def append_container(pod: Body, node: Node) -> None:
         literal("KUBERAY_CRD_VER", "v1"),
         literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
     )
-    auth.configure_container(container, node.cluster)
+    token_auth.configure_container(container, node.cluster)
     tls.configure_container(container, node.cluster)
     replaced = {
         "resources": options.resources,

@@ -7,12 +7,12 @@ The environment of the Ray container makes Ray send its events to the collector.
 import copy
 from typing import Final
 
-from cluster_reconciler.resources import auth
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources.node import RayNode
 from common import labels, pod_json
 from common.api.opaque import Body
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.pod_json import from_field, literal
+from common.ray import token_auth
 from common.validation import features
 
 _EVENTS_PORT: Final = 8084
@@ -20,8 +20,8 @@ _DASHBOARD: Final = literal("RAY_DASHBOARD_ADDRESS", "http://localhost:8265")
 _LIMITS: Final = {"cpu": "200m", "memory": "256Mi"}
 _REQUESTS: Final = {"cpu": "50m", "memory": "64Mi"}
 _EVENT_TYPES: Final = ",".join(
-    f"{each}_EVENT"
-    for each in (
+    f"{event_type}_EVENT"
+    for event_type in (
         *("TASK_DEFINITION", "TASK_LIFECYCLE", "ACTOR_TASK_DEFINITION", "TASK_PROFILE"),
         *("DRIVER_JOB_DEFINITION", "DRIVER_JOB_LIFECYCLE", "ACTOR_DEFINITION", "ACTOR_LIFECYCLE"),
         *("NODE_DEFINITION", "NODE_LIFECYCLE"),
@@ -38,14 +38,14 @@ EVENTS: Final = (
 """Environment that makes Ray send its events to the collector."""
 
 
-def append_container(pod: Body, node: Node) -> None:
+def append_container(pod: Body, node: RayNode) -> None:
     """Append the collector's container to a pod, if the cluster asks for it.
 
     In its environment, raybus's variables come first, then the user's, then the credentials.
     """
-    wanted = node.cluster.spec.history_server_options
-    options = None if wanted is None else wanted.collector_options
-    if options is None or Gate.HISTORY_SERVER not in node.config.gates:
+    server_options = node.cluster.spec.history_server_options
+    options = None if server_options is None else server_options.collector_options
+    if options is None or FeatureGate.HISTORY_SERVER not in node.config.gates:
         return
     meta, users_env = node.cluster.metadata, copy.deepcopy(options.env or [])
     default: Body = {"limits": dict(_LIMITS), "requests": dict(_REQUESTS)}
@@ -72,11 +72,14 @@ def append_container(pod: Body, node: Node) -> None:
     if node.is_head and not pod_json.has_env({"env": users_env}, _DASHBOARD["name"]):
         pod_json.add_env(container, _DASHBOARD)
     pod_json.add_env(container, *users_env)
-    auth.configure_container(container, node.cluster)
+    token_auth.configure_container(container, node.cluster)
     pod["spec"]["containers"].append(container)
 
 
-def find(pod: Body, node: Node) -> Body | None:
-    """Return the container named as the collector, also the user's own; None if the gate is off."""
-    is_off = Gate.HISTORY_SERVER not in node.config.gates
+def find_container(pod: Body, node: RayNode) -> Body | None:
+    """Return the container with the collector's name, even if the user defined it.
+
+    None if the feature gate of the History Server is off.
+    """
+    is_off = FeatureGate.HISTORY_SERVER not in node.config.gates
     return None if is_off else pod_json.named(pod["spec"], "containers", features.COLLECTOR)

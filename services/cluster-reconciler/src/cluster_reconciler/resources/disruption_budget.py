@@ -20,9 +20,9 @@ from common.kube.resources import POD_DISRUPTION_BUDGET
 from common.ray import cluster_traits as traits
 
 IDLE_AFTER: Final = timedelta(minutes=10)
-"""Time after which a running worker that is not ready does not serve.
+"""Time after which a running worker that is still not ready counts as idle.
 
-Serve has no replica on it, or the worker is broken."""
+Serve has no replica on such a worker, or the worker is broken."""
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
@@ -40,14 +40,14 @@ def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) ->
     """
     if cluster.spec.suspend is True or not is_asked_for(cluster, config):
         return {}
-    least = dict[str, int]()
+    min_available = dict[str, int]()
     if workers == 0 or not traits.is_fault_tolerant(cluster):
-        least[labels.HEAD] = 1
+        min_available[labels.HEAD] = 1
     if workers > 0:
-        least[labels.WORKER] = max(serving - 1, 1)
+        min_available[labels.WORKER] = max(serving - 1, 1)
     return {
-        f"{cluster.metadata.name}-{role}": _budget(cluster, role, number)
-        for role, number in least.items()
+        f"{cluster.metadata.name}-{role}": _build_budget(cluster, role, number)
+        for role, number in min_available.items()
     }
 
 
@@ -64,13 +64,15 @@ def is_idle(pod: Pod, *, now: datetime) -> bool:
     return ready.last_transition_time is not None and now - ready.last_transition_time >= IDLE_AFTER
 
 
-def _budget(cluster: RayCluster, role: str, least: int) -> Body:
+def _build_budget(cluster: RayCluster, role: str, min_available: int) -> Body:
     name = cluster.metadata.name
     pods = {labels.CLUSTER: name, labels.NODE_TYPE: role}
     spec: Body = {
-        "minAvailable": least,
+        "minAvailable": min_available,
         "selector": {"matchLabels": pods},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     own = {**pods, **labels.BY_OPERATOR}
-    return owner.child(cluster, POD_DISRUPTION_BUDGET, name=f"{name}-{role}", labels=own, spec=spec)
+    return owner.build_child(
+        cluster, POD_DISRUPTION_BUDGET, name=f"{name}-{role}", labels=own, spec=spec
+    )

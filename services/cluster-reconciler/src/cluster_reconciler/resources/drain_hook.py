@@ -24,8 +24,8 @@ DEFAULT_GRACE: Final = 30
 """Seconds of the grace period if the pod sets none (Kubernetes' default)."""
 RESERVE: Final = 5
 """Seconds of the grace period that Ray's processes get after the hook."""
-LEAST: Final = 5
-_OF_WORKER: Final = """\
+MIN_SECONDS: Final = 5
+_WORKER_PROGRAM: Final = """\
 import os, socket, subprocess, time
 from ray._raylet import GcsClient
 end, address = time.time() + {seconds}, os.environ["RAY_ADDRESS"]
@@ -44,17 +44,20 @@ def is_up(pid):
 while time.time() < end and any(is_up(pid) for pid in os.listdir("/proc") if pid.isdigit()):
     time.sleep(0.5)
 """
-"""The drain is requested by Ray's command line, because Ray's Python interface changes.
+"""Program of a worker's hook: it drains the pod's node and waits until Ray has ended it.
 
-The reason is a preemption, because Ray may reject a drain for `IDLE_TERMINATION`."""
+The program calls Ray's command line, because Ray's Python interface changes between versions. It
+gives a preemption as the reason, because Ray may reject a drain for `IDLE_TERMINATION`.
+"""
 
 
 SETTLING: Final = 5
 """Seconds after which no gateway or proxy sends new requests to a pod that is ending."""
 FRESH_AFTER: Final = 15
-"""Seconds after which Ray's metrics no longer count earlier requests; Ray exports them every 10 s.
-"""
-_OF_HEAD: Final = """\
+"""Seconds after which Ray's metrics no longer count earlier requests.
+
+Ray exports its metrics every 10 s."""
+_HEAD_PROGRAM: Final = """\
 import time
 from urllib.request import ProxyHandler, build_opener
 in_flight = b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests"
@@ -97,15 +100,20 @@ def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
     is_asked_for = feature_gates.is_on(cluster.metadata.annotations, labels.DRAIN_WORKERS)
     if not is_asked_for or lifecycle.get("preStop") is not None:
         return
-    program, values = _OF_WORKER, dict[str, object]()
+    program, values = _WORKER_PROGRAM, dict[str, object]()
     if is_head:
-        taken = [each["port"] for each in ports.of_serve(cluster.raw_spec)]
-        if not taken or not traits.is_for_a_service(cluster):
+        used_ports = [port["port"] for port in ports.of_serve(cluster.raw_spec)]
+        if not used_ports or not traits.is_for_a_service(cluster):
             return
         metrics = ports.of_head(cluster.raw_spec).get("metrics", ports.METRICS)
-        program = _OF_HEAD
-        values = {"ports": taken, "metrics": metrics, "settling": SETTLING, "fresh": FRESH_AFTER}
+        program = _HEAD_PROGRAM
+        values = {
+            "ports": used_ports,
+            "metrics": metrics,
+            "settling": SETTLING,
+            "fresh": FRESH_AFTER,
+        }
     grace = pod["spec"].get("terminationGracePeriodSeconds")
-    seconds = max((DEFAULT_GRACE if grace is None else int(grace)) - RESERVE, LEAST)
+    seconds = max((DEFAULT_GRACE if grace is None else int(grace)) - RESERVE, MIN_SECONDS)
     command = ["timeout", str(seconds), "python", "-c", program.format(seconds=seconds, **values)]
     container["lifecycle"] = {**lifecycle, "preStop": {"exec": {"command": command}}}

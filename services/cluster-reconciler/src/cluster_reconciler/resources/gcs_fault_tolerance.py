@@ -19,18 +19,18 @@ DEFAULT_SIZE: Final = "1Gi"
 DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)
 
 
-def head_params(cluster: RayCluster) -> dict[str, str]:
+def build_head_params(cluster: RayCluster) -> dict[str, str]:
     """Return the rayStartParams that refer to Redis credentials in the environment."""
     options = cluster.spec.gcs_fault_tolerance_options
     if options is None or traits.has_embedded_storage(cluster):
         return {}
-    return {name.lower().replace("_", "-"): f"${name}" for name in _credentials(options)}
+    return {name.lower().replace("_", "-"): f"${name}" for name in _read_credentials(options)}
 
 
-def _credentials(options: GcsFaultToleranceOptions) -> dict[str, RedisCredential]:
+def _read_credentials(options: GcsFaultToleranceOptions) -> dict[str, RedisCredential]:
     """Return the Redis user name and password that the user set, by environment variable."""
-    given = {"REDIS_USERNAME": options.redis_username, "REDIS_PASSWORD": options.redis_password}
-    return {name: credential for name, credential in given.items() if credential is not None}
+    variables = {"REDIS_USERNAME": options.redis_username, "REDIS_PASSWORD": options.redis_password}
+    return {name: credential for name, credential in variables.items() if credential is not None}
 
 
 def configure_head(pod: Body, cluster: RayCluster) -> None:
@@ -50,16 +50,16 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         pod_json.ensure_list(container, "volumeMounts").append(mount)
         volume = {
             "name": STORAGE_VOLUME,
-            "persistentVolumeClaim": {"claimName": claim_name(cluster)},
+            "persistentVolumeClaim": {"claimName": get_claim_name(cluster)},
         }
         pod_json.ensure_list(pod["spec"], "volumes").append(volume)
         return
-    options, namespace = cluster.spec.gcs_fault_tolerance_options, storage_namespace(cluster)
+    options, namespace = cluster.spec.gcs_fault_tolerance_options, get_storage_namespace(cluster)
     annotations[labels.EXTERNAL_STORAGE_NAMESPACE] = namespace
     pod_json.add_missing_env(container, literal("RAY_external_storage_namespace", namespace))
     if options is not None:
         pod_json.add_env(container, literal("RAY_REDIS_ADDRESS", options.redis_address))
-        for name, credential in _credentials(options).items():
+        for name, credential in _read_credentials(options).items():
             value: Body = {"value": credential.value} if credential.value else {}
             source: Body = (
                 {} if credential.value_from is None else {"valueFrom": credential.value_from}
@@ -71,10 +71,10 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
 
 
-def storage_namespace(cluster: RayCluster) -> str:
-    """Return the storage namespace in Redis, with which the cluster's keys begin after `RAY`.
+def get_storage_namespace(cluster: RayCluster) -> str:
+    """Return the storage namespace: the cluster's keys in Redis begin with `RAY` and this name.
 
-    The spec need not be valid. A deleted cluster has the namespace in an annotation.
+    The spec need not be valid. For a deleted cluster, the namespace is read from an annotation.
     """
     annotations, options = (
         cluster.metadata.annotations,
@@ -92,53 +92,68 @@ def storage_namespace(cluster: RayCluster) -> str:
     )
 
 
-def claim_name(cluster: RayCluster) -> str:
-    """Return the name of the volume claim: the user's own, else raybus's."""
+def get_claim_name(cluster: RayCluster) -> str:
+    """Return the name of the volume claim: that in the spec, else that of raybus's claim."""
     return traits.embedded_storage(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
 
 
 def build_claim(cluster: RayCluster) -> Body:
     """Build the volume claim; with policy Retain it has no owner and outlives the cluster."""
-    wanted = traits.embedded_storage(cluster)
+    storage = traits.embedded_storage(cluster)
     spec: Body = {
-        "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
+        "accessModes": list(storage.access_modes or DEFAULT_ACCESS_MODES),
         "resources": {
-            "requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}
+            "requests": {"storage": DEFAULT_SIZE if storage.size is None else storage.size}
         },
     }
-    if wanted.storage_class_name is not None:
-        spec["storageClassName"] = wanted.storage_class_name
-    claim = owner.child(cluster, PERSISTENT_VOLUME_CLAIM, name=claim_name(cluster), spec=spec)
-    if wanted.deletion_policy == "Retain":
+    if storage.storage_class_name is not None:
+        spec["storageClassName"] = storage.storage_class_name
+    claim = owner.build_child(
+        cluster, PERSISTENT_VOLUME_CLAIM, name=get_claim_name(cluster), spec=spec
+    )
+    if storage.deletion_policy == "Retain":
         del claim["metadata"]["ownerReferences"]
     return claim
 
 
-def claim_drift(cluster: RayCluster, have: Body) -> str:
+def find_claim_drift(cluster: RayCluster, have: Body) -> str:
     """Return the differences between an existing claim, which is immutable, and the options."""
-    wanted, spec, found = build_claim(cluster)["spec"], pod_json.body(have, "spec"), list[str]()
-    requests = (
-        pod_json.mapping(pod_json.body(each, "resources"), "requests") for each in (wanted, spec)
+    expected, spec, differences = (
+        build_claim(cluster)["spec"],
+        pod_json.body(have, "spec"),
+        list[str](),
     )
-    size, current = (quantity.parse(each.get("storage", "0")) for each in requests)
+    requests = (
+        pod_json.mapping(pod_json.body(claim_spec, "resources"), "requests")
+        for claim_spec in (expected, spec)
+    )
+    size, current = (quantity.parse(amounts.get("storage", "0")) for amounts in requests)
     if size.compare(current) != 0:
-        found.append(f"requested size {size} != current {current}")
+        differences.append(f"requested size {size} != current {current}")
     # An empty storageClassName means "no class", which is not the default class.
     has_class = spec.get("storageClassName", "<default>")
-    if (storage_class := wanted.get("storageClassName")) not in {None, has_class}:
-        found.append(f"storageClassName {storage_class} != current {has_class}")
-    modes, has_modes = (pod_json.strings(each, "accessModes") for each in (wanted, spec))
+    if (storage_class := expected.get("storageClassName")) not in {None, has_class}:
+        differences.append(f"storageClassName {storage_class} != current {has_class}")
+    modes, has_modes = (
+        pod_json.strings(claim_spec, "accessModes") for claim_spec in (expected, spec)
+    )
     if sorted(modes) != sorted(has_modes):
-        found.append(f"accessModes [{' '.join(modes)}] != current [{' '.join(has_modes)}]")
-    return "; ".join(found)
+        differences.append(f"accessModes [{' '.join(modes)}] != current [{' '.join(has_modes)}]")
+    return "; ".join(differences)
 
 
-def realigned_claim(cluster: RayCluster, have: Body) -> Body | None:
-    """Return the claim with the owner that the deletion policy requires; None if it is right."""
+def realign_claim(cluster: RayCluster, have: Body) -> Body | None:
+    """Return the claim with the owner that the deletion policy requires; None if unchanged."""
     outlives = traits.embedded_storage(cluster).deletion_policy == "Retain"
     if owner.controls(cluster, have) is not outlives:
         return None
-    known = pod_json.bodies(have["metadata"], "ownerReferences")
-    others = [each for each in known if each.get("uid") != cluster.metadata.uid]
-    references = others if outlives else others + owner.references(cluster)
+    current_references = pod_json.bodies(have["metadata"], "ownerReferences")
+    foreign_references = [
+        reference
+        for reference in current_references
+        if reference.get("uid") != cluster.metadata.uid
+    ]
+    references = (
+        foreign_references if outlives else foreign_references + owner.build_references(cluster)
+    )
     return {**have, "metadata": {**have["metadata"], "ownerReferences": references}}

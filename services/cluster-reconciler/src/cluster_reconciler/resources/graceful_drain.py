@@ -11,7 +11,7 @@ from typing import Final
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, ray_start
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources.node import RayNode
 from common import feature_gates, labels, pod_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
@@ -44,11 +44,11 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:
-    """Return whether the cluster's pods get the module."""
-    return is_asked_for(cluster, config) and obstacle(cluster) is None
+    """Return whether the cluster's pods get the drain module: requested and without obstacle."""
+    return is_asked_for(cluster, config) and find_obstacle(cluster) is None
 
 
-def obstacle(cluster: RayCluster) -> str | None:
+def find_obstacle(cluster: RayCluster) -> str | None:
     """Return the user's setting that conflicts with the feature; None without a conflict.
 
     A conflict in one group turns the feature off for the whole cluster.
@@ -72,18 +72,20 @@ def obstacle(cluster: RayCluster) -> str | None:
     return None
 
 
-def config_map_name(cluster: RayCluster) -> str:
-    """Return the name of the ConfigMap that contains the module."""
+def get_config_map_name(cluster: RayCluster) -> str:
+    """Return the name of the ConfigMap that contains the Python module for the drain."""
     return f"{cluster.metadata.name}-drain"
 
 
-def config_map(cluster: RayCluster) -> Body:
-    """Build the ConfigMap that contains the module."""
-    return owner.child(cluster, CONFIG_MAP, name=config_map_name(cluster), data={FILE: TEXT})
+def build_config_map(cluster: RayCluster) -> Body:
+    """Build the ConfigMap that contains the Python module for the graceful drain."""
+    return owner.build_child(
+        cluster, CONFIG_MAP, name=get_config_map_name(cluster), data={FILE: TEXT}
+    )
 
 
-def configure_pod(pod: Body, node: Node) -> str:
-    """Mount the module and the pod's annotations in a pod.
+def configure_pod(pod: Body, node: RayNode) -> str:
+    """Mount the Python module and the pod's annotations in a pod.
 
     Returns the shell commands that export the environment before `ray start`; empty if the feature
     is off.
@@ -92,7 +94,7 @@ def configure_pod(pod: Body, node: Node) -> str:
         return ""
     pod["metadata"]["annotations"][labels.GRACEFUL_DRAIN] = "true"
     annotations: Json = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
-    code: Json = {"name": CODE_VOLUME, "configMap": {"name": config_map_name(node.cluster)}}
+    code: Json = {"name": CODE_VOLUME, "configMap": {"name": get_config_map_name(node.cluster)}}
     mounts = pod_json.ensure_list(pod_json.ray_container(pod), "volumeMounts")
     described: Json = {"name": POD_VOLUME, "downwardAPI": {"items": [annotations]}}
     for volume, path in ((code, CODE_PATH), (described, POD_PATH)):

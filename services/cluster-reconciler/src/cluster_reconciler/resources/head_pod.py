@@ -15,7 +15,7 @@ from cluster_reconciler.resources import (
     ray_start,
     tls,
 )
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources.node import RayNode
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -27,7 +27,7 @@ DEADLINE_SECONDS: Final = 300
 _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
 
 
-def name_prefix(cluster: RayCluster) -> str:
+def format_name_prefix(cluster: RayCluster) -> str:
     """Return the prefix of a generated name, with the dash before the suffix."""
     return names.pod_prefix(cluster.metadata.name, labels.HEAD)
 
@@ -37,23 +37,23 @@ def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
 
     As in KubeRay, a fixed name (`ENABLE_DETERMINISTIC_HEAD_POD_NAME`) takes precedence over both.
     """
-    pod = _without_hook(cluster, config, name=name)
+    pod = _build_without_hook(cluster, config, name=name)
     drain_hook.configure(pod, cluster, is_head=True)
     return pod
 
 
-def _without_hook(cluster: RayCluster, config: Config, *, name: str) -> Body:
-    node = Node(cluster=cluster, config=config, group=cluster.spec.head_group_spec)
-    pod = ray_pod.begin(node)
+def _build_without_hook(cluster: RayCluster, config: Config, *, name: str) -> Body:
+    node = RayNode(cluster=cluster, config=config, group=cluster.spec.head_group_spec)
+    pod = ray_pod.copy_template(node)
     if config.head_pod_name_is_fixed:
-        pod["metadata"]["name"] = name_prefix(cluster).removesuffix("-")
+        pod["metadata"]["name"] = format_name_prefix(cluster).removesuffix("-")
     else:
         pod["metadata"] |= {
             "name": pod["metadata"].get("name") or name,
-            "generateName": name_prefix(cluster),
+            "generateName": format_name_prefix(cluster),
         }
     if traits.is_autoscaling(cluster):
-        pod["spec"]["serviceAccountName"] = autoscaler.service_account_name(cluster)
+        pod["spec"]["serviceAccountName"] = autoscaler.get_service_account_name(cluster)
         autoscaler.append_container(pod, node)
     gcs_fault_tolerance.configure_head(pod, cluster)
     ray_pod.complete(pod, node)
@@ -66,7 +66,7 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     The Job needs the same credentials, volumes and placement as the head.
     """
     name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
-    pod = _without_hook(cluster, config, name="")
+    pod = _build_without_hook(cluster, config, name="")
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
     if not metadata["name"]:
         del metadata["name"]
@@ -74,8 +74,8 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):
         container.pop(probe, None)
-    program = _script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))
-    container |= ray_start.script(config, program, cpu="200m", memory="256Mi")
+    program = _build_script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))
+    container |= ray_start.build_script_fields(config, program, cpu="200m", memory="256Mi")
     pod_json.add_env(
         container,
         literal("RAY_redis_db_connect_retries", "120"),
@@ -88,10 +88,12 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
         "template": {"metadata": metadata, "spec": pod["spec"]},
     }
     own, annotations = dict(metadata["labels"]), dict(metadata["annotations"])
-    return owner.child(cluster, JOB, name=name, labels=own, annotations=annotations, spec=spec)
+    return owner.build_child(
+        cluster, JOB, name=name, labels=own, annotations=annotations, spec=spec
+    )
 
 
-def _script(*, takes_username: bool) -> str:
+def _build_script(*, takes_username: bool) -> str:
     """Return the program of the clean-up Job.
 
     The argument for a user name is left out for Ray versions that do not know it.

@@ -24,12 +24,16 @@ OPENSHIFT_GROUPS: Final = frozenset(
 def build(cluster: RayCluster) -> Body:
     """Build the Ingress.
 
-    The cluster's annotations are copied for its controller, except the class, which has a field.
+    The cluster's annotations are copied for the Ingress controller, except the class annotation:
+    its value becomes `spec.ingressClassName`.
     """
     options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
     annotations = dict(cluster.metadata.annotations)
     ingress_class = annotations.pop(labels.INGRESS_CLASS, None)
-    service = {"name": services.head_name(cluster), "port": {"number": _dashboard_port(cluster)}}
+    service = {
+        "name": services.get_head_service_name(cluster),
+        "port": {"number": _get_dashboard_port(cluster)},
+    }
     path = {
         "path": "/" if options.path is None else options.path,
         "pathType": options.path_type or "Prefix",
@@ -43,12 +47,12 @@ def build(cluster: RayCluster) -> Body:
         spec["ingressClassName"] = ingress_class
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
-    return _child(
+    return _build_child(
         cluster, INGRESS, names.checked(f"{cluster.metadata.name}-head-ingress"), spec, annotations
     )
 
 
-def updated(cluster: RayCluster, have: Body) -> Body | None:
+def update_ingress(cluster: RayCluster, have: Body) -> Body | None:
     """Return an existing Ingress with labels, annotations and spec updated; None if up to date.
 
     A class that a user set on the Ingress stays if the cluster has none.
@@ -57,7 +61,7 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
     chosen = pod_json.body(have, "spec").get("ingressClassName")
     if chosen is not None:
         want["spec"].setdefault("ingressClassName", chosen)
-    return owner.updated(want, have, "labels", "annotations")
+    return owner.update_child(want, have, "labels", "annotations")
 
 
 def build_route(cluster: RayCluster) -> Body:
@@ -70,20 +74,22 @@ def build_route(cluster: RayCluster) -> Body:
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest}"
     spec: Body = {
-        "to": {"kind": "Service", "name": services.head_name(cluster), "weight": 100},
-        "port": {"targetPort": _dashboard_port(cluster)},
+        "to": {"kind": "Service", "name": services.get_head_service_name(cluster), "weight": 100},
+        "port": {"targetPort": _get_dashboard_port(cluster)},
         "wildcardPolicy": "None",
     }
-    return _child(cluster, ROUTE, route, spec, dict(cluster.metadata.annotations))
+    return _build_child(cluster, ROUTE, route, spec, dict(cluster.metadata.annotations))
 
 
-def _dashboard_port(cluster: RayCluster) -> int:
+def _get_dashboard_port(cluster: RayCluster) -> int:
     return ports.of_head(cluster.raw_spec).get("dashboard", ports.DASHBOARD)
 
 
-def _child(
+def _build_child(
     cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]
 ) -> Body:
-    of_head = services.head_list_labels(cluster)
+    of_head = services.build_head_list_labels(cluster)
     own = {key: of_head[key] for key in (labels.CLUSTER, labels.IDENTIFIER)} | labels.BY_OPERATOR
-    return owner.child(cluster, resource, name=name, labels=own, annotations=annotations, spec=spec)
+    return owner.build_child(
+        cluster, resource, name=name, labels=own, annotations=annotations, spec=spec
+    )

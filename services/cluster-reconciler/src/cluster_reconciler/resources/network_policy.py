@@ -14,12 +14,12 @@ from common import labels
 from common.api import go_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import PolicyRules, RayCluster
+from common.api.ray_job import SubmissionMode
 from common.kube.resources import NETWORK_POLICY
 from common.ray import cluster_traits as traits
 from common.ray import ports
 
 _DENY_ALL: Final = "DenyAll"
-_BY_A_JOB: Final = "K8sJobMode"
 
 
 def build(cluster: RayCluster) -> dict[str, Body]:
@@ -29,10 +29,12 @@ def build(cluster: RayCluster) -> dict[str, Body]:
         return {}
     name, of_group = (
         cluster.metadata.name,
-        {each.group_name: each for each in config.worker_groups or []},
+        {group_rules.group_name: group_rules for group_rules in config.worker_groups or []},
     )
     head, mode = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}, config.mode or _DENY_ALL
-    found = [_policy(cluster, mode, f"{name}-head", head, config.head, *_submitter(cluster))]
+    policies = [
+        _build_policy(cluster, mode, f"{name}-head", head, config.head, *_allow_submitter(cluster))
+    ]
     for group in traits.worker_groups(cluster):
         pods = {
             labels.CLUSTER: name,
@@ -40,11 +42,13 @@ def build(cluster: RayCluster) -> dict[str, Body]:
             labels.GROUP: group.group_name,
         }
         rules = of_group.get(group.group_name, config.worker)
-        found.append(_policy(cluster, mode, f"{name}-workers-{group.group_name}", pods, rules))
-    return {each["metadata"]["name"]: each for each in found}
+        policies.append(
+            _build_policy(cluster, mode, f"{name}-workers-{group.group_name}", pods, rules)
+        )
+    return {policy["metadata"]["name"]: policy for policy in policies}
 
 
-def _policy(
+def _build_policy(
     cluster: RayCluster, mode: str, name: str, pods: Body, rules: PolicyRules, *ingress: Body
 ) -> Body:
     among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}
@@ -54,25 +58,28 @@ def _policy(
         spec["ingress"] = [
             {"from": [among]},
             *ingress,
-            *_stored("Ingress", rules and rules.ingress_rules),
+            *_encode_rules("Ingress", rules and rules.ingress_rules),
         ]
     if mode in {_DENY_ALL, "DenyAllEgress"}:
         spec["policyTypes"].append("Egress")
-        spec["egress"] = [{"to": [among]}, *_stored("Egress", rules and rules.egress_rules)]
+        spec["egress"] = [{"to": [among]}, *_encode_rules("Egress", rules and rules.egress_rules)]
     group = pods.get(labels.GROUP, labels.HEAD_GROUP)
     own = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group, **labels.BY_OPERATOR}
-    return owner.child(cluster, NETWORK_POLICY, name=name, labels=own, spec=spec)
+    return owner.build_child(cluster, NETWORK_POLICY, name=name, labels=own, spec=spec)
 
 
-def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
+def _allow_submitter(cluster: RayCluster) -> tuple[Body, ...]:
     """Return the rule that lets the submitter of the owning RayJob reach the dashboard."""
     owners = (
-        each
-        for each in cluster.metadata.owner_references
-        if each.controller and each.kind == "RayJob"
+        reference
+        for reference in cluster.metadata.owner_references
+        if reference.controller and reference.kind == "RayJob"
     )
-    job = next((each for each in owners if each.api_version.startswith("ray.io/")), None)
-    if job is None or cluster.metadata.labels.get(labels.JOB_SUBMISSION_MODE) != _BY_A_JOB:
+    job = next(
+        (reference for reference in owners if reference.api_version.startswith("ray.io/")), None
+    )
+    mode = cluster.metadata.labels.get(labels.JOB_SUBMISSION_MODE)
+    if job is None or mode != SubmissionMode.K8S_JOB:
         return ()
     pods = {labels.ORIGIN_NAME: job.name, labels.ORIGIN_KIND: "RayJob"}
     params = traits.start_params(cluster.spec.head_group_spec)
@@ -85,13 +92,15 @@ def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
     )
 
 
-def _stored(direction: str, rules: list[Json] | None) -> list[Json]:
+def _encode_rules(direction: str, rules: list[Json] | None) -> list[Json]:
     """Return the user's rules as the API server stores them.
 
     Empty lists are left out, and each port has a protocol. `direction` is `Ingress` or `Egress`.
     """
     go_type = f"networking/v1.NetworkPolicy{direction}Rule"
-    kept: list[Json] = [msgspec.json.decode(go_json.encode(go_type, rule)) for rule in rules or []]
-    for port in (each for rule in kept for each in rule.get("ports", [])):
+    stored_rules: list[Json] = [
+        msgspec.json.decode(go_json.encode(go_type, rule)) for rule in rules or []
+    ]
+    for port in (rule_port for rule in stored_rules for rule_port in rule.get("ports", [])):
         port.setdefault("protocol", "TCP")
-    return kept
+    return stored_rules

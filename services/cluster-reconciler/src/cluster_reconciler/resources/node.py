@@ -17,7 +17,7 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.resources import services
 from common import labels, names, pod_json
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.ray import cluster_traits as traits
 
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
@@ -25,7 +25,9 @@ FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 WAIT_GCS_READY: Final = "wait-gcs-ready"
 """Name of the init container of a worker."""
 SEASON_SECONDS: Final = 3600
-"""Seconds for which a pod name is stable; at most the time that tombstones are kept."""
+"""Seconds for which a pod at the same place gets the same name.
+
+This is at most the time that tombstones are kept."""
 
 
 class ReplicaIndex(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ class ReplicaIndex(msgspec.Struct, frozen=True):
     replica_name: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class RayNode(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The head of a cluster, or a worker at a place in its group."""
 
     cluster: RayCluster
@@ -53,7 +55,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def head_fqdn(self) -> str:
-        name = services.head_name(self.cluster)
+        name = services.get_head_service_name(self.cluster)
         return names.head_fqdn(name, self.cluster.metadata.namespace, self.config.cluster_domain)
 
     @property
@@ -62,7 +64,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{self.head_fqdn}:{traits.gcs_port(self.cluster)}"
 
 
-def pod_labels(node: Node) -> dict[str, str]:
+def build_pod_labels(node: RayNode) -> dict[str, str]:
     """Return the labels of a pod.
 
     In rising precedence they come from the operator's configuration, raybus, the template and the
@@ -76,7 +78,7 @@ def pod_labels(node: Node) -> dict[str, str]:
     users_own = pod_json.mapping(pod_json.body(group.template, "metadata"), "labels") | (
         group.labels or {}
     )
-    found = {
+    all_labels = {
         labels.IS_RAY_NODE: "yes",
         labels.CLUSTER: name,
         labels.NODE_TYPE: node_type,
@@ -85,17 +87,17 @@ def pod_labels(node: Node) -> dict[str, str]:
         **labels.BY_OPERATOR,
         **{key: value for key, value in users_own.items() if key not in FIXED},
     }
-    replica = node.replica if Gate.MULTI_HOST_INDEXING in node.config.gates else None
+    replica = node.replica if FeatureGate.MULTI_HOST_INDEXING in node.config.gates else None
     if isinstance(group, WorkerGroupSpec) and replica is not None:
-        found[labels.REPLICA_INDEX] = str(replica.index)
+        all_labels[labels.REPLICA_INDEX] = str(replica.index)
         if group.num_of_hosts > 1:
-            found[labels.REPLICA_NAME] = replica.replica_name
-            found[labels.HOST_INDEX] = str(replica.host)
-    found = node.config.default_pod_labels | found
+            all_labels[labels.REPLICA_NAME] = replica.replica_name
+            all_labels[labels.HOST_INDEX] = str(replica.host)
+    all_labels = node.config.default_pod_labels | all_labels
     # service-reconciler sets the head's label when its proxy is healthy.
     if traits.is_for_a_service(node.cluster):
-        found[labels.SERVE] = "false" if node.is_head else "true"
-    return found
+        all_labels[labels.SERVE] = "false" if node.is_head else "true"
+    return all_labels
 
 
 class Namer:
@@ -117,10 +119,14 @@ class Namer:
         named = (
             group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(cluster)
         )
-        self._taken = {pod.metadata.name for pod in observed.pods}.union(observed.taken, *named)
-        made = cluster.metadata.creation_timestamp
+        self._taken = {pod.metadata.name for pod in observed.pods}.union(
+            observed.unavailable_names, *named
+        )
+        created_at = cluster.metadata.creation_timestamp
         moment = (
-            made if made is not None and cluster.status.last_update_time is None else observed.now
+            created_at
+            if created_at is not None and cluster.status.last_update_time is None
+            else observed.now
         )
         self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
 
@@ -129,21 +135,27 @@ class Namer:
     ) -> tuple[list[str], str]:
         """Return the names of a replica's pods, and the name of the replica.
 
-        The names are the `prefix`, or the group, and a suffix that depends on the place. If a name
-        is taken, new suffixes are drawn for all hosts of the replica.
+        The name of a pod is `prefix` and a suffix; the name of the replica is the group and a
+        suffix. The suffix depends on the place. If the name of a pod is taken, new suffixes are
+        drawn for all hosts of the replica.
         """
         attempts = (
             (
                 attempt,
-                [prefix + self._suffix(group, place, str(host), attempt) for host in range(hosts)],
+                [
+                    prefix + self._draw_suffix(group, place, str(host), attempt)
+                    for host in range(hosts)
+                ],
             )
             for attempt in map(str, count())
         )
-        attempt, drawn = next(each for each in attempts if self._taken.isdisjoint(each[1]))
+        attempt, drawn = next(
+            candidate for candidate in attempts if self._taken.isdisjoint(candidate[1])
+        )
         self._taken.update(drawn)
-        return drawn, f"{group[:57]}-{self._suffix(group, 'replica', place, attempt)}"
+        return drawn, f"{group[:57]}-{self._draw_suffix(group, 'replica', place, attempt)}"
 
-    def _suffix(self, *parts: str) -> str:
+    def _draw_suffix(self, *parts: str) -> str:
         """Return five characters that depend only on the cluster's uid, the hour and the parts."""
         digest = hashlib.sha256(msgspec.json.encode((*self._seed, *parts))).digest()
         return names.suffix(int.from_bytes(digest[:8], "big"))

@@ -12,27 +12,27 @@ from common.labels import CLUSTER
 from common.ray import owner as ray_owner
 
 
-def references(cluster: RayCluster) -> list[Body]:
+def build_references(cluster: RayCluster) -> list[Body]:
     """Return the owner references of a child."""
     return ray_owner.reference(cluster.metadata, ray_cluster.KIND)
 
 
-def controller(body: Body) -> Body | None:
+def find_controller(body: Body) -> Body | None:
     """Return the controller reference of an existing child; None if it has none."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
-    return next((each for each in references if each.get("controller")), None)
+    return next((reference for reference in references if reference.get("controller")), None)
 
 
 def controls(cluster: RayCluster, body: Body) -> bool:
     """Return whether this cluster, by uid, controls an existing child."""
-    found = controller(body)
-    return found is not None and found["uid"] == cluster.metadata.uid
+    reference = find_controller(body)
+    return reference is not None and reference["uid"] == cluster.metadata.uid
 
 
 def owns(cluster: RayCluster, body: Body) -> bool:
     """Return whether an existing child has an owner reference to this cluster, by uid."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
-    return any(each.get("uid") == cluster.metadata.uid for each in references)
+    return any(reference.get("uid") == cluster.metadata.uid for reference in references)
 
 
 def is_predecessors(cluster: RayCluster, body: Body) -> bool:
@@ -40,13 +40,16 @@ def is_predecessors(cluster: RayCluster, body: Body) -> bool:
 
     The garbage collector will delete such a child.
     """
-    found = controller(body)
-    if found is None or controls(cluster, body):
+    reference = find_controller(body)
+    if reference is None or controls(cluster, body):
         return False
-    return (found.get("kind"), found.get("name")) == (ray_cluster.KIND, cluster.metadata.name)
+    return (reference.get("kind"), reference.get("name")) == (
+        ray_cluster.KIND,
+        cluster.metadata.name,
+    )
 
 
-def child(
+def build_child(
     cluster: RayCluster,
     resource: Resource,
     *,
@@ -64,7 +67,7 @@ def child(
         "name": name,
         "namespace": cluster.metadata.namespace,
         "labels": {CLUSTER: cluster.metadata.name} if labels is None else labels,
-        "ownerReferences": references(cluster),
+        "ownerReferences": build_references(cluster),
     }
     if annotations:
         metadata["annotations"] = annotations
@@ -76,12 +79,12 @@ def child(
     }
 
 
-def updated(want: Body, have: Body, *fields: str) -> Body | None:
+def update_child(want: Body, have: Body, *fields: str) -> Body | None:
     """Return an existing child with spec and metadata `fields` updated; None if up to date."""
-    wanted = {field: want["metadata"].get(field, {}) for field in fields}
+    expected = {field: want["metadata"].get(field, {}) for field in fields}
     are_equal = all(
-        pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items()
+        pod_json.mapping(have["metadata"], field) == value for field, value in expected.items()
     )
     if are_equal and have.get("spec") == want["spec"]:
         return None
-    return {**have, "metadata": {**have["metadata"], **wanted}, "spec": want["spec"]}
+    return {**have, "metadata": {**have["metadata"], **expected}, "spec": want["spec"]}

@@ -13,13 +13,13 @@ import copy
 from collections.abc import Mapping
 from typing import Final
 
-from cluster_reconciler.resources import auth, collector, graceful_drain, owner, ray_start, tls
-from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, pod_labels
+from cluster_reconciler.resources import collector, graceful_drain, owner, ray_start, tls
+from cluster_reconciler.resources.node import WAIT_GCS_READY, RayNode, build_pod_labels
 from common import labels, pod_json
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
-from common.ray import ports, serve_proxies
+from common.ray import ports, serve_proxies, token_auth
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")
@@ -36,7 +36,7 @@ AUTOSCALER: Final = "autoscaler"
 """Name of the autoscaler's container in the head pod."""
 
 
-def begin(node: Node) -> Body:
+def copy_template(node: RayNode) -> Body:
     """Copy the template to a pod in the cluster's namespace; all fields of the user are kept."""
     template = copy.deepcopy(node.group.template)
     metadata = pod_json.ensure_body(template, "metadata")
@@ -47,23 +47,26 @@ def begin(node: Node) -> Body:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def complete(pod: Body, node: Node) -> None:
+def complete(pod: Body, node: RayNode) -> None:
     """Add the parts that every Ray pod needs.
 
     Labels, containers and volumes come first, then command, environment, probes and owner.
     """
-    params = ray_start.params_of(node)
-    pod["metadata"]["labels"] = pod_labels(node)
+    params = ray_start.build_params(node)
+    pod["metadata"]["labels"] = build_pod_labels(node)
     container = pod_json.ray_container(pod)
     if pod_json.named(container, "ports", "metrics") is None:
         pod_json.ensure_list(container, "ports").append(
             {"name": "metrics", "containerPort": ports.METRICS}
         )
     init_containers = pod_json.bodies(pod["spec"], "initContainers")
-    for each in (container, *(own for own in init_containers if own["name"] == WAIT_GCS_READY)):
-        auth.configure_container(each, node.cluster)
-        tls.configure_container(each, node.cluster)
-    auth.add_volume(pod, node.cluster)
+    for target_container in (
+        container,
+        *(own for own in init_containers if own["name"] == WAIT_GCS_READY),
+    ):
+        token_auth.configure_container(target_container, node.cluster)
+        tls.configure_container(target_container, node.cluster)
+    token_auth.add_volume(pod, node.cluster)
     tls.configure_pod(pod, node)
     collector.append_container(pod, node)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
@@ -75,19 +78,24 @@ def complete(pod: Body, node: Node) -> None:
         limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
         volume: Body = {"name": "shared-mem", "emptyDir": {"medium": "Memory", **limit}}
         _mount_empty_dir(pod, container, volume, _SHARED_MEMORY_PATH)
-    collects = collector.find(pod, node)
+    collects = collector.find_container(pod, node)
     readers = [] if collects is None else [collects]
     if node.is_head and traits.is_autoscaling(node.cluster):
         readers.insert(
-            0, next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
+            0,
+            next(
+                pod_container
+                for pod_container in pod_json.containers(pod)
+                if pod_container["name"] == AUTOSCALER
+            ),
         )
     # The autoscaler and the collector read Ray's logs, so both sides mount the log volume.
-    for each in (container, *readers) if readers else ():
-        _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+    for target_container in (container, *readers) if readers else ():
+        _mount_empty_dir(pod, target_container, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
     pod["metadata"]["annotations"] = (
         node.config.default_pod_annotations | pod["metadata"]["annotations"]
     )
-    text = ray_start.command(params, container, is_head=node.is_head)
+    text = ray_start.build_command(params, container, is_head=node.is_head)
     ray_start.set_container_command(
         pod, text, node.config, exports=graceful_drain.configure_pod(pod, node)
     )
@@ -95,7 +103,7 @@ def complete(pod: Body, node: Node) -> None:
     if collects is not None:
         pod_json.add_missing_env(container, *collector.EVENTS)
     _add_probes(container, node, params)
-    pod["metadata"]["ownerReferences"] = owner.references(node.cluster)
+    pod["metadata"]["ownerReferences"] = owner.build_references(node.cluster)
 
 
 def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> None:
@@ -106,7 +114,7 @@ def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> Non
         )
 
 
-def _complete_env(pod: Body, node: Node, command: str) -> None:
+def _complete_env(pod: Body, node: RayNode, command: str) -> None:
     """Add the environment: the head's address to init containers, and Ray's to its container.
 
     Init containers of the user get the address too.
@@ -144,23 +152,23 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
     pod_json.add_missing_env(container, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"))
 
 
-def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
+def _add_probes(container: Body, node: RayNode, params: Mapping[str, str]) -> None:
     """Add missing probes to the Ray container."""
     if not node.config.injects_probes:
         return
     agent = traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)
-    raylet = _ask(agent, "api/local_raylet_healthz", seconds=2)
+    raylet = _format_request(agent, "api/local_raylet_healthz", seconds=2)
     if traits.is_version_at_least(node.cluster.spec.ray_version, _UNIFIED_PROBES_SINCE):
         is_alive: Body = {"httpGet": {"path": "/api/healthz", "port": agent}}
     elif node.is_head:
         dashboard = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
-        is_alive = _shell(raylet, _ask(dashboard, "api/gcs_healthz", seconds=10))
+        is_alive = _get_shell(raylet, _format_request(dashboard, "api/gcs_healthz", seconds=10))
     else:
-        is_alive = _shell(raylet)
+        is_alive = _get_shell(raylet)
     failures, is_ready = 10, is_alive
     if traits.is_for_a_service(node.cluster) and not node.is_head:
         serve = serve_proxies.port_of(container)
-        failures, is_ready = 1, _shell(raylet, _ask(serve, "-/healthz", seconds=10))
+        failures, is_ready = 1, _get_shell(raylet, _format_request(serve, "-/healthz", seconds=10))
     for probe, delay, allowed, handler in (
         ("livenessProbe", 30, 120, is_alive),
         ("readinessProbe", 10, failures, is_ready),
@@ -176,9 +184,9 @@ def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
             }
 
 
-def _ask(port: int, path: str, *, seconds: int) -> str:
+def _format_request(port: int, path: str, *, seconds: int) -> str:
     return f"wget --tries 1 -T {seconds} -q -O- http://localhost:{port}/{path} | grep success"
 
 
-def _shell(*commands: str) -> Body:
+def _get_shell(*commands: str) -> Body:
     return {"exec": {"command": ["bash", "-c", " && ".join(commands)]}}

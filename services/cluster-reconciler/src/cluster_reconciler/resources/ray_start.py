@@ -13,7 +13,7 @@ import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources.node import RayNode
 from common import feature_gates, labels, pod_json, quantity
 from common.api import go_json
 from common.api.opaque import Body
@@ -30,10 +30,10 @@ _RAISE_OPEN_FILES: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 _QUOTES: Final = "'\"` "
 
 
-def params_of(node: Node) -> dict[str, str]:
+def build_params(node: RayNode) -> dict[str, str]:
     """Return the parameters of a node, without those derived from its container's resources."""
     group = node.group
-    params = {**traits.start_params(group), **from_top_level(group.resources or {})}
+    params = {**traits.start_params(group), **convert_resources(group.resources or {})}
     if group.labels:
         params["labels"] = ",".join(f"{key}={value}" for key, value in sorted(group.labels.items()))
     params.setdefault("metrics-export-port", str(ports.METRICS))
@@ -45,14 +45,14 @@ def params_of(node: Node) -> dict[str, str]:
     params.setdefault("dashboard-host", "0.0.0.0")  # noqa: S104 - Ray's default, localhost, is out of the Service's reach
     if traits.is_autoscaling(node.cluster):
         params["no-monitor"] = "true"
-    return params | gcs_fault_tolerance.head_params(node.cluster)
+    return params | gcs_fault_tolerance.build_head_params(node.cluster)
 
 
-def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
+def convert_resources(resources: Mapping[str, str]) -> dict[str, str]:
     """Return the rayStartParams of a group's `resources`; invalid quantities are skipped."""
     params: dict[str, str] = {}
     custom: dict[str, float] = {}
-    for name, amount in _readable(sorted(resources.items())):
+    for name, amount in _format_readable(sorted(resources.items())):
         lower = name.lower()
         if (
             param := "num-gpus"
@@ -65,26 +65,28 @@ def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
     return params | ({"resources": render(custom)} if custom else {})
 
 
-def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
+def derive_params(params: Mapping[str, str], container: Body) -> dict[str, str]:
     """Return the rayStartParams that follow from a container's resources and are not set yet.
 
     The first accelerator is added to `resources`, unless an accelerator is set there. If that
     parameter is unreadable, no accelerator is derived.
     """
     resources = pod_json.body(container, "resources")
-    limits = dict(_readable(pod_json.mapping(resources, "limits").items()))
-    requests = dict(_readable(pod_json.mapping(resources, "requests").items()))
-    found = {
-        "num-cpus": _whole(limits.get("cpu")) or _whole(requests.get("cpu")),
-        "memory": _whole(limits.get("memory")),
+    limits = dict(_format_readable(pod_json.mapping(resources, "limits").items()))
+    requests = dict(_format_readable(pod_json.mapping(resources, "requests").items()))
+    derived_params = {
+        "num-cpus": _round_whole(limits.get("cpu")) or _round_whole(requests.get("cpu")),
+        "memory": _round_whole(limits.get("memory")),
     }
-    amounts = _amounts(params)
+    amounts = _parse_amounts(params)
     if amounts is not None:
-        found["num-gpus"] = next(
-            filter(None, (_whole(limits[key]) for key in sorted(limits) if is_gpu(key))), None
+        derived_params["num-gpus"] = next(
+            filter(None, (_round_whole(limits[key]) for key in sorted(limits) if is_gpu(key))), None
         )
     result = {
-        param: value for param, value in found.items() if value is not None and param not in params
+        param: value
+        for param, value in derived_params.items()
+        if value is not None and param not in params
     }
     if amounts is not None and amounts.keys().isdisjoint(ACCELERATORS.values()):
         for key in sorted(limits.keys() & ACCELERATORS.keys()):
@@ -95,22 +97,22 @@ def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
     return result
 
 
-def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
+def _parse_amounts(params: Mapping[str, str]) -> dict[str, float] | None:
     """Return the `resources` parameter; None if it is not a JSON object of numbers.
 
     As in Go, null means no amounts.
     """
     text = params.get("resources", "{}").strip(_QUOTES)
     try:
-        held: dict[str, float | None] | None = msgspec.json.decode(
+        amounts: dict[str, float | None] | None = msgspec.json.decode(
             text, type=dict[str, float | None] | None
         )
     except msgspec.DecodeError:
         return None
-    return {name: amount or 0.0 for name, amount in (held or {}).items()}
+    return {name: amount or 0.0 for name, amount in (amounts or {}).items()}
 
 
-def _readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quantity]]:
+def _format_readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quantity]]:
     for name, amount in resources:
         try:
             yield name, quantity.parse(amount)
@@ -118,7 +120,7 @@ def _readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quant
             continue
 
 
-def _whole(amount: Quantity | None) -> str | None:
+def _round_whole(amount: Quantity | None) -> str | None:
     return None if amount is None or amount.is_zero else str(amount.round_up())
 
 
@@ -128,13 +130,13 @@ def render(amounts: Mapping[str, float]) -> str:
     Strings are written as Go's JSON encoder does, which escapes characters of HTML and JavaScript.
     """
     pairs = (
-        f"{go_json.escaped(msgspec.json.encode(name).decode())}:{_number(amount)}"
+        f"{go_json.escaped(msgspec.json.encode(name).decode())}:{_format_number(amount)}"
         for name, amount in sorted(amounts.items())
     )
     return f"'{{{','.join(pairs)}}}'"
 
 
-def _number(amount: float) -> str:
+def _format_number(amount: float) -> str:
     """Return a number in its shortest form as Go writes it.
 
     It has an exponent only below 1e-6 and from 1e21 on.
@@ -146,10 +148,13 @@ def _number(amount: float) -> str:
     return f"{mantissa}e{exponent[0]}{exponent[1:].lstrip('0')}"
 
 
-def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
-    """Return the text of the command, with KubeRay's blanks: two between flags, one at the end."""
+def build_command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
+    """Return the text of the command, spaced as in KubeRay.
+
+    Two spaces separate the flags, and one space follows the last flag.
+    """
     text = "ray start --head " if is_head else "ray start "
-    for option, value in sorted({**params, **derived(params, container)}.items()):
+    for option, value in sorted({**params, **derive_params(params, container)}.items()):
         if value.lower() not in {"true", "false"} or option in _TAKES_A_BOOLEAN:
             text += f" --{option}={value} "
         elif value.lower() == "true":
@@ -157,14 +162,17 @@ def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str
     return text
 
 
-def _shell(config: Config) -> list[str]:
+def _get_shell(config: Config) -> list[str]:
     return ["/bin/bash", "-cl" if config.uses_login_shell else "-c", "--"]
 
 
-def script(config: Config, text: str, **room: str) -> Body:
-    """Return the fields of a container that runs a script, with resources like `cpu="200m"`."""
+def build_script_fields(config: Config, text: str, **room: str) -> Body:
+    """Return the fields of a container that runs a script.
+
+    `room` are its resource requests and limits, such as `cpu="200m"`.
+    """
     return {
-        "command": _shell(config),
+        "command": _get_shell(config),
         "args": [text],
         "resources": {"limits": room, "requests": dict(room)},
     }
@@ -178,10 +186,10 @@ def is_overwritten(annotations: Mapping[str, str]) -> bool:
 def is_users_own(template: Body) -> bool:
     """Return whether the user runs `ray start` in a pod or a template, so that raybus does not."""
     annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
-    return is_overwritten(annotations) or "ray start" in _own_command(template)
+    return is_overwritten(annotations) or "ray start" in _find_own_command(template)
 
 
-def _own_command(template: Body) -> str:
+def _find_own_command(template: Body) -> str:
     container = pod_json.ray_container(template)
     arguments = [*pod_json.strings(container, "command"), *pod_json.strings(container, "args")]
     return "".join(f" {argument} " for argument in arguments)
@@ -191,7 +199,7 @@ def set_container_command(pod: Body, ray_start: str, config: Config, *, exports:
     """Let the Ray container run `ray start` after the user's command, unless the user runs it."""
     if is_users_own(pod):
         return
-    container, own = pod_json.ray_container(pod), _own_command(pod)
+    container, own = pod_json.ray_container(pod), _find_own_command(pod)
     generated = f"{exports}{_RAISE_OPEN_FILES}; {ray_start}"
-    container["command"] = _shell(config)
+    container["command"] = _get_shell(config)
     container["args"] = [f"{own} && {generated}" if own else generated]

@@ -15,16 +15,16 @@ from common.kube.resources import SERVICE
 from common.ray import ports
 
 
-def head_name(cluster: RayCluster) -> str:
-    """Return the name of the head Service: the user's own, else one from the cluster's name."""
+def get_head_service_name(cluster: RayCluster) -> str:
+    """Return the name of the head Service: the name in the spec, else `<cluster>-head-svc`."""
     own = cluster.spec.head_group_spec.head_service or {}
     return pod_json.text(pod_json.body(own, "metadata"), "name") or names.head_service(
         cluster.metadata.name
     )
 
 
-def head_list_labels(cluster: RayCluster) -> dict[str, str]:
-    """Return the labels that find the head Service, whatever labels the user's template has."""
+def build_head_list_labels(cluster: RayCluster) -> dict[str, str]:
+    """Return the labels of the head Service that a user's template cannot change."""
     marks = ports.head_labels(cluster.metadata.name)
     return {label: marks[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
 
@@ -35,7 +35,7 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
     A Service from the user keeps all fields except name, selector, labels and owner, and raybus's
     ports follow the user's.
     """
-    given, template = (
+    user_service, template = (
         cluster.spec.head_group_spec.head_service or {},
         cluster.spec.head_group_spec.template,
     )
@@ -45,36 +45,44 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
     spec = ports.head_spec(
         cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip
     )
-    metadata = pod_json.body(given, "metadata")
+    metadata = pod_json.body(user_service, "metadata")
     marks = pod_json.mapping(metadata, "labels") | own
     annotations = pod_json.mapping(metadata, "annotations") | (
         cluster.spec.head_service_annotations or {}
     )
-    built = owner.child(
-        cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec
+    built = owner.build_child(
+        cluster,
+        SERVICE,
+        name=get_head_service_name(cluster),
+        labels=marks,
+        annotations=annotations,
+        spec=spec,
     )
-    return {**given, **built, "metadata": {**metadata, **built["metadata"]}}
+    return {**user_service, **built, "metadata": {**metadata, **built["metadata"]}}
 
 
-def corrected_selector(
-    cluster: RayCluster, have: Service, head: Pod | None
-) -> dict[str, str | None]:
+def correct_selector(cluster: RayCluster, have: Service, head: Pod | None) -> dict[str, str | None]:
     """Return the changes that a head Service's selector needs to select the head pod.
 
     The value None removes a label from the selector. A label that the user may set is removed if
     the existing pod `head` has another value, because the next head may differ too. The labels that
     only raybus sets are enough to find the head.
     """
-    held, wanted = have.spec.selector, ports.head_selector(cluster.metadata.name, cluster.raw_spec)
-    of_pod = wanted if head is None else head.metadata.labels
+    actual, expected = (
+        have.spec.selector,
+        ports.head_selector(cluster.metadata.name, cluster.raw_spec),
+    )
+    of_pod = expected if head is None else head.metadata.labels
     stale = {
         label: None
         for label in ports.USERS_LABELS
-        if label in held and held[label] != of_pod.get(label)
+        if label in actual and actual[label] != of_pod.get(label)
     }
     fixed = (labels.CLUSTER, labels.NODE_TYPE)
     wrong = {
-        label: wanted[label] for label in fixed if held.get(label, wanted[label]) != wanted[label]
+        label: expected[label]
+        for label in fixed
+        if actual.get(label, expected[label]) != expected[label]
     }
     return {**stale, **wrong}
 
@@ -89,7 +97,9 @@ def build_headless(cluster: RayCluster) -> Body:
         "publishNotReadyAddresses": True,
     }
     own = {labels.HEADLESS_WORKER_SERVICE: of}
-    return owner.child(cluster, SERVICE, name=names.headless_service(of), labels=own, spec=spec)
+    return owner.build_child(
+        cluster, SERVICE, name=names.headless_service(of), labels=own, spec=spec
+    )
 
 
 def build_serve(cluster: RayCluster) -> Body | None:
@@ -105,4 +115,4 @@ def build_serve(cluster: RayCluster) -> Body | None:
     spec: Body = {"selector": {labels.CLUSTER: of}, "ports": entries}
     if cluster.spec.head_group_spec.service_type:
         spec["type"] = cluster.spec.head_group_spec.service_type
-    return owner.child(cluster, SERVICE, name=names.serve_service(of), labels=own, spec=spec)
+    return owner.build_child(cluster, SERVICE, name=names.serve_service(of), labels=own, spec=spec)

@@ -14,7 +14,7 @@ import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, services
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources.node import RayNode
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -46,10 +46,12 @@ until openssl x509 -in {features.TLS_PATH}/tls.crt -noout -checkip "$address" 2>
   sleep 5
 done
 """
-"""`-checkip` compares addresses and not texts, so it works for IPv6 too."""
+"""Script that waits until the certificate contains the pod's address.
+
+`-checkip` compares addresses and not texts, so it works for IPv6 too."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ChainPart(msgspec.Struct, frozen=True, kw_only=True):
     """An Issuer or a Certificate of the chain."""
 
     step: str
@@ -60,26 +62,26 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     """Secret that a Certificate is written to; empty for an Issuer."""
     is_leaf: bool
-    """Whether pods use the certificate, which then follows their addresses."""
+    """Whether pods use the certificate. It is then issued again when their addresses change."""
 
     @property
     def place(self) -> tuple[Resource, str]:
         return self.resource, self.name
 
 
-def leaf_secret(cluster: RayCluster, *, is_head: bool) -> str:
+def get_leaf_secret_name(cluster: RayCluster, *, is_head: bool) -> str:
     """Return the name of the Secret with the certificate of the head or of the workers."""
     return f"ray-{'head' if is_head else 'worker'}-secret-{cluster.metadata.name}"
 
 
-def chain(
+def build_chain(
     cluster: RayCluster, config: Config, heads: Iterable[str] = (), workers: Iterable[str] = ()
-) -> tuple[Part, ...]:
+) -> tuple[ChainPart, ...]:
     """Return the Issuers and Certificates in creation order, for pods with these addresses."""
     name, uid = cluster.metadata.name, cluster.metadata.uid
     ca_secret, signer = f"{name}-ca-secret-{uid[:8]}", f"ray-ca-issuer-{name}"
     fqdn = names.head_fqdn(
-        services.head_name(cluster), cluster.metadata.namespace, config.cluster_domain
+        services.get_head_service_name(cluster), cluster.metadata.namespace, config.cluster_domain
     )
     authority: Body = {
         "secretName": ca_secret,
@@ -90,24 +92,26 @@ def chain(
         "duration": "87600h0m0s",
         "renewBefore": "720h0m0s",
         "usages": ["cert sign", "crl sign"],
-        "issuerRef": _issuer(f"ray-selfsigned-issuer-{name}"),
+        "issuerRef": _build_issuer_ref(f"ray-selfsigned-issuer-{name}"),
     }
     return (
-        _part(
+        _build_part(
             cluster,
             ISSUER,
             "self-signed issuer",
             f"ray-selfsigned-issuer-{name}",
             {"selfSigned": {}},
         ),
-        _part(cluster, CERTIFICATE, "CA certificate", f"ray-ca-certificate-{name}", authority),
-        _part(cluster, ISSUER, "CA issuer", signer, {"ca": {"secretName": ca_secret}}),
-        _leaf(cluster, "head", ["localhost", fqdn], heads),
-        _leaf(cluster, "worker", ["localhost"], workers),
+        _build_part(
+            cluster, CERTIFICATE, "CA certificate", f"ray-ca-certificate-{name}", authority
+        ),
+        _build_part(cluster, ISSUER, "CA issuer", signer, {"ca": {"secretName": ca_secret}}),
+        _build_leaf(cluster, "head", ["localhost", fqdn], heads),
+        _build_leaf(cluster, "worker", ["localhost"], workers),
     )
 
 
-def _part(
+def _build_part(
     cluster: RayCluster,
     resource: Resource,
     step: str,
@@ -115,32 +119,34 @@ def _part(
     spec: Body,
     *,
     is_leaf: bool = False,
-) -> Part:
+) -> ChainPart:
     component = "selfsigned-issuer" if "selfSigned" in spec else step.lower().replace(" ", "-")
     own = {
         labels.CLUSTER: cluster.metadata.name,
         labels.APP_COMPONENT: component,
         **labels.BY_OPERATOR,
     }
-    body = owner.child(cluster, resource, name=name, labels=own, spec=spec)
+    body = owner.build_child(cluster, resource, name=name, labels=own, spec=spec)
     secret = spec.get("secretName", "")
-    return Part(step=step, resource=resource, name=name, body=body, secret=secret, is_leaf=is_leaf)
+    return ChainPart(
+        step=step, resource=resource, name=name, body=body, secret=secret, is_leaf=is_leaf
+    )
 
 
-def _leaf(
+def _build_leaf(
     cluster: RayCluster, node_type: str, dns_names: Sequence[str], addresses: Iterable[str]
-) -> Part:
+) -> ChainPart:
     name = cluster.metadata.name
     spec: Body = {
-        "secretName": leaf_secret(cluster, is_head=node_type == labels.HEAD),
+        "secretName": get_leaf_secret_name(cluster, is_head=node_type == labels.HEAD),
         "duration": "2160h0m0s",
         "renewBefore": "360h0m0s",
         "dnsNames": sorted({*dns_names}),
         "ipAddresses": sorted({_LOCAL, *addresses}),
         "usages": list(_LEAF_USAGES),
-        "issuerRef": _issuer(f"ray-ca-issuer-{name}"),
+        "issuerRef": _build_issuer_ref(f"ray-ca-issuer-{name}"),
     }
-    return _part(
+    return _build_part(
         cluster,
         CERTIFICATE,
         f"{node_type} certificate",
@@ -150,7 +156,7 @@ def _leaf(
     )
 
 
-def _issuer(name: str) -> Body:
+def _build_issuer_ref(name: str) -> Body:
     return {"name": name, "kind": ISSUER.kind, "group": ISSUER.group}
 
 
@@ -163,11 +169,11 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
         pod_json.ensure_list(container, "volumeMounts").append(dict(_MOUNT))
 
 
-def configure_pod(pod: Body, node: Node) -> None:
+def configure_pod(pod: Body, node: RayNode) -> None:
     """Add the certificate to a pod, and an init container that waits for the pod's address."""
     if not traits.has_tls(node.cluster):
         return
-    secret = {"secretName": leaf_secret(node.cluster, is_head=node.is_head)}
+    secret = {"secretName": get_leaf_secret_name(node.cluster, is_head=node.is_head)}
     pod_json.add_missing_volume(pod, {"name": features.TLS_VOLUME, "secret": secret})
     if pod_json.named(pod["spec"], "initContainers", WAIT_FOR_ADDRESS) is not None:
         return

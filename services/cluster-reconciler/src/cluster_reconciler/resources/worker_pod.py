@@ -7,7 +7,7 @@ from typing import Final
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import drain_hook, ray_pod, ray_start
-from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, ReplicaIndex
+from cluster_reconciler.resources.node import WAIT_GCS_READY, RayNode, ReplicaIndex
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -18,7 +18,7 @@ _RECONNECT_SECONDS: Final = "600"
 _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.html"
 
 
-def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
+def format_name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
     """Return the prefix of a generated name, with the dash before the suffix."""
     return names.pod_prefix(f"{cluster.metadata.name}-{group.group_name}", labels.WORKER)
 
@@ -27,13 +27,13 @@ def build(
     cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
 ) -> Body:
     """Build the worker pod for a place in its group."""
-    node = Node(cluster=cluster, config=config, group=group, replica=replica)
-    pod = ray_pod.begin(node)
-    pod["metadata"] |= {"name": name, "generateName": name_prefix(cluster, group)}
+    node = RayNode(cluster=cluster, config=config, group=group, replica=replica)
+    pod = ray_pod.copy_template(node)
+    pod["metadata"] |= {"name": name, "generateName": format_name_prefix(cluster, group)}
     if config.injects_init_container:
         # This comes before anything is added to the Ray container, whose env and mounts it copies.
         pod_json.ensure_list(pod["spec"], "initContainers").append(
-            _wait_gcs_ready(pod_json.ray_container(pod), node)
+            _build_wait_container(pod_json.ray_container(pod), node)
         )
     if traits.is_fault_tolerant(cluster):  # A worker waits long enough for a new head.
         timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
@@ -45,7 +45,7 @@ def build(
     return pod
 
 
-def _wait_gcs_ready(ray_container: Body, node: Node) -> Body:
+def _build_wait_container(ray_container: Body, node: RayNode) -> Body:
     """Build the init container from the Ray container of the template.
 
     It hides errors for two minutes, because they are normal while a head starts, and shows them
@@ -75,5 +75,5 @@ done
     return {
         "name": WAIT_GCS_READY,
         **pod_json.shared(ray_container, *shared),
-        **ray_start.script(node.config, script, cpu="200m", memory="256Mi"),
+        **ray_start.build_script_fields(node.config, script, cpu="200m", memory="256Mi"),
     }

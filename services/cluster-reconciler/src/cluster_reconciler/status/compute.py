@@ -17,13 +17,13 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.observed import Observed, is_terminating
-from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, State
+from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, RayClusterState
 from common import conditions
 from common.api.core import Pod
 from common.api.meta import Condition, whole_seconds
-from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
+from common.api.ray_cluster import HeadInfo, RayClusterStatus
 from common.conditions import ConditionUpdate
-from common.feature_gates import Gate
+from common.feature_gates import FeatureGate
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
 
@@ -47,7 +47,7 @@ _NOT_PROVISIONED: Final = ConditionUpdate(
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a plan, as far as the status reports it."""
 
     failure: Failure | None = None
@@ -56,66 +56,68 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing failed and nothing remains to be done."""
 
 
-def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
-    """Return the status; the caller has checked `head_violation`.
+def compute(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
+    """Return the status; the caller has checked `find_head_violation`.
 
     The counters count pods, although their names say replicas.
     """
     cluster, old, now = observed.cluster, observed.cluster.status, observed.now
-    has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
+    has_conditions = FeatureGate.STATUS_CONDITIONS in observed.config.gates
     if not observed.is_valid or (outcome.failure is not None and outcome.failure.is_of_name):
-        return _of_invalid(observed, outcome)
-    desired = desired_workers(cluster)
-    most = sum(
+        return _compute_invalid(observed, outcome)
+    desired = traits.desired_workers(cluster)
+    max_workers = sum(
         traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster)
     )
     pods = observed.present
-    is_ready = outcome.is_clean and len(pods) == desired + 1 and all_running(pods)
-    state = State.READY.value if is_ready else old.state
+    is_ready = outcome.is_clean and len(pods) == desired + 1 and are_all_running(pods)
+    state = RayClusterState.READY.value if is_ready else old.state
     if cluster.intent.suspend and not observed.pods:
-        state = State.SUSPENDED.value
+        state = RayClusterState.SUSPENDED.value
     return RayClusterStatus(
         state=state,
         reason="" if is_ready else old.reason,
         **desired_resources.for_status(cluster),
         last_update_time=whole_seconds(now),
-        state_transition_times=_transitions(observed, state),
-        endpoints=_endpoints(observed),
-        head=head_info(observed),
-        conditions=list(_conditions(observed, outcome) if has_conditions else old.conditions),
-        **_counts(observed),
+        state_transition_times=_update_transitions(observed, state),
+        endpoints=_list_endpoints(observed),
+        head=get_head_info(observed),
+        conditions=list(
+            _compute_conditions(observed, outcome) if has_conditions else old.conditions
+        ),
+        **_count_pods(observed),
         desired_worker_replicas=desired,
-        min_worker_replicas=least_workers(cluster),
-        max_worker_replicas=min(most, traits.UNBOUNDED),
+        min_worker_replicas=traits.least_workers(cluster),
+        max_worker_replicas=min(max_workers, traits.UNBOUNDED),
         observed_generation=cluster.metadata.generation,
     )
 
 
-def _of_invalid(observed: Observed, outcome: Outcome) -> RayClusterStatus:
+def _compute_invalid(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
     """Return the status of a cluster with an invalid name or spec: only its suspension proceeds."""
-    old, known = observed.cluster.status, observed.cluster.status.conditions
+    old, current = observed.cluster.status, observed.cluster.status.conditions
     if outcome.failure is not None:
-        known = conditions.updated(known, outcome.failure.update, now=observed.now)
+        current = conditions.updated(current, outcome.failure.update, now=observed.now)
     state, updated_at, counts = old.state, old.last_update_time, dict[str, int]()
     if observed.is_to_be_suspended:
-        known = suspended(
-            conditions.updated(known, head_ready(observed), now=observed.now), observed
+        current = update_suspension(
+            conditions.updated(current, compute_head_ready(observed), now=observed.now), observed
         )
-        state = old.state if observed.pods else State.SUSPENDED.value
-        counts, updated_at = _counts(observed), whole_seconds(observed.now)
+        state = old.state if observed.pods else RayClusterState.SUSPENDED.value
+        counts, updated_at = _count_pods(observed), whole_seconds(observed.now)
     return msgspec.structs.replace(
         old,
         state=state,
         last_update_time=updated_at,
-        state_transition_times=_transitions(observed, state),
-        conditions=list(known)
-        if Gate.STATUS_CONDITIONS in observed.config.gates
+        state_transition_times=_update_transitions(observed, state),
+        conditions=list(current)
+        if FeatureGate.STATUS_CONDITIONS in observed.config.gates
         else old.conditions,
         **counts,
     )
 
 
-def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
+def _update_transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
     """Return when each state last began."""
     old = observed.cluster.status
     if state == old.state:
@@ -123,7 +125,7 @@ def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
     return {**(old.state_transition_times or {}), state: whole_seconds(observed.now)}
 
 
-def _counts(observed: Observed) -> dict[str, int]:
+def _count_pods(observed: Observed) -> dict[str, int]:
     """Return the counters that do not need the spec; pods that are being deleted do not count."""
     workers = [pod for pod in observed.workers if not is_terminating(pod)]
     return {
@@ -132,33 +134,21 @@ def _counts(observed: Observed) -> dict[str, int]:
     }
 
 
-def desired_workers(cluster: RayCluster) -> int:
-    """Return the wanted number of worker pods."""
-    return sum(map(traits.target, traits.worker_groups(cluster)))
-
-
-def least_workers(cluster: RayCluster) -> int:
-    """Return the number of worker pods after the autoscaler has scaled down as far as it may."""
-    return sum(
-        traits.limits(group)[0] * traits.hosts(group) for group in traits.active_groups(cluster)
-    )
-
-
-def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:
-    known: Sequence[Condition] = observed.cluster.status.conditions
-    updates, now = [head_ready(observed)], observed.now
+def _compute_conditions(observed: Observed, outcome: ExecutionOutcome) -> Sequence[Condition]:
+    current: Sequence[Condition] = observed.cluster.status.conditions
+    updates, now = [compute_head_ready(observed)], observed.now
     if outcome.failure is not None:
         updates.insert(0, outcome.failure.update)
     elif outcome.is_clean:
-        known = conditions.without(known, ConditionType.REPLICA_FAILURE)
-    is_suspended = suspension(known) is ConditionType.SUSPENDED
+        current = conditions.without(current, ConditionType.REPLICA_FAILURE)
+    is_suspended = find_suspension(current) is ConditionType.SUSPENDED
     if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
-        updates.append(provisioned(observed))
-    known = suspended(conditions.updated(known, *updates, now=now), observed)
-    return conditions.without(known, _RETIRED)
+        updates.append(compute_provisioned(observed))
+    current = update_suspension(conditions.updated(current, *updates, now=now), observed)
+    return conditions.without(current, _RETIRED)
 
 
-def head_ready(observed: Observed) -> ConditionUpdate:
+def compute_head_ready(observed: Observed) -> ConditionUpdate:
     """Return condition HeadPodReady. The caller has checked that there is at most one head."""
     kind = ConditionType.HEAD_POD_READY
     if not observed.heads:
@@ -187,19 +177,19 @@ def head_ready(observed: Observed) -> ConditionUpdate:
     return ConditionUpdate(kind, ready.status, ready.reason, ready.message)
 
 
-def provisioned(observed: Observed) -> ConditionUpdate:
+def compute_provisioned(observed: Observed) -> ConditionUpdate:
     """Return condition RayClusterProvisioned: whether there is a head and all pods run.
 
-    It is not updated once it was True or while the cluster is suspended.
+    The condition stays unchanged once it has been True, and while the cluster is suspended.
     """
     text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
-    if observed.heads and all_running(observed.present):
+    if observed.heads and are_all_running(observed.present):
         return ConditionUpdate(kind, "True", ConditionReason.ALL_PODS_READY, text)
     text = "RayCluster Pods are being provisioned for first time"
     return ConditionUpdate(kind, "False", ConditionReason.PODS_PROVISIONING, text)
 
 
-def all_running(pods: Sequence[Pod]) -> bool:
+def are_all_running(pods: Sequence[Pod]) -> bool:
     """Return whether there are pods and all run; a Ready condition, if present, must be True."""
     return bool(pods) and all(
         pod.status.phase == "Running"
@@ -208,21 +198,21 @@ def all_running(pods: Sequence[Pod]) -> bool:
     )
 
 
-def suspension(known: Sequence[Condition]) -> ConditionType | None:
+def find_suspension(current: Sequence[Condition]) -> ConditionType | None:
     """Return which of the two conditions of suspension is True; None if neither is."""
     kinds = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
-    return next((kind for kind in kinds if conditions.is_true(known, kind)), None)
+    return next((kind for kind in kinds if conditions.is_true(current, kind)), None)
 
 
-def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condition]:
+def update_suspension(current: Sequence[Condition], observed: Observed) -> Sequence[Condition]:
     """Return the conditions after the next transition of the suspension."""
     state, suspend, states = (
-        suspension(known),
+        find_suspension(current),
         observed.cluster.intent.suspend,
         dict[ConditionType, str](),
     )
     if state is ConditionType.SUSPENDING and not observed.pods:
-        known = conditions.updated(known, _NOT_PROVISIONED, now=observed.now)
+        current = conditions.updated(current, _NOT_PROVISIONED, now=observed.now)
         states = {ConditionType.SUSPENDING: "False", ConditionType.SUSPENDED: "True"}
     elif state is ConditionType.SUSPENDED and suspend is False:
         states = {ConditionType.SUSPENDED: "False"}
@@ -232,17 +222,17 @@ def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condit
             ConditionType.SUSPENDING: "True" if suspend is True else "False",
         }
     return conditions.updated(
-        known,
+        current,
         *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()),
         now=observed.now,
     )
 
 
-def head_violation(observed: Observed, outcome: Outcome) -> str | None:
-    """Return why no status can be written, because the head's addresses are unknown; else None.
+def find_head_violation(observed: Observed, outcome: ExecutionOutcome) -> str | None:
+    """Return the reason if the head's addresses are unknown; None otherwise.
 
-    If an action failed, the head Service may be missing for that reason, so the status is written
-    and reports the failure.
+    No status can be written then. If an action failed, the head Service may be missing for that
+    reason, so the status is written and reports the failure.
     """
     cluster = observed.cluster.metadata
     if outcome.failure is not None and outcome.failure.is_of_name:
@@ -250,8 +240,8 @@ def head_violation(observed: Observed, outcome: Outcome) -> str | None:
     if not observed.is_valid or observed.is_to_be_suspended:
         return None
     if len(observed.heads) > 1:
-        found = " ".join(pod.metadata.name for pod in observed.heads)
-        return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
+        names = " ".join(pod.metadata.name for pod in observed.heads)
+        return f"found multiple heads. cluster name {cluster.name}, pods [{names}]"
     match observed.head_services:
         case ():
             return (
@@ -266,14 +256,14 @@ def head_violation(observed: Observed, outcome: Outcome) -> str | None:
                 else f"head service IP is empty. cluster name {cluster.name}"
             )
         case services:
-            found = " ".join(service.metadata.name for service in services)
-            return f"found multiple head services. cluster name {cluster.name}, services [{found}]"
+            names = " ".join(service.metadata.name for service in services)
+            return f"found multiple head services. cluster name {cluster.name}, services [{names}]"
 
 
-def head_info(observed: Observed) -> HeadInfo:
+def get_head_info(observed: Observed) -> HeadInfo:
     """Return names and addresses of head pod and head Service (spec raycluster §13.6).
 
-    The caller has checked `head_violation`.
+    The caller has checked `find_head_violation`.
     """
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
@@ -289,28 +279,31 @@ def head_info(observed: Observed) -> HeadInfo:
     )
 
 
-def _endpoints(observed: Observed) -> dict[str, str] | None:
+def _list_endpoints(observed: Observed) -> dict[str, str] | None:
     """Return the port numbers of the head Service by port name: node port, else target port.
 
     Entries are added or overwritten, never removed (§13.7).
     """
-    known = observed.cluster.status.endpoints
+    endpoints = observed.cluster.status.endpoints
     if len(observed.head_services) != 1:
-        return known
+        return endpoints
     ports = observed.head_services[0].spec.ports
     numbers = {port.name: port.node_port or port.target_port for port in ports if port.name}
-    return {**(known or {}), **{name: str(number) for name, number in numbers.items() if number}}
+    return {
+        **(endpoints or {}),
+        **{name: str(number) for name, number in numbers.items() if number},
+    }
 
 
 def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
     """Return whether two statuses differ in a field that causes a write."""
-    return _unset(old, _IGNORED) != _unset(new, _IGNORED)
+    return _clear(old, _IGNORED) != _clear(new, _IGNORED)
 
 
-def _unset(
+def _clear(
     status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType
 ) -> RayClusterStatus:
-    unset = {each: getattr(RayClusterStatus(), each) for each in fields}
+    unset = {field: getattr(RayClusterStatus(), field) for field in fields}
     return msgspec.structs.replace(
         status, conditions=conditions.without(status.conditions, *kinds), **unset
     )
@@ -335,6 +328,6 @@ def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
         if conditions.is_true(new.conditions, ConditionType.HEAD_POD_READY)
         else ()
     )
-    return grew and _unset(old, _IGNORED + _PROGRESS, *kinds) == _unset(
+    return grew and _clear(old, _IGNORED + _PROGRESS, *kinds) == _clear(
         new, _IGNORED + _PROGRESS, *kinds
     )

@@ -15,7 +15,7 @@ from common import labels
 from common.api import meta, ray_cluster, ray_cron_job, ray_job
 from common.api.opaque import Body
 from common.api.ray_cron_job import RayCronJob, RayCronJobStatus
-from common.api.ray_job import RayJob
+from common.api.ray_job import DeploymentState, RayJob
 from common.feature_gates import Gates
 from common.kube import resources
 from common.ray import owner
@@ -35,19 +35,21 @@ from job_reconciler.cron import validation
 from job_reconciler.cron.policy import Concurrency
 from job_reconciler.cron.schedule import Every
 from job_reconciler.cron.validation import InvalidCronJob, Timetable
+from job_reconciler.reasons import CronEventReason
 
-SUCCEEDED: Final = "Complete"
-FAILED: Final = frozenset({"Failed", "ValidationFailed"})
+FAILED: Final = frozenset({DeploymentState.FAILED, DeploymentState.VALIDATION_FAILED})
 """Deployment statuses of jobs that have ended without success."""
+MAX_CLOCK_SKEW: Final = timedelta(minutes=1)
+"""Difference between the clocks of two replicas that needs no report. NTP keeps it far below."""
 _MINUTE: Final = timedelta(minutes=1)
 
 
 class ObservedCronJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reconcile knows."""
+    """The state of a RayCronJob, from which one reconcile decides."""
 
     cron_job: RayCronJob
     jobs: tuple[RayJob, ...] = ()
-    """The RayJobs of its namespace that it owns, by controller reference."""
+    """The RayJobs that the RayCronJob owns, by controller reference."""
     now: datetime
     local_zone: tzinfo = UTC
     """The time zone of a RayCronJob that names none."""
@@ -63,13 +65,13 @@ def make_plan(observed: ObservedCronJob, gates: Gates) -> Plan[Action]:
     except InvalidCronJob as error:
         note = f"{cron_job.metadata.namespaced_name}: {error}"
         return Plan(
-            actions=(EmitEvent(event=warning("InvalidRayCronJobSpec", "Validate", note)),),
+            actions=(EmitEvent(event=warning(CronEventReason.INVALID_SPEC, "Validate", note)),),
             note="invalid spec",
         )
     cleanup = tuple(_delete_finished(observed, timetable))
     if cron_job.spec.suspend:
         note = "RayCronJob suspended, no new RayJobs will be created"
-        event = EmitEvent(event=normal("SuspendedRayCronJob", "Suspend", note))
+        event = EmitEvent(event=normal(CronEventReason.SUSPENDED, "Suspend", note))
         return Plan(actions=(event, *cleanup), note="suspended")
     return _schedule(observed, timetable, cleanup)
 
@@ -78,15 +80,28 @@ def _schedule(
     observed: ObservedCronJob, timetable: Timetable, cleanup: tuple[Action, ...]
 ) -> Plan[Action]:
     schedule, zone, now = timetable.schedule, timetable.zone, observed.now
-    base = min(_base(observed.cron_job, now), now)
+    last = _base(observed.cron_job, now)
+    if last > now + MAX_CLOCK_SKEW:
+        note = (
+            f"The last run is recorded for {meta.rfc3339(last)}, which is in the future: no run "
+            "starts before. Correct the clock, or status.lastScheduleTime"
+        )
+        event = EmitEvent(event=warning(CronEventReason.MISSED, "Schedule", note))
+        return Plan(actions=(event, *cleanup), requeue_at=schedule.next_run(now, zone), note=note)
+    base = min(last, now)
     due = schedule.newest_run(base, now, zone)
     if due is None:
         return Plan(actions=cleanup, requeue_at=schedule.next_run(base, zone), note="no run is due")
     next_run = schedule.next_run(due, zone)
+    record = UpdateStatus(status=RayCronJobStatus(last_schedule_time=due))
+    if build_job_name(observed.cron_job.metadata.name, timetable, due) in (
+        job.metadata.name for job in observed.jobs
+    ):  # the process ended between the creation of the job and its record
+        return Plan(actions=(record, *cleanup), requeue_at=next_run, note="the run has started")
     deadline = timetable.policy.starting_deadline
     if deadline is not None and now - due > deadline:
         note = f"The run of {meta.rfc3339(due)} is more than {deadline} late and is skipped"
-        event = EmitEvent(event=warning("MissSchedule", "Schedule", note))
+        event = EmitEvent(event=warning(CronEventReason.MISSED, "Schedule", note))
         return Plan(actions=(event, *cleanup), requeue_at=next_run, note="too late for a run")
     active = [job for job in observed.jobs if not _has_ended(job)]
     if active and timetable.policy.concurrency is Concurrency.FORBID:
@@ -94,7 +109,7 @@ def _schedule(
             f"The run of {meta.rfc3339(due)} waits, because RayJob {active[0].metadata.name} has "
             f"not ended and {labels.CONCURRENCY_POLICY} is {Concurrency.FORBID}"
         )
-        event = EmitEvent(event=normal("JobAlreadyActive", "Schedule", note))
+        event = EmitEvent(event=normal(CronEventReason.ALREADY_ACTIVE, "Schedule", note))
         return Plan(actions=(event, *cleanup), requeue_at=next_run, note="an earlier job runs")
     actions: list[Action] = []
     if timetable.policy.concurrency is Concurrency.REPLACE:
@@ -109,9 +124,10 @@ def _schedule(
             if_exists=IfExists.NEED_OWN,
             events=_events_of_creation(body),
         ),
-        UpdateStatus(status=RayCronJobStatus(last_schedule_time=due)),
+        record,
     ]
-    return Plan(actions=(*actions, *cleanup), requeue_at=next_run, note="a run is due")
+    # The clean-up comes first: a quota that it makes room in may keep the run from starting.
+    return Plan(actions=(*cleanup, *actions), requeue_at=next_run, note="a run is due")
 
 
 def build_job(cron_job: RayCronJob, timetable: Timetable, run: datetime) -> Body:
@@ -150,7 +166,7 @@ def _base(cron_job: RayCronJob, now: datetime) -> datetime:
 
 def _has_ended(job: RayJob) -> bool:
     status = job.status.job_deployment_status
-    return status == SUCCEEDED or status in FAILED
+    return status == DeploymentState.COMPLETE or status in FAILED
 
 
 def _replace(job: RayJob) -> Delete:
@@ -161,8 +177,8 @@ def _replace(job: RayJob) -> Delete:
         name=job.metadata.name,
         uid=job.metadata.uid,
         events=ActionEvents(
-            success=normal("SuccessfulDelete", "Delete", note),
-            failure=warning("FailedDelete", "Delete", failure),
+            success=normal(CronEventReason.DELETED, "Delete", note),
+            failure=warning(CronEventReason.DELETE_FAILED, "Delete", failure),
         ),
     )
 
@@ -175,22 +191,24 @@ def _report_missed(first: datetime, due: datetime) -> list[Action]:
         f"The runs from {meta.rfc3339(first)} until before {meta.rfc3339(due)} were missed and are "
         "not started"
     )
-    return [EmitEvent(event=warning("MissSchedule", "Schedule", note))]
+    return [EmitEvent(event=warning(CronEventReason.MISSED, "Schedule", note))]
 
 
 def _events_of_creation(body: Body) -> ActionEvents:
     name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-    created = normal("SuccessfulCreate", "Create", f"Created RayJob {name}")
+    created = normal(CronEventReason.CREATED, "Create", f"Created RayJob {name}")
     return ActionEvents(
         success=created,
-        failure=warning("FailedCreate", "Create", f"Failed to create RayJob {name}: "),
+        failure=warning(
+            CronEventReason.CREATE_FAILED, "Create", f"Failed to create RayJob {name}: "
+        ),
     )
 
 
 def _delete_finished(observed: ObservedCronJob, timetable: Timetable) -> Iterator[Action]:
-    """Yield the deletion of each ended job above the limits, the oldest first."""
+    """Yield the actions that delete the ended jobs above the limits, the oldest job first."""
     limits = (
-        (timetable.policy.succeeded_limit, {SUCCEEDED}),
+        (timetable.policy.succeeded_limit, {DeploymentState.COMPLETE}),
         (timetable.policy.failed_limit, FAILED),
     )
     for limit, statuses in limits:

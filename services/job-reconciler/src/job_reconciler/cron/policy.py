@@ -21,18 +21,18 @@ class Concurrency(StrEnum):
     """What happens to a run that is due while an earlier run has not ended."""
 
     ALLOW = "Allow"
-    """Both run."""
+    """The new run starts beside the earlier run."""
     FORBID = "Forbid"
     """The new run waits, at most for the starting deadline."""
     REPLACE = "Replace"
     """The earlier run is deleted."""
 
 
-class PolicyError(ValueError):
+class CronPolicyError(ValueError):
     """An annotation without a meaning. The text names the annotation and the allowed values."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class CronPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one RayCronJob."""
 
     concurrency: Concurrency = Concurrency.ALLOW
@@ -46,9 +46,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Labels that each job gets, such as the queue of Kueue."""
 
 
-def parse(annotations: Mapping[str, str]) -> Policy:
-    """Read the annotations of a RayCronJob. Raises `PolicyError`."""
-    return Policy(
+def parse(annotations: Mapping[str, str]) -> CronPolicy:
+    """Read the annotations of a RayCronJob. Raises `CronPolicyError`."""
+    return CronPolicy(
         concurrency=_concurrency(annotations.get(labels.CONCURRENCY_POLICY, Concurrency.ALLOW)),
         starting_deadline=_deadline(annotations.get(labels.STARTING_DEADLINE)),
         succeeded_limit=_limit(annotations, labels.SUCCEEDED_JOBS_LIMIT),
@@ -62,7 +62,7 @@ def _concurrency(text: str) -> Concurrency:
         return Concurrency(text)
     except ValueError:
         allowed = ", ".join(Concurrency)
-        raise PolicyError(
+        raise CronPolicyError(
             f"annotation {labels.CONCURRENCY_POLICY} must be one of {allowed}, not {_shown(text)}"
         ) from None
 
@@ -72,7 +72,7 @@ def _deadline(text: str | None) -> timedelta | None:
         return None
     deadline = durations.parse_or_seconds(text)
     if deadline is None or deadline <= timedelta(0):
-        raise PolicyError(
+        raise CronPolicyError(
             f"annotation {labels.STARTING_DEADLINE} must be a duration above 0, such as 10m, "
             f"not {_shown(text)}"
         )
@@ -85,7 +85,7 @@ def _limit(annotations: Mapping[str, str], name: str) -> int | None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_HISTORY))
     if not is_number or int(text) > MAX_HISTORY:
-        raise PolicyError(
+        raise CronPolicyError(
             f"annotation {name} must be a whole number from 0 to {MAX_HISTORY}, not {_shown(text)}"
         )
     return int(text)
@@ -96,7 +96,7 @@ def _job_labels(text: str) -> dict[str, str]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = pair.partition("=")
         if not separator or _is_invalid(key, value):
-            raise PolicyError(
+            raise CronPolicyError(
                 f"annotation {labels.JOB_LABELS} must have the form key=value,key=value with valid "
                 f"labels, not {_shown(pair)}"
             )

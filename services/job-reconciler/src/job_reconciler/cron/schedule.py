@@ -16,14 +16,17 @@ import re2
 from common import durations
 
 MAX_YEARS: Final = 8
-"""Years between two runs at which the search ends. 29 February can be 8 years away (2096, 2104)."""
+"""Maximum years to search for a run.
+
+The next 29 February can be 8 years away (2096, 2104).
+"""
 _MAX_DIGITS: Final = 18
 """Maximum digits of a number; more do not fit Go's `int`."""
 _SPACE: Final = re2.compile(
     r"[\t\n\v\f\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
     r"\x{3000}]+"
 )
-"""Go's white space."""
+"""Characters that Go counts as white space."""
 _NUMBER: Final = re2.compile("[+-]?[0-9]+")
 _MONTH_LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _EVERY: Final = "@every "
@@ -97,7 +100,7 @@ class Every(msgspec.Struct, frozen=True):
         return True
 
     def next_run(self, after: datetime, zone: tzinfo) -> datetime | None:  # noqa: ARG002 - as Cron
-        """Return the first run after a time."""
+        """Return the first run later than `after`."""
         try:
             return after.replace(microsecond=0) + self.period
         except OverflowError:
@@ -109,7 +112,7 @@ class Every(msgspec.Struct, frozen=True):
         until: datetime,
         zone: tzinfo,  # noqa: ARG002 - as Cron
     ) -> datetime | None:
-        """Return the last run that is after one time and not after another; None without one."""
+        """Return the last run later than `after` and not later than `until`; None if none is."""
         start = after.replace(microsecond=0)
         count = (until - start) // self.period
         return start + count * self.period if count > 0 else None
@@ -136,7 +139,7 @@ class Cron(msgspec.Struct, frozen=True):
         return has_time and self._combined(has_day, bool(self.weekday.values))
 
     def next_run(self, after: datetime, zone: tzinfo) -> datetime | None:
-        """Return the first run after a time; None if there is none within `MAX_YEARS`."""
+        """Return the first run later than `after`; None if there is none within `MAX_YEARS`."""
         local = after.astimezone(zone)
         for day in _days(local.date(), step=1):
             if not self._has_day(day):
@@ -151,9 +154,9 @@ class Cron(msgspec.Struct, frozen=True):
         return None
 
     def newest_run(self, after: datetime, until: datetime, zone: tzinfo) -> datetime | None:
-        """Return the last run that is after one time and not after another; None without one.
+        """Return the last run later than `after` and not later than `until`; None if none is.
 
-        Runs that are more than `MAX_YEARS` old do not count.
+        Runs more than `MAX_YEARS` before `until` are not found.
         """
         first, last = after.astimezone(zone).date(), until.astimezone(zone)
         for day in _days(last.date(), step=-1):
@@ -177,7 +180,7 @@ class Cron(msgspec.Struct, frozen=True):
         )
 
     def _combined(self, has_day: bool, has_weekday: bool) -> bool:  # noqa: FBT001 - two of a kind
-        """Apply cron's rule: one of both suffices if neither field has a star."""
+        """Apply cron's rule for days: if neither day field has a star, a match of one suffices."""
         if self.day.has_star or self.weekday.has_star:
             return has_day and has_weekday
         return has_day or has_weekday
@@ -234,7 +237,10 @@ def _parse_field(text: str, unit: _Unit) -> _Field:
 
 
 def _parse_range(text: str, unit: _Unit) -> tuple[range, bool]:
-    """Parse `n`, `n-m` or `*`, each with an optional `/step`. Return the values, and the star."""
+    """Parse `n`, `n-m` or `*`, each with an optional `/step`.
+
+    Return the allowed values, and whether they have a star.
+    """
     bounds, *steps = text.split("/")
     first, *rest = bounds.split("-")
     is_star = first in {"*", "?"}

@@ -8,12 +8,12 @@ import msgspec
 
 from common.api import kubernetes_syntax
 from common.api.meta import ObjectMeta
-from common.api.ray_cron_job import RayCronJob
+from common.api.ray_cron_job import MAX_SCHEDULE, RayCronJob
 from common.api.ray_job import RayJob
 from common.feature_gates import Gates
 from common.validation import ray_job as job_rules
 from job_reconciler.cron import policy, schedule
-from job_reconciler.cron.policy import Policy, PolicyError
+from job_reconciler.cron.policy import CronPolicy, CronPolicyError
 from job_reconciler.cron.schedule import Schedule, ScheduleError
 
 MAX_NAME: Final = 36
@@ -24,11 +24,11 @@ _MAX_ZONE: Final = 255
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a valid RayCronJob asks for."""
+    """The schedule, time zone and options of a valid RayCronJob."""
 
     schedule: Schedule
     zone: tzinfo
-    policy: Policy
+    policy: CronPolicy
 
 
 class InvalidCronJob(ValueError):
@@ -67,6 +67,8 @@ def parse(cron_job: RayCronJob, local_zone: tzinfo, gates: Gates) -> Timetable:
 
 
 def _schedule(text: str) -> Schedule:
+    if len(text) > MAX_SCHEDULE:  # CRDs of KubeRay have no limit, and a long list takes seconds
+        raise InvalidCronJob(f"schedule should be no more than {MAX_SCHEDULE} characters")
     if "TZ" in text:
         raise InvalidCronJob("cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
     try:
@@ -96,8 +98,8 @@ def _zone(name: str | None, local_zone: tzinfo) -> tzinfo:
     raise InvalidCronJob(f"invalid time zone: unknown time zone {name}")
 
 
-def _policy(cron_job: RayCronJob) -> Policy:
+def _policy(cron_job: RayCronJob) -> CronPolicy:
     try:
         return policy.parse(cron_job.metadata.annotations)
-    except PolicyError as error:
+    except CronPolicyError as error:
         raise InvalidCronJob(str(error)) from None

@@ -8,12 +8,13 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 
 DELETION_SLACK: Final = 2
-"""Seconds added to the deletion delay.
+"""Seconds added to the deletion delay of an old cluster.
 
-KubeRay counts from the reconcile after the promotion, and its users poll once a second (§16.4)."""
+KubeRay starts the delay only at the reconcile after the promotion. Clients that poll once a second
+rely on that extra time (§16.4)."""
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
-"""Added to times that are written in whole seconds, so that rounding does not eat the slack."""
+"""Added to a time before its fraction of a second is dropped, so that it is rounded up."""
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 """Time after the deletion delay in which requests may still finish."""
 SETTLING: Final = timedelta(seconds=15)
@@ -61,7 +62,7 @@ def delay_of(service: RayService) -> timedelta:
 
 
 def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
-    """Return the drain timeout, and what is wrong with the user's value if the default is used."""
+    """Return the drain timeout, and why the user's value is invalid if the default is used."""
     text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT)
     length = durations.parse_or_seconds(text or "")
     if text is None or (length is not None and length >= timedelta(0)):
@@ -83,10 +84,13 @@ def draining_since(cluster: RayCluster) -> datetime | None:
 
 
 def refreshes(begun: datetime, *, now: datetime) -> int:
-    """Return how often the draining mark should be rewritten by now; the drain began at `begun`."""
-    return sum(begun + each <= now for each in REFRESHES)
+    """Return how often the draining mark should have been rewritten by now.
+
+    The drain began at `begun`.
+    """
+    return sum(begun + refresh <= now for refresh in REFRESHES)
 
 
 def next_refresh(begun: datetime, *, now: datetime) -> datetime | None:
     """Return when the draining mark on the cluster's pods is written next; None if never again."""
-    return next((begun + each for each in REFRESHES if begun + each > now), None)
+    return next((begun + refresh for refresh in REFRESHES if begun + refresh > now), None)

@@ -34,7 +34,7 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import OnDeadline
 from common.upgrade.fields import NO_TIME
-from common.upgrade.gates import Outcome
+from common.upgrade.gates import GateOutcome
 from common.upgrade.policy import OnFailure
 from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import WHOLE, Record
@@ -90,10 +90,8 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
         return Problem(Reason.GATE_FAILED, f"{recorded_decisions.PAUSED_BY_GATE}{failed}")
     if observed.controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
-    if isinstance(observed.next_policy, Problem):
-        return Problem(
-            observed.next_policy.code, f"the upgrade waits: {observed.next_policy.message}"
-        )
+    if observed.next_policy is not None and (refusal := observed.next_policy.problem) is not None:
+        return Problem(refusal.code, f"the upgrade waits: {refusal.message}")
     if policy is None or pending is None:
         return None
     share = observed.record.clusters.get(pending.name)
@@ -120,7 +118,8 @@ def failed_gate(observed: Observed) -> str | None:
     if observed.warm_up is not None and observed.warm_up.problem:
         return f"warm-up: {observed.warm_up.problem}"
     return next(
-        (each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None
+        (result.text for result in observed.answers.values() if result.outcome is GateOutcome.FAIL),
+        None,
     )
 
 
@@ -146,13 +145,13 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
     if controls.promotes:
         return None
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}."
-    held = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
-    is_final = held is not None and held.code in {
+    recorded = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
+    is_final = recorded is not None and recorded.code in {
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.GATE_FAILED,
     }
-    if (found := held if is_final else _by_gate(observed, text)) is not None:
-        return found
+    if (abort := recorded if is_final else _by_gate(observed, text)) is not None:
+        return abort
     # A cluster that does not serve is no target for a rollback.
     if (
         stall is None
@@ -206,15 +205,15 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
         return None, None
     growing = observed.active if is_back else pending
     is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
-    held = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
-    if held is not None and is_kept:
-        return held, None
+    recorded = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
+    if recorded is not None and is_kept:
+        return recorded, None
     due = progress_since(observed, growing, now=now) + controls.deadline
     if now < due:
         return None, due
     cause = _cause(observed, growing, now=now)
-    if held is not None and cause.code in {held.code, Reason.PROGRESS_DEADLINE_EXCEEDED}:
-        return held, None
+    if recorded is not None and cause.code in {recorded.code, Reason.PROGRESS_DEADLINE_EXCEEDED}:
+        return recorded, None
     text = (
         f"No progress for {durations.text(controls.deadline)} ({labels.PROGRESS_DEADLINE}): "
         f"{cause.message}"
@@ -239,20 +238,22 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
         ConditionType.ROLLBACK_IN_PROGRESS,
     )
     decisions = [
-        each for kind in kinds if (each := recorded_decisions.changed_at(service, kind)) is not None
+        moment
+        for kind in kinds
+        if (moment := recorded_decisions.changed_at(service, kind)) is not None
     ]
     wait = _wait(observed)
     if (flapping := flaps_since(observed)) is not None:
         return max((*decisions, flapping + wait, *set_at))
     record = observed.record if observed.is_incremental else Record()
-    moved = [each.same_since for each in record.clusters.values() if each.same_since is not None]
+    moved = [share.same_since for share in record.clusters.values() if share.same_since is not None]
     changed = [record.changed_at] if record.changed_at is not None else []
     moments = [*decisions, *changed, *moved, *_of_cluster(growing)]
-    past = [each for each in moments if each <= now + SKEW]
+    past = [moment for moment in moments if moment <= now + SKEW]
     if len(past) < len(moments) and not set_at:
         return now
-    waited = [each + wait for each in moved if each <= now + SKEW]
-    waited += [each for each in [_mirrored_until(observed)] if each is not None]
+    waited = [moment + wait for moment in moved if moment <= now + SKEW]
+    waited += [moment for moment in [_mirrored_until(observed)] if moment is not None]
     return max((*past, *waited, *set_at))
 
 
@@ -285,10 +286,10 @@ def _wait(observed: Observed) -> timedelta:
 
 
 def flaps_since(observed: Observed) -> datetime | None:
-    """Return the first time that a cluster lost traffic for its health, if it flaps.
+    """Return when a cluster first lost traffic for its health, if the upgrade flaps.
 
-    None if that happened fewer than `FLAPPING` times since the last progress. A rollback starts a
-    new count, because traffic lost before it is the reason for the rollback.
+    None if clusters lost traffic fewer than `FLAPPING` times since the last progress. A rollback
+    starts a new count, because traffic lost before it is the reason for the rollback.
     """
     if (upgrade := observed.upgrade) is None:
         return None
@@ -315,12 +316,12 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
     if view.cluster.metadata.creation_timestamp is not None:
         yield view.cluster.metadata.creation_timestamp
     yield from (
-        each.last_transition_time
-        for each in view.cluster.status.conditions
-        if each.status == "True"
+        condition.last_transition_time
+        for condition in view.cluster.status.conditions
+        if condition.status == "True"
     )
     for pod in view.pods:
-        is_restarted = any(each.restart_count for each in pod.status.container_statuses)
+        is_restarted = any(status.restart_count for status in pod.status.container_statuses)
         ready = pod.condition("Ready")
         if (
             ready is not None
@@ -333,11 +334,13 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
     for app in details.applications.values() if details is not None else ():
         if not app.has_failed:
             started = (
-                each.start_time_s
+                replica.start_time_s
                 for deployment in app.deployments.values()
-                for each in deployment.running
+                for replica in deployment.running
             )
-            yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
+            yield from (
+                datetime.fromtimestamp(seconds, UTC) for seconds in started if seconds is not None
+            )
 
 
 def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:

@@ -11,22 +11,23 @@ from collections.abc import Iterator
 
 from common.api.core import Pod
 from common.ray import cluster_traits as traits
-from common.ray import serve_config, serve_proxies, serve_status, submit
+from common.ray import serve_proxies, serve_status, submit
 from common.ray.request_metrics import ALL, Requests
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gate_types import Gate
-from common.upgrade.gates import Outcome, Result, Window
+from common.upgrade.gates import GateOutcome, GateResult, Window
 from common.upgrade.policy import WarmUpProgress
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
 
 def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
-    """Return the cluster that the Services should select, and why; "" means no change.
+    """Return the name of the cluster that the Services should select, and the reason.
 
+    An empty name means that the Services do not change.
     `pause` is the reason of a pause, which keeps the traffic on the active cluster.
     """
     pending, active = observed.pending, observed.active
@@ -68,7 +69,7 @@ def not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return what the pending cluster lacks apart from its gates; None if it lacks nothing else."""
+    """Return why the pending cluster is not ready, apart from its gates; None if it is ready."""
     return not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )
@@ -93,25 +94,25 @@ def undecided(observed: Observed) -> str | None:
     ):
         return None
     for gate in upgrade_policy.decide_before(policy):
-        found = observed.answers.get(gate)
-        if found is None or found.outcome is not Outcome.PASS:
-            return f"{gate.title} is evaluated" if found is None else found.text
+        result = observed.answers.get(gate)
+        if result is None or result.outcome is not GateOutcome.PASS:
+            return f"{gate.title} is evaluated" if result is None else result.text
     return None
 
 
-def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> Result:
+def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> GateResult:
     """Return the result of a gate on the requests that the pending cluster answered so far.
 
     The gate does not fail before all requests of the warm-up are counted. The first requests are
     slow while a model loads, and none of them is a user's request.
     """
-    found = gates.within(gate, window, steps=1)
+    result = gates.within(gate, window, steps=1)
     counted = window.pending.get(ALL, Requests()).total
     is_early = warm_up is not None and counted < warm_up.wanted
     return (
         gates.within(gate, gates.NO_WINDOW, steps=1)
-        if is_early and found.outcome is Outcome.FAIL
-        else found
+        if is_early and result.outcome is GateOutcome.FAIL
+        else result
     )
 
 
@@ -125,7 +126,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if details is None:
         yield pending.serve.problem or "its dashboard was not asked yet"
         return
-    if (unknown := serve_status.missing(details, serve_config.read(goal).applications)) is not None:
+    if (unknown := serve_status.missing(details, pending.parse(goal).applications)) is not None:
         yield unknown
     if not serve_status.is_running(details):
         yield serve_status.not_serving(details) or "its applications do not run"
@@ -149,7 +150,7 @@ def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) 
         yield why or "none of its pods is ready to be sent requests"
     head = pending.cluster.status.head.pod_ip
     nodes = proxies.nodes(details, head, pending.cluster.raw_spec)
-    for pod in sorted(pending.offered, key=lambda each: each.metadata.name):
+    for pod in sorted(pending.offered, key=lambda pod: pod.metadata.name):
         may_be_ready = proxies.may_be_at(traits.ray_container(pending.cluster, pod))
         if pod.status.pod_ip in nodes and pod not in ready and may_be_ready:
             yield _late(pod, details)
@@ -158,6 +159,6 @@ def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) 
 def _late(pod: Pod, details: ServeDetails) -> str:
     text = f"pod {pod.metadata.name} holds replicas and is not ready"
     proxies = (details.proxies or {}).values()
-    if any(each.node_ip == pod.status.pod_ip and each.status == "HEALTHY" for each in proxies):
+    if any(proxy.node_ip == pod.status.pod_ip and proxy.status == "HEALTHY" for proxy in proxies):
         text += " though its proxy is healthy; its Events tell why the readiness probe fails"
     return text

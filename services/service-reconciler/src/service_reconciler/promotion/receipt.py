@@ -20,18 +20,17 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService, RayServiceStatus
 from common.upgrade import gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
-from common.upgrade.receipt import Outcome, Receipt, Seconds, receipt_of, span
+from common.upgrade.receipt import Receipt, Seconds, UpgradeOutcome, receipt_of, span
 from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
-"""Annotation of an unneeded cluster.
+"""Annotation with the facts about an upgrade that are known when its traffic has moved.
 
-It records the facts about its upgrade when the traffic has left.
-"""
+A cluster gets it when it becomes unneeded."""
 BOTH: Final = 200
-"""Percent of capacity of a NewCluster upgrade while both clusters run."""
+"""Total capacity in percent while both clusters of a NewCluster upgrade run."""
 
 
 class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -42,14 +41,14 @@ class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
 
     old: str
     new: str
-    outcome: Outcome
+    outcome: UpgradeOutcome
     started: datetime
     moved: datetime | None = None
     """When the first requests moved to the new cluster."""
     completed: datetime = msgspec.field(name="settled")
     max_capacity: int | None = msgspec.field(name="most", default=None)
     min_capacity: int | None = msgspec.field(name="least", default=None)
-    steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
+    steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
     """The weights at which gates were evaluated."""
 
 
@@ -85,7 +84,7 @@ def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | 
     pair = origin_of(observed.names, active, unneeded)
     if pair is None:
         return None
-    outcome, new = Outcome.PROMOTED, active
+    outcome, new = UpgradeOutcome.PROMOTED, active
     if pair.active == observed.names.active:
         outcome, new = failure(observed, observed.service.status, pair), unneeded
     return msgspec.json.encode(
@@ -93,12 +92,16 @@ def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | 
     ).decode()
 
 
-def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
+def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> UpgradeOutcome:
     """Return the outcome of an upgrade without promotion: aborted, cancelled or rolled back."""
     if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
-        return Outcome.ABORTED
-    found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
-    return Outcome.CANCELLED if found is None or found.moved_at is None else Outcome.ROLLED_BACK
+        return UpgradeOutcome.ABORTED
+    upgrade = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
+    return (
+        UpgradeOutcome.CANCELLED
+        if upgrade is None or upgrade.moved_at is None
+        else UpgradeOutcome.ROLLED_BACK
+    )
 
 
 def begun(annotations: Mapping[str, str]) -> PartialReceipt | None:
@@ -114,10 +117,10 @@ def finished(
     `ongoing` is the number of requests in flight. None if the receipt is written already or if the
     cluster has no record of an upgrade.
     """
-    held, last = begun(cluster.metadata.annotations), receipt_of(service)
-    if held is None or (last is not None and (last.old, last.new) == (held.old, held.new)):
+    partial, last = begun(cluster.metadata.annotations), receipt_of(service)
+    if partial is None or (last is not None and (last.old, last.new) == (partial.old, partial.new)):
         return None
-    return _closed(held, ongoing, now=now)
+    return _closed(partial, ongoing, now=now)
 
 
 def returned(observed: Observed, active: RayCluster, old: RayCluster, *, now: datetime) -> Receipt:
@@ -125,11 +128,15 @@ def returned(observed: Observed, active: RayCluster, old: RayCluster, *, now: da
 
     No cluster was deleted, so no request was cut.
     """
-    held, last = begun(old.metadata.annotations), receipt_of(observed.service)
+    partial, last = begun(old.metadata.annotations), receipt_of(observed.service)
     pair = (old.metadata.name, active.metadata.name)
-    if held is None or (held.old, held.new) != pair or (last and (last.old, last.new) == pair):
+    if (
+        partial is None
+        or (partial.old, partial.new) != pair
+        or (last and (last.old, last.new) == pair)
+    ):
         return lost(observed, active, old.metadata.name, ongoing=0, now=now)
-    return _closed(held, 0, now=now)
+    return _closed(partial, 0, now=now)
 
 
 def lost(
@@ -144,11 +151,11 @@ def lost(
 
     This is the receipt on the RayService, else one from the facts that are still known.
     """
-    if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (
+    if (receipt := receipt_of(observed.service)) is not None and (receipt.old, receipt.new) == (
         old,
         active.metadata.name,
     ):
-        return held
+        return receipt
     moved = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
     completed = (
         moved.last_transition_time
@@ -157,7 +164,9 @@ def lost(
     )
     pair = Names(active=old, pending=active.metadata.name)
     return _closed(
-        _so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), ongoing, now=now
+        _so_far(observed, pair, active, UpgradeOutcome.PROMOTED, completed=completed),
+        ongoing,
+        now=now,
     )
 
 
@@ -165,12 +174,12 @@ def _so_far(
     observed: Observed,
     pair: Names,
     new: RayCluster | None,
-    outcome: Outcome,
+    outcome: UpgradeOutcome,
     *,
     completed: datetime,
 ) -> PartialReceipt:
-    found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
-    moved = found.moved_at if found is not None else None
+    upgrade = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
+    moved = upgrade.moved_at if upgrade is not None else None
     return PartialReceipt(
         old=pair.active,
         new=pair.pending,
@@ -178,33 +187,35 @@ def _so_far(
         started=(new.metadata.creation_timestamp if new is not None else None) or completed,
         moved=whole_seconds(moved)
         if moved is not None
-        else (completed if outcome is Outcome.PROMOTED else None),
+        else (completed if outcome is UpgradeOutcome.PROMOTED else None),
         completed=completed,
-        max_capacity=found.max_capacity
-        if found is not None
+        max_capacity=upgrade.max_capacity
+        if upgrade is not None
         else (None if observed.all_routes else BOTH),
-        min_capacity=found.min_capacity
-        if found is not None
+        min_capacity=upgrade.min_capacity
+        if upgrade is not None
         else (None if observed.all_routes else WHOLE),
-        steps=traffic_record.steps_of(found) or UNSET,
+        steps=traffic_record.steps_of(upgrade) or UNSET,
     )
 
 
-def _closed(held: PartialReceipt, ongoing: int | None, *, now: datetime) -> Receipt:
-    end, moved = whole_seconds(now), held.moved or held.completed
+def _closed(partial: PartialReceipt, ongoing: int | None, *, now: datetime) -> Receipt:
+    end, moved = whole_seconds(now), partial.moved or partial.completed
     return Receipt(
-        old=held.old,
-        new=held.new,
-        outcome=held.outcome,
-        started=held.started,
+        old=partial.old,
+        new=partial.new,
+        outcome=partial.outcome,
+        started=partial.started,
         finished=end,
         seconds=Seconds(
-            preparing=span(held.started, moved),
-            shifting=span(moved, held.completed),
-            draining=span(held.completed, end),
+            preparing=span(partial.started, moved),
+            shifting=span(moved, partial.completed),
+            draining=span(partial.completed, end),
         ),
-        peak_surge_percent=None if held.max_capacity is None else max(0, held.max_capacity - WHOLE),
-        lowest_capacity_percent=held.min_capacity,
+        peak_surge_percent=None
+        if partial.max_capacity is None
+        else max(0, partial.max_capacity - WHOLE),
+        lowest_capacity_percent=partial.min_capacity,
         requests_cut=None if ongoing is None else min(ongoing, annotation_record.MAX_NUMBER),
-        steps=held.steps,
+        steps=partial.steps,
     )

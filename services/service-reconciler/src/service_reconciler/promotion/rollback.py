@@ -24,8 +24,8 @@ _ACTIVE: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
 _PENDING: Final = ClusterTraffic(capacity=0, weight=0)
 
 
-class Step(StrEnum):
-    """What happens to the name of the pending cluster in the status."""
+class PendingChange(StrEnum):
+    """Change of the pending cluster's name in the RayService status."""
 
     KEEP = "keep"
     NEW = "new"
@@ -34,10 +34,10 @@ class Step(StrEnum):
     """The pending cluster becomes the active cluster."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The step, the cluster names after it, and the reason."""
+class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The change of the pending cluster, both cluster names after it, and the reason."""
 
-    step: Step
+    step: PendingChange
     names: Names
     note: str
     rollback: str | None = None
@@ -45,11 +45,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_forward(self) -> bool:
-        """Whether an upgrade, if there is one, goes forward."""
-        return self.step is Step.KEEP and self.rollback is None
+        """Whether the clusters keep their roles and no rollback is in progress."""
+        return self.step is PendingChange.KEEP and self.rollback is None
 
 
-def decide(observed: Observed, control: Control) -> Decision:
+def decide(observed: Observed, control: Control) -> RollbackDecision:
     """Decide on the pending cluster."""
     active, pending, rollback = observed.active, observed.pending, None
     if pending is None:
@@ -59,20 +59,22 @@ def decide(observed: Observed, control: Control) -> Decision:
     else:
         step, note, rollback = _in_steps(observed, active, pending, control)
     match step:
-        case Step.KEEP:
+        case PendingChange.KEEP:
             names = observed.names
-        case Step.NEW:
+        case PendingChange.NEW:
             returning = observed.returnable
             new = observed.fresh_name if returning is None else returning.metadata.name
             names = Names(active=observed.names.active, pending=new)
-        case Step.DROP:
+        case PendingChange.DROP:
             names = Names(active=observed.names.active)
-        case Step.PROMOTE:
+        case PendingChange.PROMOTE:
             names = Names(active=observed.names.pending)
-    return Decision(step=step, names=names, note=note, rollback=rollback)
+    return RollbackDecision(step=step, names=names, note=note, rollback=rollback)
 
 
-def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tuple[Step, str]:
+def _at_once(
+    observed: Observed, pending: ClusterView, control: Control
+) -> tuple[PendingChange, str]:
     is_wanted = observed.match(pending) is not Match.DIFFERENT
     # The last cluster that gets requests serves, even if it does not match the spec any more.
     is_left = bool(observed.names.active) and observed.active is None
@@ -83,57 +85,65 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
         and observed.requests_from(pending.name) is not None
     ):
         return (
-            Step.PROMOTE,
+            PendingChange.PROMOTE,
             f"RayCluster {observed.names.active} is gone and the pending cluster gets requests",
         )
     if observed.serving == observed.names.pending:
-        return Step.KEEP, "the pending cluster serves already"
+        return PendingChange.KEEP, "the pending cluster serves already"
     if control.abort is not None:
-        return Step.DROP, control.abort.message
+        return PendingChange.DROP, control.abort.message
     if is_wanted:
-        return Step.KEEP, "the pending cluster is what the spec asks for"
+        return PendingChange.KEEP, "the pending cluster is what the spec asks for"
     if observed.active is not None and observed.match(observed.active) is not Match.DIFFERENT:
-        return Step.DROP, "the spec is the active cluster's again"
-    kept = Step.KEEP, "the upgrade strategy allows no further cluster"
-    changed = Step.NEW, "the spec changed again before the pending cluster served"
+        return PendingChange.DROP, "the spec is the active cluster's again"
+    kept = PendingChange.KEEP, "the upgrade strategy allows no further cluster"
+    changed = PendingChange.NEW, "the spec changed again before the pending cluster served"
     return changed if replaces_clusters(observed) else kept
 
 
-def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
-    """Decide without a pending cluster.
+def _without_pending(observed: Observed, control: Control) -> tuple[PendingChange, str]:
+    """Decide while no pending cluster exists.
 
-    A pending name without a cluster stays while a new cluster is needed.
+    If the status names a pending cluster that does not exist, the name stays as long as a new
+    cluster is needed.
     """
     names, active = observed.names, observed.active
-    created = Step.KEEP, "the pending cluster is to be created"
+    created = PendingChange.KEEP, "the pending cluster is to be created"
     if active is None:
         why = "there is no cluster" if not names.active else "the active cluster is gone"
-        return created if names.pending else (Step.NEW, why)
+        return created if names.pending else (PendingChange.NEW, why)
     if names.pending:
-        dropped = Step.DROP, "no new cluster is needed, and the pending one does not exist"
+        dropped = PendingChange.DROP, "no new cluster is needed, and the pending one does not exist"
         return created if _is_new_needed(observed, active, control) else dropped
     if control.abort is not None:
-        return Step.KEEP, control.abort.message
+        return PendingChange.KEEP, control.abort.message
     match observed.match(active):
         case Match.FULL:
-            return Step.KEEP, "the active cluster is what the spec asks for"
+            return PendingChange.KEEP, "the active cluster is what the spec asks for"
         case Match.APPENDED:
-            return Step.KEEP, "worker groups are added to the active cluster"
+            return PendingChange.KEEP, "worker groups are added to the active cluster"
         case Match.DIFFERENT:
-            kept = Step.KEEP, "the cluster spec changed, but the upgrade strategy is None"
-            return (Step.NEW, "the cluster spec changed") if replaces_clusters(observed) else kept
+            kept = PendingChange.KEEP, "the cluster spec changed, but the upgrade strategy is None"
+            return (
+                (PendingChange.NEW, "the cluster spec changed")
+                if replaces_clusters(observed)
+                else kept
+            )
 
 
 def _is_new_needed(observed: Observed, active: ClusterView, control: Control) -> bool:
-    """Return whether the active cluster must be replaced to match the spec, and may be."""
+    """Return whether the active cluster must be replaced to match the spec, and may be replaced."""
     is_different = observed.match(active) is Match.DIFFERENT
     return control.abort is None and is_different and replaces_clusters(observed)
 
 
 def _in_steps(
     observed: Observed, active: ClusterView, pending: ClusterView, control: Control
-) -> tuple[Step, str, str | None]:
-    """Return the step of a stepwise upgrade, the reason, and the message of a rollback, if any."""
+) -> tuple[PendingChange, str, str | None]:
+    """Return the change of the pending cluster in a stepwise upgrade, and the reason.
+
+    The third value is the message of a rollback; None without a rollback.
+    """
     if control.abort is not None:
         why = "Upgrade aborted, rolling back to original cluster."
     elif observed.match(active) is Match.FULL:
@@ -141,21 +151,21 @@ def _in_steps(
     elif observed.match(pending) is Match.DIFFERENT:
         why = "Goal state changed mid-upgrade, rolling back to original cluster."
     elif control.pause is not None:
-        return Step.KEEP, control.pause.message, None
+        return PendingChange.KEEP, control.pause.message, None
     elif _has_moved(observed, active, pending):
-        return Step.PROMOTE, "all traffic and all capacity have moved", None
+        return PendingChange.PROMOTE, "all traffic and all capacity have moved", None
     else:
-        return Step.KEEP, "traffic moves to the pending cluster", None
+        return PendingChange.KEEP, "traffic moves to the pending cluster", None
     if not _is_back(observed.record, active, pending):
-        return Step.KEEP, why, why
+        return PendingChange.KEEP, why, why
     if _is_new_needed(observed, active, control):
         return (
-            Step.NEW,
+            PendingChange.NEW,
             "the spec changed again, and all traffic is back on the active cluster",
             None,
         )
     back = "the spec needs no new cluster, and all traffic is back on the active one"
-    return Step.DROP, message_of(control.abort) or back, None
+    return PendingChange.DROP, message_of(control.abort) or back, None
 
 
 def replaces_clusters(observed: Observed) -> bool:
@@ -174,8 +184,8 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 
     The weight is read from the route itself.
     """
-    held = traffic_record.of_route(observed.route).clusters
-    old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
+    clusters = traffic_record.of_route(observed.route).clusters
+    old, new = clusters.get(active.name, _ACTIVE), clusters.get(pending.name, _PENDING)
     # A cluster that was recreated under its name has no traffic yet.
     if new.uid not in {
         "",

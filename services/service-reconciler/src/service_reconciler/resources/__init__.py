@@ -1,1 +1,1 @@
-"""Bodies of the Kubernetes objects that this service owns, one module each. Pure."""
+"""Bodies of the Kubernetes objects that this service owns, one module each. Does no I/O."""

@@ -29,7 +29,7 @@ NOT_INHERITED: Final = {
 }
 """Annotations of a RayService that its clusters do not inherit.
 
-They belong to an upgrade, or only raybus writes them."""
+These annotations belong to an upgrade, or only raybus writes them."""
 _KUBERAY: Final = re2.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """Format of KubeRay's version in annotations."""
 _hashes: Final = BoundedDict[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
@@ -77,7 +77,7 @@ def build(
             "namespace": meta.namespace,
             "labels": marks["labels"],
             "annotations": marks["annotations"]
-            | {name: each for name, each in upgrade.items() if each is not None},
+            | {name: value for name, value in upgrade.items() if value is not None},
             "ownerReferences": owner.reference(meta),
         },
         "spec": config,
@@ -96,12 +96,12 @@ def stamps(service: RayService) -> dict[str, str]:
 def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> str:
     """Return the hash of the compared fields of a cluster spec, cached by the text of the spec."""
     key = type(of), bytes(of.spec_json), worker_groups
-    found = _hashes.get(key)
-    if found is None:
+    cached = _hashes.get(key)
+    if cached is None:
         config = of.raw_spec if isinstance(of, RayCluster) else of.raw_cluster_config
-        found = spec_hash.service_goal_hash(config, worker_groups=worker_groups)
-    _hashes[key] = found
-    return found
+        cached = spec_hash.service_goal_hash(config, worker_groups=worker_groups)
+    _hashes[key] = cached
+    return cached
 
 
 def match(cluster: RayCluster, service: RayService) -> Match:
@@ -111,41 +111,41 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     spec of such a cluster is compared as well.
     """
     annotations, goal, count = cluster.metadata.annotations, goal_hash(service), None
-    held = annotations.get(labels.SPEC_HASH, "")
-    if held == goal:
+    recorded_hash = annotations.get(labels.SPEC_HASH, "")
+    if recorded_hash == goal:
         return Match.FULL
     if annotations.get(labels.KUBERAY_VERSION) != OPERATOR_VERSION:
-        held, count = goal_hash(cluster), len(_groups(cluster.raw_spec))
-        if held == goal:
+        recorded_hash, count = goal_hash(cluster), len(_groups(cluster.raw_spec))
+        if recorded_hash == goal:
             return Match.FULL
     else:
         with suppress(ValueError):
             count = int(annotations.get(labels.NUM_WORKER_GROUPS, ""))
     is_fewer = count is not None and 0 <= count < len(_groups(service.raw_cluster_config))
-    if count is None or (is_fewer and goal_hash(service, count) == held):
+    if count is None or (is_fewer and goal_hash(service, count) == recorded_hash):
         return Match.APPENDED
     return Match.DIFFERENT
 
 
 def differences(cluster: RayCluster, service: RayService) -> list[str]:
     """Return the compared fields of `rayClusterConfig` in which a cluster differs."""
-    held, wanted = (
-        msgspec.json.decode(spec_hash.goal_json(each), type=dict[str, Any])
-        for each in (cluster.raw_spec, service.raw_cluster_config)
+    actual, wanted = (
+        msgspec.json.decode(spec_hash.goal_json(config), type=dict[str, Any])
+        for config in (cluster.raw_spec, service.raw_cluster_config)
     )
-    found: list[str] = []
-    for field in sorted(held.keys() | wanted.keys()):
-        old, new = held.get(field), wanted.get(field)
+    differing: list[str] = []
+    for field in sorted(actual.keys() | wanted.keys()):
+        old, new = actual.get(field), wanted.get(field)
         if field == "workerGroupSpecs":
-            groups = zip_longest(_groups(held), _groups(wanted), fillvalue=Json())
-            found += [
+            groups = zip_longest(_groups(actual), _groups(wanted), fillvalue=Json())
+            differing += [
                 f"workerGroupSpecs[{index}] ({(new or old).get('groupName', '')})"
                 for index, (old, new) in enumerate(groups)
                 if old != new
             ]
         elif old != new:
-            found.append(field)
-    return found
+            differing.append(field)
+    return differing
 
 
 def change(cluster: RayCluster, service: RayService) -> Body | None:
@@ -153,19 +153,22 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
 
     Values that the autoscaler wrote into existing groups stay.
     """
-    found, version = match(cluster, service), {"resourceVersion": cluster.metadata.resource_version}
-    if found is Match.FULL and needs_stamp(cluster, service):
+    matched, version = (
+        match(cluster, service),
+        {"resourceVersion": cluster.metadata.resource_version},
+    )
+    if matched is Match.FULL and needs_stamp(cluster, service):
         return {"metadata": {**version, "annotations": stamps(service)}}
-    if found is not Match.APPENDED:
+    if matched is not Match.APPENDED:
         return None
     goal = service.raw_cluster_config
     is_scaled = bool(goal.get("enableInTreeAutoscaling"))
-    held = (
+    groups_by_name = (
         {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
     )
     groups: list[Json] = []
     for group in _groups(goal):
-        scaled = held.get(group.get("groupName"), {})
+        scaled = groups_by_name.get(group.get("groupName"), {})
         groups.append(
             {
                 **group,
@@ -182,9 +185,9 @@ def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
     then finds its own version and leaves the spec alone, and two operators running at once do not
     undo each other's writes.
     """
-    held = cluster.metadata.annotations
-    version = held.get(labels.KUBERAY_VERSION, "")
-    is_same = {**stamps(service), labels.KUBERAY_VERSION: version}.items() <= held.items()
+    annotations = cluster.metadata.annotations
+    version = annotations.get(labels.KUBERAY_VERSION, "")
+    is_same = {**stamps(service), labels.KUBERAY_VERSION: version}.items() <= annotations.items()
     return version != OPERATOR_VERSION and not (is_same and _KUBERAY.fullmatch(version))
 
 
@@ -204,7 +207,7 @@ def filled(config: Json) -> Json:
 def _marks(service: RayService) -> Body:
     """Return the labels and annotations of a cluster.
 
-    They are the user's on the RayService without `NOT_INHERITED`, plus those of raybus.
+    The cluster inherits those of the RayService, except `NOT_INHERITED`. raybus adds its own.
     """
     meta = service.metadata
     inherited = {
@@ -223,12 +226,12 @@ def _groups(spec: Mapping[str, Any]) -> list[Json]:
 def _filled(ours: Any, written: Any) -> Any:
     match ours, written:
         case dict(), dict():
-            held, more = cast("Json", ours), cast("Json", written)
+            actual, more = cast("Json", ours), cast("Json", written)
             added = {
-                key: value for key, value in more.items() if key not in held and value is not None
+                key: value for key, value in more.items() if key not in actual and value is not None
             }
             return {
-                **{key: _filled(value, more.get(key, value)) for key, value in held.items()},
+                **{key: _filled(value, more.get(key, value)) for key, value in actual.items()},
                 **added,
             }
         case list(), list():

@@ -6,21 +6,23 @@ their requests to `<RayService>-serve-svc` (§10.2, §10.3; acceptance 32-35).
 
 from typing import cast
 
-from common import labels, names, pod_json
+from common import labels, names
 from common.api.core import Service
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
-from common.ray import owner, ports
+from common.ray import head_service, owner, ports
 
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
     """Return the Service that selects the head of `cluster`, whose spec is `config`."""
-    template, name = pod_json.body(ports.head_group(config), "headService"), service.metadata.name
-    selector = ports.head_selector(cluster, config)
-    spec = ports.head_spec(config, selector, has_cluster_ip=has_cluster_ip)
-    own = {labels.NODE_TYPE: labels.HEAD, labels.IDENTIFIER: names.checked_label(f"{name}-head")}
-    return _service(service, names.head_service(name), template, {**owner.marks(name), **own}, spec)
+    return head_service.build(
+        service.metadata,
+        owner.KIND,
+        cluster=cluster,
+        config=config,
+        has_cluster_ip=has_cluster_ip,
+    )
 
 
 def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = False) -> Body:
@@ -29,15 +31,15 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
     A shared Service selects pods of two clusters by a label of raybus. Raises `InvalidSpec` if the
     Service would have no port.
     """
-    found, name = ports.of_serve(config), service.metadata.name
-    if not found and service.raw_spec.get("serveService") is None:
+    serve_ports, name = ports.of_serve(config), service.metadata.name
+    if not serve_ports and service.raw_spec.get("serveService") is None:
         raise InvalidSpec(ports.NO_PORT)
     template: Json = service.raw_spec.get("serveService") or {}
     given: Json = template.get("spec") or {}
     choice = {labels.SERVES: name} if is_shared else {labels.CLUSTER: cluster}
     declared = cast("list[Json]", given.get("ports") or [])
-    by_name = {each.get("name"): each for each in declared}
-    numbers = [by_name.get(each["name"], each) for each in found] if found else declared
+    by_name = {port.get("name"): port for port in declared}
+    numbers = [by_name.get(port["name"], port) for port in serve_ports] if serve_ports else declared
     spec = {**given, "selector": {**choice, labels.SERVE: "true"}, "ports": numbers}
     if kind := given.get("type") or ports.head_group(config).get("serviceType"):
         spec["type"] = kind
@@ -75,12 +77,12 @@ def selects_same(have: Service, want: Body) -> bool:
 
     False if the Service selects another cluster, or requires head labels that the head pod lacks.
     """
-    held, wanted = have.spec.selector, want["spec"]["selector"]
+    actual, wanted = have.spec.selector, want["spec"]["selector"]
     is_same = all(
-        held.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES)
+        actual.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES)
     )
     return is_same and all(
-        held.get(key) in {None, wanted[key]} for key in ports.USERS_LABELS if key in wanted
+        actual.get(key) in {None, wanted[key]} for key in ports.USERS_LABELS if key in wanted
     )
 
 

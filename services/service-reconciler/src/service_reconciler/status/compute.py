@@ -23,11 +23,11 @@ from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment
 
 
-def compute(found: Assessment) -> RayServiceStatus:
+def compute(assessment: Assessment) -> RayServiceStatus:
     """Return the status that holds after the plan; the stored object itself if nothing changes."""
-    observed = found.observed
-    updated = of_service.computed(found)
-    names = Names() if of_service.is_timed_out(updated) else found.names
+    observed = assessment.observed
+    updated = of_service.computed(assessment)
+    names = Names() if of_service.is_timed_out(updated) else assessment.names
     new = RayServiceStatus(
         conditions=updated,
         service_status="Running" if conditions.is_true(updated, ConditionType.READY) else "",
@@ -36,7 +36,7 @@ def compute(found: Assessment) -> RayServiceStatus:
         num_serve_endpoints=observed.endpoints,
         observed_generation=observed.service.metadata.generation,
     )
-    return stored_or_new(observed.service.status, new, now=found.now)
+    return stored_or_new(observed.service.status, new, now=assessment.now)
 
 
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
@@ -69,8 +69,8 @@ def essence(status: RayServiceStatus) -> RayServiceStatus:
     These are the update time and the copied cluster statuses.
     """
     active, pending = (
-        msgspec.structs.replace(each, ray_cluster_status=RayClusterStatus())
-        for each in (status.active_service_status, status.pending_service_status)
+        msgspec.structs.replace(role, ray_cluster_status=RayClusterStatus())
+        for role in (status.active_service_status, status.pending_service_status)
     )
     return msgspec.structs.replace(
         status, last_update_time=None, active_service_status=active, pending_service_status=pending
@@ -78,11 +78,11 @@ def essence(status: RayServiceStatus) -> RayServiceStatus:
 
 
 def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
-    held = (status.active_service_status, status.pending_service_status)
+    roles = (status.active_service_status, status.pending_service_status)
     return {
-        (each.ray_cluster_name, kept.type, kept.status)
-        for each in held
-        for kept in each.ray_cluster_status.conditions
+        (role.ray_cluster_name, kept.type, kept.status)
+        for role in roles
+        for kept in role.ray_cluster_status.conditions
     }
 
 
@@ -100,9 +100,9 @@ def mirrored(
     if share is None:
         has_other = name == wanted.pending and observed.active is not None
         return msgspec.structs.replace(cluster, target_capacity=0 if has_other else WHOLE)
-    held = (old.active_service_status, old.pending_service_status)
+    roles = (old.active_service_status, old.pending_service_status)
     is_known = any(
-        each.ray_cluster_name == name and each.traffic_routed_percent is not None for each in held
+        role.ray_cluster_name == name and role.traffic_routed_percent is not None for role in roles
     )
     return msgspec.structs.replace(
         cluster,
@@ -127,8 +127,8 @@ def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
         apps = room.fitted(view.serve.details.named(), room.per_cluster(observed.service))
     elif head_is_ready(view.cluster):
         old = observed.service.status
-        held = (old.pending_service_status, old.active_service_status)
-        apps = {each.ray_cluster_name: each.applications for each in held}.get(name)
+        roles = (old.pending_service_status, old.active_service_status)
+        apps = {role.ray_cluster_name: role.applications for role in roles}.get(name)
     return ClusterServiceStatus(
         applications=apps, ray_cluster_name=name, ray_cluster_status=view.cluster.status
     )

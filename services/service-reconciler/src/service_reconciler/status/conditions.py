@@ -16,14 +16,14 @@ from common import conditions, durations
 from common.api.meta import SKEW, Condition, whole_seconds
 from common.conditions import ConditionUpdate
 from common.upgrade import gate_record, traffic_record
-from common.upgrade.gates import Outcome as GateOutcome
+from common.upgrade.gates import GateOutcome
 from common.upgrade.service_conditions import ConditionType, Reason
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade.traffic_record import RecordedUpgrade
 from service_reconciler.observed import Names, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.rollback import Decision, Step
+from service_reconciler.promotion.rollback import PendingChange, RollbackDecision
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
@@ -60,7 +60,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     observed: Observed
     now: datetime
     control: Control
-    decision: Decision
+    decision: RollbackDecision
     names: Names
     """The cluster names after the Services have been switched."""
     problem: ServiceProblem | None
@@ -70,22 +70,24 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         """Why the service or its upgrade makes no progress; None if it does."""
         return (
             "; ".join(
-                each.message for each in (self.control.pause, self.problem) if each is not None
+                problem.message
+                for problem in (self.control.pause, self.problem)
+                if problem is not None
             )
             or None
         )
 
 
-def computed(found: Assessment) -> list[Condition]:
+def computed(assessment: Assessment) -> list[Condition]:
     """Return the conditions that hold after the plan is executed."""
-    observed, now = found.observed, found.now
+    observed, now = assessment.observed, assessment.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
-    now_ready = ready(found)
-    base = conditions.without(before, ConditionType.READY) if starts_anew(found) else before
+    now_ready = ready(assessment)
+    base = conditions.without(before, ConditionType.READY) if starts_anew(assessment) else before
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
         return conditions.updated(base, now_ready, generation=generation, now=now)
-    updates, back = [now_ready], found.decision.rollback
-    if (upgrade := upgrade_in_progress(found)) is not None:
+    updates, back = [now_ready], assessment.decision.rollback
+    if (upgrade := upgrade_in_progress(assessment)) is not None:
         updates.append(upgrade)
     was_on = conditions.is_true(before, ConditionType.ROLLBACK_IN_PROGRESS)
     if back is None and was_on:
@@ -93,7 +95,7 @@ def computed(found: Assessment) -> list[Condition]:
     elif back is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
         updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, back))
-    wanted = {each.type: each for each in _of_controls(found)}
+    wanted = {update.type: update for update in _of_controls(assessment)}
     kept = conditions.updated(base, *updates, generation=generation, now=now)
     kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
@@ -103,14 +105,14 @@ def computed(found: Assessment) -> list[Condition]:
     return kept
 
 
-def ready(found: Assessment) -> ConditionUpdate:
+def ready(assessment: Assessment) -> ConditionUpdate:
     """Return condition Ready, which says whether the service has endpoints."""
-    observed, names, kind = found.observed, found.names, ConditionType.READY
+    observed, names, kind = assessment.observed, assessment.names, ConditionType.READY
     old, limit = (
         conditions.find(observed.service.status.conditions, kind),
         observed.initializing_limit,
     )
-    cause = None if names.active and names.pending else found.cause
+    cause = None if names.active and names.pending else assessment.cause
     if observed.endpoints > 0:
         return ConditionUpdate(
             kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, cause)
@@ -123,7 +125,7 @@ def ready(found: Assessment) -> ConditionUpdate:
         return ConditionUpdate(
             kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, cause)
         )
-    spent = found.now - old.last_transition_time
+    spent = assessment.now - old.last_transition_time
     if limit is not None and spent >= limit:
         text = (
             "RayService failed to become ready within the configured timeout of "
@@ -131,22 +133,38 @@ def ready(found: Assessment) -> ConditionUpdate:
             f"Time spent initializing: {durations.text(spent)}"
         )
         return ConditionUpdate(kind, "False", Reason.INITIALIZING_TIMEOUT, text)
-    is_again = old.message.startswith(INITIALIZING_AGAIN.rstrip("."))
-    text = caused(INITIALIZING_AGAIN if is_again else RAY_SERVICE_INITIALIZING, cause)
+    text = INITIALIZING_AGAIN if _began_with_resume(assessment, old) else RAY_SERVICE_INITIALIZING
+    text = caused(text, cause)
     return ConditionUpdate(kind, "False", Reason.INITIALIZING, text)
 
 
-def starts_anew(found: Assessment) -> bool:
+def _began_with_resume(assessment: Assessment, ready: Condition) -> bool:
+    """Return whether the resume of a suspended service wrote condition Ready.
+
+    The resume changes conditions Ready and Suspended at the same time.
+    """
+    before = assessment.observed.service.status.conditions
+    suspended = conditions.find(before, ConditionType.SUSPENDED)
+    return (
+        suspended is not None
+        and suspended.reason == Reason.RESUMED
+        and suspended.last_transition_time == ready.last_transition_time
+    )
+
+
+def starts_anew(assessment: Assessment) -> bool:
     """Return whether the initializing timeout starts now.
 
     It does after an invalid spec was corrected, or after the clock was set back.
     """
-    observed, limit = found.observed, found.observed.initializing_limit
+    observed, limit = assessment.observed, assessment.observed.initializing_limit
     old = conditions.find(observed.service.status.conditions, ConditionType.READY)
     if old is None or observed.endpoints > 0:
         return False
-    is_ahead = limit is not None and old.last_transition_time - found.now > limit
-    return _started_invalid(old, found.names) or (old.reason == Reason.INITIALIZING and is_ahead)
+    is_ahead = limit is not None and old.last_transition_time - assessment.now > limit
+    return _started_invalid(old, assessment.names) or (
+        old.reason == Reason.INITIALIZING and is_ahead
+    )
 
 
 def is_timed_out(before: list[Condition]) -> bool:
@@ -159,12 +177,14 @@ def _started_invalid(old: Condition, names: Names) -> bool:
     return old.reason == Reason.VALIDATION_FAILED and not names.active
 
 
-def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
+def upgrade_in_progress(assessment: Assessment) -> ConditionUpdate | None:
     """Return condition UpgradeInProgress; None if it does not change."""
-    names, kind = found.names, ConditionType.UPGRADE_IN_PROGRESS
-    old = conditions.find(found.observed.service.status.conditions, kind)
+    names, kind = assessment.names, ConditionType.UPGRADE_IN_PROGRESS
+    old = conditions.find(assessment.observed.service.status.conditions, kind)
     if names.active and names.pending:
-        return ConditionUpdate(kind, "True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, found.cause))
+        return ConditionUpdate(
+            kind, "True", Reason.BOTH_CLUSTERS_EXIST, caused(BOTH, assessment.cause)
+        )
     if names.active:
         return ConditionUpdate(kind, "False", Reason.NO_PENDING_CLUSTER, ACTIVE_ONLY)
     if old is None:
@@ -177,7 +197,7 @@ def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
     )
 
 
-def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
+def gates_passed(upgrade: RecordedUpgrade | None) -> ConditionUpdate | None:
     """Return condition UpgradeGatesPassed for the present weight; None if no gate is evaluated."""
     kind, current = ConditionType.UPGRADE_GATES_PASSED, traffic_record.gates_of(upgrade)
     if upgrade is not None and upgrade.failed:
@@ -188,14 +208,18 @@ def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
     return ConditionUpdate(kind, status, reason, gate_record.sentence(current))
 
 
-def cluster_spec_ignored(found: Assessment) -> ConditionUpdate | None:
+def cluster_spec_ignored(assessment: Assessment) -> ConditionUpdate | None:
     """Return condition ClusterSpecIgnored; None if no changed cluster spec is ignored.
 
     A changed cluster spec is ignored if the upgrade strategy is None.
     """
-    observed, decision = found.observed, found.decision
+    observed, decision = assessment.observed, assessment.decision
     view = observed.pending or observed.active
-    if view is None or decision.step is not Step.KEEP or found.control.abort is not None:
+    if (
+        view is None
+        or decision.step is not PendingChange.KEEP
+        or assessment.control.abort is not None
+    ):
         return None
     if rollback.replaces_clusters(observed) or observed.match(view) is not Match.DIFFERENT:
         return None
@@ -212,12 +236,13 @@ def cluster_spec_ignored(found: Assessment) -> ConditionUpdate | None:
     return ConditionUpdate(kind, "True", Reason.STRATEGY_IS_NONE, text)
 
 
-def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
+def _moment(before: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
     """Return the transition time of a condition.
 
-    It is at least one second after the last transition, so that the upgrade events of both differ.
+    It is at least one second after the previous transition of the condition, so that the upgrade
+    events of the two transitions differ.
     """
-    old = conditions.find(held, update.type)
+    old = conditions.find(before, update.type)
     if old is None or old.status == update.status:
         return now
     ahead = old.last_transition_time - whole_seconds(now)
@@ -226,14 +251,14 @@ def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) ->
     return old.last_transition_time + SECOND if is_soon else now
 
 
-def _of_controls(found: Assessment) -> Iterator[ConditionUpdate]:
-    control, held = found.control, found.observed.service.status.conditions
-    is_upgrading = found.names.active and found.names.pending
+def _of_controls(assessment: Assessment) -> Iterator[ConditionUpdate]:
+    control, before = assessment.control, assessment.observed.service.status.conditions
+    is_upgrading = assessment.names.active and assessment.names.pending
     if is_upgrading and control.pause is not None:
         text = control.pause.message
         text = f"{text[0].upper()}{text[1:]}."
         yield ConditionUpdate(ConditionType.UPGRADE_PAUSED, "True", control.pause.code, text)
-    elif is_upgrading and conditions.find(held, ConditionType.UPGRADE_PAUSED) is not None:
+    elif is_upgrading and conditions.find(before, ConditionType.UPGRADE_PAUSED) is not None:
         yield ConditionUpdate(ConditionType.UPGRADE_PAUSED, "False", Reason.PAUSE_OVER, PAUSE_OVER)
     if is_upgrading and control.stall is not None:
         yield ConditionUpdate(
@@ -243,10 +268,10 @@ def _of_controls(found: Assessment) -> Iterator[ConditionUpdate]:
         yield ConditionUpdate(
             ConditionType.UPGRADE_ABORTED, "True", control.abort.code, control.abort.message
         )
-    if found.observed.controls.problems:
-        text = "; ".join(found.observed.controls.problems)
+    if assessment.observed.controls.problems:
+        text = "; ".join(assessment.observed.controls.problems)
         yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)
-    if (ignored := cluster_spec_ignored(found)) is not None:
+    if (ignored := cluster_spec_ignored(assessment)) is not None:
         yield ignored
-    if is_upgrading and (gated := gates_passed(found.observed.upgrade)) is not None:
+    if is_upgrading and (gated := gates_passed(assessment.observed.upgrade)) is not None:
         yield gated

@@ -19,7 +19,7 @@ Applications = dict[str, AppStatus]
 OBJECT: Final = 1536 * 1024
 """Maximum bytes of an object in etcd."""
 RESERVED: Final = 384 * 1024
-"""Bytes for everything else: managed fields, conditions, the statuses of both clusters."""
+"""Bytes of an object for everything but applications: conditions, managed fields and so on."""
 MAX_STATUS_SIZE: Final = 512 * 1024
 """Maximum bytes for applications.
 
@@ -48,15 +48,20 @@ def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:
     """
     if not apps:
         return None
-    return next((each for each in _shorter(apps) if len(msgspec.json.encode(each)) <= room), None)
+    return next(
+        (statuses for statuses in _shorter(apps) if len(msgspec.json.encode(statuses)) <= room),
+        None,
+    )
 
 
 def is_cut(status: RayServiceStatus) -> bool:
     """Return whether a status leaves out part of Serve's answer."""
     clusters = (status.active_service_status, status.pending_service_status)
-    apps = [app for each in clusters for app in (each.applications or {}).values()]
+    apps = [
+        app for cluster_status in clusters for app in (cluster_status.applications or {}).values()
+    ]
     return any(
-        MARK in each.message for app in apps for each in (app, *(app.deployments or {}).values())
+        MARK in part.message for app in apps for part in (app, *(app.deployments or {}).values())
     )
 
 
@@ -74,8 +79,10 @@ def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
 
 def _with_messages(app: Application, limit: int) -> AppStatus:
     deployments = {
-        name: ServeDeploymentStatus(status=each.status, message=_cut(each.message, limit))
-        for name, each in app.deployments.items()
+        name: ServeDeploymentStatus(
+            status=deployment.status, message=_cut(deployment.message, limit)
+        )
+        for name, deployment in app.deployments.items()
     }
     return AppStatus(
         status=app.status, message=_cut(app.message, limit), deployments=deployments or None

@@ -26,8 +26,11 @@ from service_reconciler.status import compute
 from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 
 
-class State(StrEnum):
-    """States of the machine; the values are the notes of plans."""
+class SuspendState(StrEnum):
+    """States of the suspend machine.
+
+    The value of a state is the note of the plan made in that state.
+    """
 
     AWAKE = "the service is not suspended"
     REQUESTED = "suspend is requested"
@@ -38,21 +41,28 @@ class State(StrEnum):
     RESUMED = "the service starts anew"
 
 
-def state(observed: Observed) -> State:
+def state(observed: Observed) -> SuspendState:
     """Return the state from the conditions, the spec and the existing objects."""
-    held, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
-    if conditions.is_true(held, ConditionType.SUSPENDING):
+    before, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
+    if conditions.is_true(before, ConditionType.SUSPENDING):
         exists = bool(observed.clusters or observed.services or pending_deletions(observed))
-        return State.SUSPENDING if exists else State.COMPLETE
-    if conditions.is_true(held, ConditionType.SUSPENDED):
-        return State.SUSPENDED if wanted else State.RESUMED
-    return State.REQUESTED if wanted else State.AWAKE
+        return SuspendState.SUSPENDING if exists else SuspendState.COMPLETE
+    if conditions.is_true(before, ConditionType.SUSPENDED):
+        return SuspendState.SUSPENDED if wanted else SuspendState.RESUMED
+    return SuspendState.REQUESTED if wanted else SuspendState.AWAKE
 
 
 def pending_deletions(observed: Observed) -> tuple[Gateway | Route, ...]:
     """Return the Gateway and routes that must be deleted before the RayService is suspended."""
     meta, side = observed.service.metadata, observed.side_routes.existing
-    return (*(each for each in _named(observed) if owner.owns(meta, each.metadata)), *side)
+    return (
+        *(
+            routing_object
+            for routing_object in _named(observed)
+            if owner.owns(meta, routing_object.metadata)
+        ),
+        *side,
+    )
 
 
 def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
@@ -68,8 +78,8 @@ def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
 
 def _named(observed: Observed) -> Iterator[Gateway | Route]:
     """Yield the Gateway and the weighted routes under names that raybus uses, whoever owns them."""
-    found = (observed.gateway, observed.our_route, observed.grpc_route)
-    return (each for each in found if each is not None)
+    candidates = (observed.gateway, observed.our_route, observed.grpc_route)
+    return (candidate for candidate in candidates if candidate is not None)
 
 
 def _kind(have: Gateway | Route) -> str:
@@ -78,13 +88,16 @@ def _kind(have: Gateway | Route) -> str:
     return GRPC_ROUTE.kind if isinstance(have, GrpcRoute) else HTTP_ROUTE.kind
 
 
-def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStatus:
+def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServiceStatus:
     """Return the status for a state; a resume resets conditions and initializing timeout."""
     kind, old = ConditionType, observed.service.status
-    held, is_turn = old.conditions, state in {State.REQUESTED, State.RESUMED}
+    kept_conditions, is_turn = (
+        old.conditions,
+        state in {SuspendState.REQUESTED, SuspendState.RESUMED},
+    )
     generation = observed.service.metadata.generation if is_turn else old.observed_generation
     match state:
-        case State.REQUESTED:
+        case SuspendState.REQUESTED:
             text = (
                 "Spec.Suspend is true; will delete all Kubernetes resources owned by this "
                 "RayService."
@@ -93,19 +106,19 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
                 ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_REQUESTED, text),
                 *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
             ]
-            held = conditions.without(held, *CONTROLS)
-        case State.COMPLETE:
+            kept_conditions = conditions.without(kept_conditions, *CONTROLS)
+        case SuspendState.COMPLETE:
             reason, text = Reason.SUSPEND_COMPLETE, "All owned resources have been deleted."
             updates = [
                 ConditionUpdate(kind.SUSPENDING, "False", reason, text),
                 ConditionUpdate(kind.SUSPENDED, "True", reason, text),
                 *_down(reason, "RayService is suspended."),
             ]
-        case State.RESUMED:
+        case SuspendState.RESUMED:
             text = "Spec.Suspend is false; RayService has resumed."
             awake = ConditionUpdate(kind.SUSPENDED, "False", Reason.RESUMED, text)
-            kept = conditions.updated(held, awake, generation=generation, now=now)
-            held = conditions.without(kept, kind.READY, kind.UPGRADE_IN_PROGRESS)
+            kept = conditions.updated(kept_conditions, awake, generation=generation, now=now)
+            kept_conditions = conditions.without(kept, kind.READY, kind.UPGRADE_IN_PROGRESS)
             updates = [
                 ConditionUpdate(kind.READY, "False", Reason.INITIALIZING, INITIALIZING_AGAIN),
                 ConditionUpdate(
@@ -115,9 +128,9 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
         case _:
             text = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
             updates = [ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_IN_PROGRESS, text)]
-    held = conditions.updated(held, *updates, generation=generation, now=now)
-    base = RayServiceStatus() if state is State.REQUESTED else old
-    new = msgspec.structs.replace(base, conditions=held, observed_generation=generation)
+    kept_conditions = conditions.updated(kept_conditions, *updates, generation=generation, now=now)
+    base = RayServiceStatus() if state is SuspendState.REQUESTED else old
+    new = msgspec.structs.replace(base, conditions=kept_conditions, observed_generation=generation)
     return compute.stored_or_new(old, new, now=now)
 
 

@@ -10,18 +10,19 @@ cannot carry its traffic, the other cluster grows at once.
 
 On a full Kubernetes cluster nothing can surge. With `raybus.io/max-unavailable-percent` the cluster
 that gives up traffic may shrink first. Its remaining capacity plus the proven capacity of the other
-cluster must not be less than the floor, and each cluster must keep its proportion of the floor.
+cluster must not be less than the floor, which is 100 minus that percentage. Each cluster must keep
+the part of the floor that corresponds to its traffic.
 """
 
 from datetime import datetime, timedelta
 from typing import Final
 
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import (
     LATE,
     ClusterState,
-    Direction,
     Migration,
     Split,
     is_hurried,
@@ -29,12 +30,11 @@ from traffic_manager.migration.state import (
 )
 
 PAUSE: Final = timedelta(seconds=1)
-"""Time between two visible changes, so that a client that polls once a second sees each of them.
+"""Time between two visible changes; shorter if the steps follow each other quickly.
 
-It is shorter if the steps follow each other quickly.
-"""
+A client that polls once a second then sees each change."""
 LAST: Final = timedelta(seconds=0.4)
-"""Time that the last change takes: Gateway, Serve and status must follow it."""
+"""Time that the last change of an upgrade takes to reach the Gateway, Serve and the status."""
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -209,9 +209,9 @@ def _back_at_once(m: Migration) -> Split:
 
 
 def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
-    """Return whether the growing cluster cannot start replicas until the other one makes room.
+    """Return whether the growing cluster can start replicas only after the shrinking one shrinks.
 
-    Only `max-unavailable-percent` allows the other cluster to do so.
+    Only `max-unavailable-percent` allows the shrinking cluster to shrink first.
     """
     return (
         policy.unavailable > 0
@@ -221,9 +221,10 @@ def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
 
 
 def _is_moving(growing: ClusterState, policy: Policy) -> bool:
-    """Return whether a cluster may get more traffic on its present capacity.
+    """Return whether a cluster may get more traffic with the capacity that it has now.
 
-    Without a surge, capacity that may be missing counts as present.
+    Without a surge, its proven capacity counts as more, because the policy allows a part of the
+    capacity to be missing during an upgrade.
     """
     lacking = policy.carried(min(growing.capacity, growing.proven)) if policy.surge == 0 else 0
     return growing.weight < max(growing.capacity, lacking)

@@ -1,14 +1,14 @@
 """Effect of an UpgradePolicy on an upgrade: its next weight, its holds and its failed gate.
 
-A step lasts for its `hold` and until every gate has passed since the step began; the step waits for
+A step lasts for its `hold` and until every gate has passed since the step began. The step waits for
 gates without a verdict. A failed gate is evidence, like bad health (ADR 41): with `onFailure:
 Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
 because a restart of this process loses its observations.
 
-If capacity allowed less than the weight of a step, the reached weight is no step: nothing is held
-or judged there. The record therefore names the step that the last move aimed at, because the policy
-may be edited meanwhile (ADR 28). If an edit leaves the current weight without a step, the weight
-still counts as a step: the gates must pass there, and no edit takes traffic back.
+If a lack of capacity stops a move below the weight of a step, the reached weight is no step: no
+hold and no gate applies there. The record therefore names the step that the last move aimed at,
+because the policy may be edited meanwhile (ADR 28). If an edit leaves the current weight without a
+step, the weight still counts as a step: the gates must pass there, and no edit takes traffic back.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,11 @@ from common.annotation_record import MAX_TEXT_LENGTH
 from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
-from common.upgrade.gates import Outcome, Result, Window
+from common.upgrade.gates import GateOutcome, GateResult, Window
 from common.upgrade.policy import OnFailure, UpgradePolicy
-from traffic_manager.migration.state import ClusterState, Direction, Standing
+from traffic_manager.migration.state import ClusterState, Standing
 from traffic_manager.observed import Observed
 from traffic_manager.resources import gateway_api
 
@@ -43,7 +44,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """Weight of the step that the next move of traffic aims at; None if the policy has no steps."""
     note: str | None = None
     """Reason for waiting, with figures."""
-    results: tuple[Result, ...] = ()
+    results: tuple[GateResult, ...] = ()
     """Results of the evaluated gates, in the policy's order; empty if none is evaluated."""
 
 
@@ -63,18 +64,18 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide_progression(
     observed: Observed,
-    found: UpgradePolicy,
+    user_policy: UpgradePolicy,
     policy: Policy,
     pending: ClusterState,
     *,
     now: datetime,
 ) -> Progression:
     """Return how far the UpgradePolicy lets an upgrade go; `pending` is its pending cluster."""
-    held = observed.upgrade
-    weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
-    aim = None if held is None else held.aim or None
-    is_between = not upgrade_policy.is_stop(found, weight, aim)
-    failed = None if held is None else held.failed or None
+    upgrade = observed.upgrade
+    weight, step = pending.weight, upgrade_policy.step_at(user_policy, pending.weight)
+    aim = None if upgrade is None else upgrade.aim or None
+    is_between = not upgrade_policy.is_stop(user_policy, weight, aim)
+    failed = None if upgrade is None else upgrade.failed or None
     if (
         failed is None
         and weight == 0
@@ -86,12 +87,12 @@ def decide_progression(
     judged = (
         Judgement(failed=failed)
         if failed is not None or observed.candidate is None
-        else judge(found, observed.window, weight, observed.answers, is_between=is_between)
+        else judge(user_policy, observed.window, weight, observed.answers, is_between=is_between)
     )
     has_mirrored, mirroring = _mirroring(
-        observed, found, is_over=held is not None and bool(held.mirrored), now=now
+        observed, user_policy, is_over=upgrade is not None and bool(upgrade.mirrored), now=now
     )
-    following = upgrade_policy.next_weight(found, weight, aim) if found.steps else None
+    following = upgrade_policy.next_weight(user_policy, weight, aim) if user_policy.steps else None
     judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored, aim=following)
     if following is not None:
         interval = (
@@ -101,9 +102,9 @@ def decide_progression(
     is_before = weight == 0 and pending.proven > 0
     warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None
     unasked = [
-        each.title
-        for each in gate_types.asking(found.gates, is_before=True)
-        if each not in observed.answers
+        gate.title
+        for gate in gate_types.asking(user_policy.gates, is_before=True)
+        if gate not in observed.answers
     ]
     changing = f"RayCluster {observed.pending_name} does not run its Serve config yet"
     holds = (
@@ -111,22 +112,24 @@ def decide_progression(
         changing if observed.candidate is None and weight > 0 else None,
         None
         if observed.pending is None
-        else upgrade_policy.pause(found, observed.pending, weight, observed.controls.approved),
+        else upgrade_policy.pause(
+            user_policy, observed.pending, weight, observed.controls.approved
+        ),
         warm_up,
         mirroring if is_before else None,
         f"{unasked[0]} is asked once the cluster can serve" if is_before and unasked else None,
     )
-    hold = next((each for each in holds if each is not None), None)
+    hold = next((hold for hold in holds if hold is not None), None)
     if hold is not None or (
         pending.moved_at is not None and now < pending.moved_at + policy.interval
     ):
         judged = msgspec.structs.replace(judged, lacking=None)
     note = judged.note if is_before or weight > 0 else None
     return Progression(
-        policy=msgspec.structs.replace(policy, bake=found.bake),
+        policy=msgspec.structs.replace(policy, bake=user_policy.bake),
         hold=note if hold is None else hold,
         judged=judged,
-        leaves=judged.failed is not None and found.on_failure is OnFailure.ROLLBACK,
+        leaves=judged.failed is not None and user_policy.on_failure is OnFailure.ROLLBACK,
         mirrors=is_before
         and mirroring is not None
         and not has_mirrored
@@ -143,10 +146,12 @@ def standing(
     Without a policy it counts as proven. With a policy it is unproven during a rollback, because
     the upgrade to it was given up.
     """
-    policy, held, judged = observed.policy, observed.upgrade, progression.judged
+    policy, upgrade, judged = observed.policy, observed.upgrade, progression.judged
     if policy is None or not (policy.steps or policy.gates) or observed.controls.promotes:
         return Standing.PROVEN, ""
-    failed = (None if judged is None else judged.failed) or (None if held is None else held.failed)
+    failed = (None if judged is None else judged.failed) or (
+        None if upgrade is None else upgrade.failed
+    )
     if failed:
         return Standing.FAILED, f"the pending cluster has failed the gate {failed}"
     if direction is Direction.BACK:
@@ -158,36 +163,37 @@ def standing(
 
 
 def judge(
-    found: UpgradePolicy,
+    user_policy: UpgradePolicy,
     window: Window | None,
     weight: int,
-    answers: Mapping[AnyGate, Result] | None = None,
+    answers: Mapping[AnyGate, GateResult] | None = None,
     *,
     is_between: bool = False,
 ) -> Judgement:
-    """Return the results of the gates since the weight last changed.
+    """Return the result of each gate since the weight last changed.
 
-    Between two steps no gate is waited for. Before the first traffic, mirrored requests can fail a
-    gate but not pass one, and only webhook gates that were asked are waited for.
+    Between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, it waits
+    only for webhook gates that were called. Mirrored requests can fail a gate at weight 0, but the
+    upgrade does not wait until the gate passes.
     """
     results = tuple(
         result
-        for each in found.gates
-        if (result := _evaluated(each, window, weight, answers or {}, steps=found.stages))
+        for gate in user_policy.gates
+        if (result := _evaluated(gate, window, weight, answers or {}, steps=user_policy.stages))
         is not None
     )
-    failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
+    failed = next((result.text for result in results if result.outcome is GateOutcome.FAIL), None)
     unknown = [
-        each
-        for each in results
-        if each.outcome is Outcome.INCONCLUSIVE
-        and (weight > 0 or isinstance(each.gate, WebhookGate))
+        result
+        for result in results
+        if result.outcome is GateOutcome.INCONCLUSIVE
+        and (weight > 0 or isinstance(result.gate, WebhookGate))
     ]
     if failed is not None or not unknown or is_between:
         return Judgement(failed=failed, results=results)
-    lacking = ", ".join(each.gate.title for each in unknown)
+    lacking = ", ".join(result.gate.title for result in unknown)
     return Judgement(
-        lacking=lacking, note="; ".join(each.text for each in unknown), results=results
+        lacking=lacking, note="; ".join(result.text for result in unknown), results=results
     )
 
 
@@ -195,10 +201,10 @@ def _evaluated(
     gate: AnyGate,
     window: Window | None,
     weight: int,
-    answers: Mapping[AnyGate, Result],
+    answers: Mapping[AnyGate, GateResult],
     *,
     steps: int,
-) -> Result | None:
+) -> GateResult | None:
     """Return the result of a gate; None if the gate does not count yet."""
     if isinstance(gate, Gate):
         is_early = weight == 0 and window is None
@@ -207,10 +213,10 @@ def _evaluated(
 
 
 def _mirroring(
-    observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime
+    observed: Observed, user_policy: UpgradePolicy, *, is_over: bool, now: datetime
 ) -> tuple[bool, str | None]:
     """Return whether mirroring is complete, and why the first traffic still waits for it."""
-    asked, route = found.mirror, observed.side_routes.mirror
+    asked, route = user_policy.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None
     if is_over or (route is not None and gateway_api.copies_all(route)):

@@ -7,21 +7,13 @@ from typing import Final
 import msgspec
 
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 
 LATE: Final = timedelta(seconds=10)
-"""Time that a rollback waits for a Gateway that is not ready, and an upgrade for missing room.
+"""Time that a rollback waits for a Gateway that is not ready, and an upgrade for room.
 
-After that they continue in another way.
-"""
-
-
-class Direction(StrEnum):
-    """The direction in which traffic moves."""
-
-    FORWARD = "forward"
-    """To the pending cluster."""
-    BACK = "back"
-    """To the active cluster, because the upgrade is rolled back."""
+Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
+Gateway, and the upgrade shrinks the old cluster first if its options allow that."""
 
 
 class Standing(StrEnum):
@@ -75,7 +67,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     sent: int | None = None
     """Largest weight that a Gateway may still apply while the current route is not accepted."""
     was_shed: bool = False
-    """Whether the cluster lost traffic because of its health and has not gained any since."""
+    """Whether the cluster lost traffic because of its health and has gained none since."""
     healthy_since: datetime | None = None
 
     @property
@@ -92,7 +84,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     pending: ClusterState
     standing: Standing = Standing.PROVEN
     distrust: str = ""
-    """Why the pending cluster is not proven."""
+    """Why the pending cluster has not passed its UpgradePolicy; empty if it has or has none."""
     pause: str | None = None
     """Why the upgrade may not go forward; guards and a rollback are still allowed."""
     gateway_problem: str | None = None
@@ -125,5 +117,5 @@ def is_hurried(m: Migration, policy: Policy) -> bool:
 
 
 def is_late(m: Migration, *, now: datetime) -> bool:
-    """Return whether nothing has changed for `LATE`, so that the expected change will not come."""
+    """Return whether nothing has changed for the time `LATE`, so that no further wait is useful."""
     return m.changed_at is None or now >= m.changed_at + LATE

@@ -24,10 +24,10 @@ import msgspec
 
 from common import labels
 from common.upgrade.controls import Policy
+from common.upgrade.events import Direction
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import (
     ClusterState,
-    Direction,
     Migration,
     Split,
     Standing,
@@ -139,7 +139,9 @@ def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | 
     """
     since = growing.moved_at
     if growing.was_shed:
-        since = max(each for each in (since, growing.healthy_since or now) if each is not None)
+        since = max(
+            moment for moment in (since, growing.healthy_since or now) if moment is not None
+        )
     due = None if since is None else since + policy.interval
     return due if due is not None and now < due else None
 

@@ -72,8 +72,7 @@ def build_service(cluster: RayCluster) -> Json | None:
         "spec": {
             "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
             "ports": [
-                {**each, "appProtocol": H2C} if each["name"] == ports.GRPC else each
-                for each in offered
+                {**pod, "appProtocol": H2C} if pod["name"] == ports.GRPC else pod for pod in offered
             ],
             **({"type": kind} if kind else {}),
         },
@@ -122,15 +121,15 @@ def corrected(
     """
     is_grpc, spec, namespace = resource is GRPC_ROUTE, have.spec, service.namespace
     parents = [
-        (each.target(namespace), each.section_name if is_grpc else None)
-        for each in spec.parent_refs
+        (reference.target(namespace), reference.section_name if is_grpc else None)
+        for reference in spec.parent_refs
     ]
     gateway = Reference.gateway(namespace, names.gateway(service.name))
     is_hung = parents == [(gateway, GRPC_LISTENER if is_grpc else None)]
     held = [
         ([each.get("path") for each in rule.matches], have.backends(rule)) for rule in spec.rules
     ]
-    wanted = tuple(each.resolved(namespace) for each in backends)
+    wanted = tuple(backend.resolved(namespace) for backend in backends)
     if is_hung and held == [([] if is_grpc else [MATCH["path"]], wanted)]:
         return None
     (rule, *_) = _rules(have) or [{}]
@@ -150,7 +149,7 @@ def corrected_users(
     are right.
     """
     marks, rules = owner.marks(service.name), have.spec.rules
-    wanted = [each.resolved(service.namespace) for each in backends]
+    wanted = [backend.resolved(service.namespace) for backend in backends]
     ours = (have.backends(rules[index]) for index in weighted_route.rules_of(have, own))
     held = ([each for each in rule if each.target in own] for rule in ours)
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
@@ -176,12 +175,14 @@ def is_held(have: HttpRoute) -> bool:
 
 
 def copies_all(route: HttpRoute) -> bool:
-    """Return whether a mirror copies every request.
+    """Return whether a mirror of the route copies every request instead of a percentage.
 
-    A CRD of HTTPRoute older than the percentage of mirrored requests drops that field.
+    An older CRD of HTTPRoute does not know the percentage and drops it.
     """
-    found = (mirrors(rule, route.metadata.namespace) for rule in route.spec.rules)
-    return any(percent is None for held in found for _, _, percent in held)
+    mirrors_by_rule = (mirrors(rule, route.metadata.namespace) for rule in route.spec.rules)
+    return any(
+        percent is None for rule_mirrors in mirrors_by_rule for _, _, percent in rule_mirrors
+    )
 
 
 def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
@@ -189,12 +190,14 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
 
     The percentage is None for a mirror that copies every request.
     """
-    held: list[Json] = [
-        each["requestMirror"] for each in rule.filters if each.get("requestMirror") is not None
+    requests: list[Json] = [
+        route_filter["requestMirror"]
+        for route_filter in rule.filters
+        if route_filter.get("requestMirror") is not None
     ]
     found = (
-        (msgspec.convert(each.get("backendRef") or {}, BackendRef, strict=False), each)
-        for each in held
+        (msgspec.convert(request.get("backendRef") or {}, BackendRef, strict=False), request)
+        for request in requests
     )
     return [
         (backend.resolved(namespace).target, backend.port, mirror.get("percent"))
@@ -252,10 +255,10 @@ def _rules(have: Route) -> list[Json]:
 
 
 def _spec(
-    resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], held: Json
+    resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], current: Json
 ) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
-    rule = {**held, "matches": [dict(MATCH)], "backendRefs": msgspec.to_builtins(backends)}
+    rule = {**current, "matches": [dict(MATCH)], "backendRefs": msgspec.to_builtins(backends)}
     if resource is GRPC_ROUTE:
         parent["sectionName"] = GRPC_LISTENER
         del rule["matches"]
@@ -276,16 +279,18 @@ def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -
 def _merged(rule: Json, namespace: str, own: Set[Reference], references: list[Json]) -> list[Json]:
     """Return the backends of a rule with `references` in place of the operator's old backends.
 
-    They come last if the rule has none of the operator's backends. Filters of the first replaced
-    backend are kept.
+    If the rule has none of the operator's backends, `references` come last. Filters of the first
+    replaced backend are kept.
     """
-    held = cast("list[Json]", rule.get("backendRefs") or [])
+    before = cast("list[Json]", rule.get("backendRefs") or [])
     is_ours = [
-        msgspec.convert(each, BackendRef, strict=False).resolved(namespace).target in own
-        for each in held
+        msgspec.convert(reference, BackendRef, strict=False).resolved(namespace).target in own
+        for reference in before
     ]
-    first = is_ours.index(True) if True in is_ours else len(held)
-    replaced: Json = held[first] if first < len(held) else {}
+    first = is_ours.index(True) if True in is_ours else len(before)
+    replaced: Json = before[first] if first < len(before) else {}
     kept = {key: value for key, value in replaced.items() if key == "filters"}
-    after = [each for each, is_own in zip(held, is_ours, strict=True) if not is_own][first:]
-    return [*held[:first], *({**kept, **each} for each in references), *after]
+    after = [reference for reference, is_own in zip(before, is_ours, strict=True) if not is_own][
+        first:
+    ]
+    return [*before[:first], *({**kept, **reference} for reference in references), *after]

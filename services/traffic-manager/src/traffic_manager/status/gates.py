@@ -22,38 +22,38 @@ from common.upgrade.gate_record import (
     MAX_NAME_LENGTH,
     MAX_TEXT_LENGTH,
     Current,
-    Figures,
-    State,
+    GateState,
+    RecordedFigures,
     Verdict,
 )
 from common.upgrade.gate_types import MAX_GATES
-from common.upgrade.gates import Outcome, Result
+from common.upgrade.gates import GateOutcome, GateResult
 
 MIN_WRITE_INTERVAL: Final = timedelta(seconds=15)
-"""Shortest time between two writes of figures."""
+"""Shortest time between two writes of the gates' measurements."""
 MAX_WRITE_INTERVAL: Final = timedelta(minutes=5)
-"""Longest time between two writes of figures that have changed."""
+"""Longest time between two writes of the gates' measurements, if they have changed."""
 PART: Final = 20
-"""Recorded figures are at most as old as the age of their step divided by this number."""
+"""Recorded figures are rewritten when they are older than the step's age divided by this number."""
 
 
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
     """Return the record of a step that begins now, with the gates of the last step."""
     states = [
-        State(
-            gate=each.gate,
-            outcome=Outcome.INCONCLUSIVE,
+        GateState(
+            gate=gate.gate,
+            outcome=GateOutcome.INCONCLUSIVE,
             at=now,
-            text=f"{each.gate}: not evaluated yet",
+            text=f"{gate.gate}: not evaluated yet",
         )
-        for each in gates
+        for gate in gates
     ]
     return Current(weight=weight, since=now, written_at=now, gates=tuple(states))
 
 
 def updated(
-    held: Current | None,
-    results: Sequence[Result],
+    current: Current | None,
+    results: Sequence[GateResult],
     weight: int,
     since: datetime,
     *,
@@ -64,60 +64,62 @@ def updated(
 
     `waits` tells whether the step waits for nothing but its gates.
     """
-    is_same = held is not None and (held.weight, held.since) == (weight, since)
-    compared = _compared(held if is_same else None, results)
-    states = [_state(was, title, each, waits=waits, now=now) for each, title, was in compared]
+    is_same = current is not None and (current.weight, current.since) == (weight, since)
+    compared = _compared(current if is_same else None, results)
+    states = [_state(was, title, result, waits=waits, now=now) for result, title, was in compared]
     return Current(weight=weight, since=since, written_at=now, gates=tuple(states))
 
 
-def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
+def passed(current: Current | None, results: Sequence[GateResult]) -> list[str]:
     """Return the texts of gates that pass now and had not passed in the record."""
     return [
-        untrusted.clipped(each.text, MAX_TEXT_LENGTH)
-        for each, _, was in _compared(held, results)
-        if each.outcome is Outcome.PASS and (was is None or was.outcome != Outcome.PASS)
+        untrusted.clipped(result.text, MAX_TEXT_LENGTH)
+        for result, _, was in _compared(current, results)
+        if result.outcome is GateOutcome.PASS and (was is None or was.outcome != GateOutcome.PASS)
     ]
 
 
 def _compared(
-    held: Current | None, results: Sequence[Result]
-) -> Iterator[tuple[Result, str, State | None]]:
+    current: Current | None, results: Sequence[GateResult]
+) -> Iterator[tuple[GateResult, str, GateState | None]]:
     """Yield each result with its gate's name and the recorded state of that gate.
 
     The state is None for a new gate, and if an edit of the policy put another gate in its position.
     """
-    before = chain(() if held is None else held.gates, repeat(None))
+    before = chain(() if current is None else current.gates, repeat(None))
     for result, was in zip(results[:MAX_GATES], before, strict=False):
         title = untrusted.clipped(result.gate.title, MAX_NAME_LENGTH)
         yield result, title, was if was is not None and was.gate == title else None
 
 
-def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
+def is_due(current: Current | None, new: Current, *, now: datetime) -> bool:
     """Return whether changed gate results justify a write of their own."""
-    if held is None or (held.weight, held.since, len(held.gates)) != (
+    if current is None or (current.weight, current.since, len(current.gates)) != (
         new.weight,
         new.since,
         len(new.gates),
     ):
         return True
-    pause = min(max((now - held.since) / PART, MIN_WRITE_INTERVAL), MAX_WRITE_INTERVAL)
-    for was, state in zip(held.gates, new.gates, strict=True):
-        is_first = was.at == held.since  # later changes are limited in rate, like figures
+    pause = min(max((now - current.since) / PART, MIN_WRITE_INTERVAL), MAX_WRITE_INTERVAL)
+    for was, state in zip(current.gates, new.gates, strict=True):
+        is_first = was.at == current.since  # later changes are limited in rate, like figures
         if is_first and (was.outcome, was.waits) != (state.outcome, state.waits):
             return True
-    return held.gates != new.gates and now - held.written_at >= pause
+    return current.gates != new.gates and now - current.written_at >= pause
 
 
-def _state(was: State | None, title: str, result: Result, *, waits: bool, now: datetime) -> State:
+def _state(
+    was: GateState | None, title: str, result: GateResult, *, waits: bool, now: datetime
+) -> GateState:
     value, limit = (
         x if x is not None and math.isfinite(x) else None for x in (result.value, result.limit)
     )
     text = untrusted.clipped(result.text, MAX_TEXT_LENGTH)
-    figures = Figures(requests=result.requests, value=value, limit=limit, text=text)
+    figures = RecordedFigures(requests=result.requests, value=value, limit=limit, text=text)
     fields = msgspec.structs.asdict(figures)
-    is_waited_for = waits and result.outcome is Outcome.INCONCLUSIVE
+    is_waited_for = waits and result.outcome is GateOutcome.INCONCLUSIVE
     if was is None or (was.outcome, was.waits) != (result.outcome, is_waited_for):
-        return State(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **fields)
+        return GateState(gate=title, outcome=result.outcome, at=now, waits=is_waited_for, **fields)
     if not gate_record.is_verdict(was):
         return msgspec.structs.replace(was, **fields)
     is_unchanged = fields.items() <= msgspec.structs.asdict(was).items()

@@ -23,13 +23,13 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common.ray import serve_config, serve_proxies, serve_status, submit
-from common.ray.serve_proxies import Proxies
+from common.ray import serve_proxies, serve_status, submit
+from common.ray.serve_proxies import ServeProxies
 from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic
 from traffic_manager.migration.state import ClusterState
-from traffic_manager.observed import Baseline, ClusterView
+from traffic_manager.observed import Baseline, ServedCluster
 from traffic_manager.status import traffic_record
 
 GRACE: Final = timedelta(seconds=3)
@@ -49,7 +49,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 HEALTHY: Final = Health()
 
 
-def assess(view: ClusterView, *, now: datetime) -> Health:
+def assess(view: ServedCluster, *, now: datetime) -> Health:
     """Return the observed health of a cluster."""
     if (why := _out_of_service(view)) is not None:
         return Health(sustainable=0, surviving=0, reason=why)
@@ -58,7 +58,7 @@ def assess(view: ClusterView, *, now: datetime) -> Health:
 
 
 def side(
-    view: ClusterView,
+    view: ServedCluster,
     share: ClusterTraffic,
     *,
     now: datetime,
@@ -73,10 +73,10 @@ def side(
     only to rescue traffic from a cluster that serves nothing.
     """
     reason = next(_reasons(view, share, goal), None)
-    details, found = view.declared, assess(view, now=now)
+    details, assessment = view.declared, assess(view, now=now)
     is_silent = is_unknown(view) and bool(view.endpoints)
-    ready = min(found.sustainable, ready_capacity(view, share.capacity))
-    rescue = min(found.surviving, surviving_capacity(view, share.capacity))
+    ready = min(assessment.sustainable, ready_capacity(view, share.capacity))
+    rescue = min(assessment.surviving, surviving_capacity(view, share.capacity))
     if is_silent and (is_active or view.memory.baseline is not None):
         ready, rescue = share.capacity if is_active else 0, share.capacity
     proven = 0
@@ -90,10 +90,10 @@ def side(
         proven=proven,
         not_ready_reason=reason or "",
         reported=None if details is None or view.given is None else serve_status.capacity(details),
-        is_alive=found.surviving > 0,
-        sustainable=found.sustainable,
-        surviving=found.surviving,
-        unhealthy_reason=found.reason,
+        is_alive=assessment.surviving > 0,
+        sustainable=assessment.sustainable,
+        surviving=assessment.surviving,
+        unhealthy_reason=assessment.reason,
         ready=ready,
         rescue=rescue,
         sent=traffic_record.sent(share),
@@ -102,12 +102,12 @@ def side(
     )
 
 
-def is_answering(view: ClusterView) -> bool:
+def is_answering(view: ServedCluster) -> bool:
     """Return whether a cluster's dashboard can be expected to accept a Serve config."""
     return head_is_ready(view.cluster) and view.serve.silences < SILENT
 
 
-def can_serve(view: ClusterView, capacity: int) -> bool:
+def can_serve(view: ServedCluster, capacity: int) -> bool:
     """Return whether all applications of a cluster run and the cluster has ready capacity.
 
     Before that, an answer from the cluster says nothing about its version.
@@ -117,7 +117,7 @@ def can_serve(view: ClusterView, capacity: int) -> bool:
     return is_running and ready_capacity(view, capacity) > 0
 
 
-def ready_capacity(view: ClusterView, capacity: int) -> int:
+def ready_capacity(view: ServedCluster, capacity: int) -> int:
     """Return the percent of the traffic that each application can take over.
 
     The Serve config that the cluster runs does not matter.
@@ -125,17 +125,20 @@ def ready_capacity(view: ClusterView, capacity: int) -> int:
     return min(_capacities(view, capacity), default=0)
 
 
-def surviving_capacity(view: ClusterView, capacity: int) -> int:
+def surviving_capacity(view: ServedCluster, capacity: int) -> int:
     """Return the percent of the traffic that every application with capacity can take over.
 
-    It counts if the other cluster serves nothing. An application that serves on neither cluster
-    then does not keep the others from their requests.
+    This percentage applies if the other cluster serves nothing. An application that serves on
+    neither cluster then does not keep the other applications from their requests.
     """
     return min(filter(None, _capacities(view, capacity)), default=0)
 
 
-def baseline(view: ClusterView, weight: int) -> Baseline | None:
-    """Return the replicas that carry a weight now; None if the cluster is unhealthy or silent."""
+def baseline(view: ServedCluster, weight: int) -> Baseline | None:
+    """Return the replicas that now carry a cluster's traffic weight.
+
+    None if the cluster is unhealthy or silent.
+    """
     answer = _read(view)
     if (
         answer is None
@@ -143,22 +146,26 @@ def baseline(view: ClusterView, weight: int) -> Baseline | None:
         or _answered(view, lasts=True) != HEALTHY
     ):
         return None
-    parts = [each for app in answer.apps.values() for each in app.parts if each.running > 0]
+    parts = [part for app in answer.apps.values() for part in app.parts if part.running > 0]
     return Baseline(
         weight=weight,
-        replicas={each.name: each.running for each in parts},
-        ready={each.name: _carried(view, each, answer.capacity) for each in parts},
+        replicas={part.name: part.running for part in parts},
+        ready={part.name: _carried(view, part, answer.capacity) for part in parts},
         served=frozenset(name for name, app in answer.apps.items() if app.serves),
         nodes=answer.details.serving_nodes.intersection(view.endpoints),
     )
 
 
-def is_unknown(view: ClusterView) -> bool:
-    """Return whether a cluster's health is unknown, because only its dashboard is silent."""
+def is_unknown(view: ServedCluster) -> bool:
+    """Return whether a cluster's health is unknown.
+
+    It is unknown if the dashboard does not answer and nothing else shows that the cluster is out of
+    service.
+    """
     return view.serve.details is None and _out_of_service(view) is None
 
 
-def _reasons(view: ClusterView, share: ClusterTraffic, goal: str | None) -> Iterator[str]:
+def _reasons(view: ServedCluster, share: ClusterTraffic, goal: str | None) -> Iterator[str]:
     """Yield the reasons why a cluster may not get more traffic."""
     config = view.given if goal is None else goal
     if not head_is_ready(view.cluster):
@@ -176,7 +183,7 @@ def _reasons(view: ClusterView, share: ClusterTraffic, goal: str | None) -> Iter
             f"Serve runs with target capacity {serve_status.capacity(details):g} instead of "
             f"{share.capacity}"
         )
-    unknown = serve_status.missing(details, serve_config.read(config or "").applications)
+    unknown = serve_status.missing(details, view.parse(config or "").applications)
     if unknown is not None:
         yield unknown
     if not serve_status.is_running(details):
@@ -187,7 +194,7 @@ def _reasons(view: ClusterView, share: ClusterTraffic, goal: str | None) -> Iter
         yield "none of its pods is ready to be sent requests"
 
 
-def _out_of_service(view: ClusterView) -> str | None:
+def _out_of_service(view: ServedCluster) -> str | None:
     """Return the Kubernetes evidence that a cluster cannot serve at all; None without evidence.
 
     A Service without an EndpointSlice is new, so its missing endpoints are no evidence.
@@ -201,15 +208,15 @@ def _out_of_service(view: ClusterView) -> str | None:
     return None
 
 
-def _lacks_endpoints(view: ClusterView) -> bool:
+def _lacks_endpoints(view: ServedCluster) -> bool:
     """Return whether no pod takes requests, although the cluster runs Serve proxies."""
     return not view.endpoints and not _proxies(view).are_disabled
 
 
-def _proxies(view: ClusterView) -> Proxies:
-    """Return the proxies that Ray reports; while Ray is silent, those of the Serve config."""
+def _proxies(view: ServedCluster) -> ServeProxies:
+    """Return the proxies that Ray reports or, while Ray is silent, that the config asks for."""
     if view.serve.details is None and view.given:
-        return serve_proxies.asked(serve_config.to_json(view.given))
+        return serve_proxies.asked(view.parse(view.given).to_json())
     return serve_proxies.reported(view.serve.details)
 
 
@@ -217,7 +224,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment that should have replicas."""
 
     name: str
-    """`<application>/<deployment>`."""
+    """The deployment as `<application>/<deployment>`."""
     target: int
     running: int
     """Running replicas, without those on lost nodes."""
@@ -242,14 +249,14 @@ class _App(msgspec.Struct, frozen=True, kw_only=True):
         An old Ray version reports no replicas; the status then decides.
         """
         if self.parts:
-            return all(each.running > 0 for each in self.parts)
+            return all(part.running > 0 for part in self.parts)
         is_over = self.has_failed or self.status == AppState.DELETING
         return self.has_deployments and not is_over
 
     @property
     def idle(self) -> str | None:
         """Name of the first deployment without a replica; None if there is none."""
-        return next((each.name for each in self.parts if each.running == 0), None)
+        return next((part.name for part in self.parts if part.running == 0), None)
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,8 +270,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Applications with a route prefix, including those that the answer lacks."""
 
 
-def _read(view: ClusterView, *, lasts: bool = True) -> _Answer | None:
-    """Return the last answer of a cluster's dashboard; None without one.
+def _read(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
+    """Return the last answer of a cluster's dashboard; None if there was no answer.
 
     Unless the cluster has been unhealthy for at least `GRACE` (`lasts`), replicas in a pod that
     exists and is not ready still count as running: requests reach them through other pods' proxies.
@@ -315,7 +322,7 @@ class _Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the application is changing its state, so that the loss may end by itself."""
 
 
-def _answered(view: ClusterView, *, lasts: bool) -> Health:
+def _answered(view: ServedCluster, *, lasts: bool) -> Health:
     """Return the health that the answer of a cluster's dashboard shows.
 
     `lasts` tells whether the cluster has been unhealthy for at least `GRACE`, so that a loss that
@@ -329,7 +336,7 @@ def _answered(view: ClusterView, *, lasts: bool) -> Health:
     apps = answer.apps
     alive = {name for name in answer.routed if name in apps and apps[name].serves}
     if not alive:
-        may_pass = not apps or any(each.is_deploying for each in apps.values())
+        may_pass = not apps or any(app.is_deploying for app in apps.values())
         if may_pass and not lasts:
             return HEALTHY
         return Health(sustainable=0, surviving=0, reason=_idle(apps))
@@ -337,25 +344,25 @@ def _answered(view: ClusterView, *, lasts: bool) -> Health:
     counted = {name: loss for name, loss in losses.items() if lasts or not loss.may_pass}
     if not counted:
         return HEALTHY
-    worst = min(counted.values(), key=lambda each: (each.left, each.reason))
+    worst = min(counted.values(), key=lambda answered: (answered.left, answered.reason))
     best = max(counted[name].left if name in counted else WHOLE for name in alive)
     return Health(sustainable=worst.left, surviving=best, reason=worst.reason)
 
 
 def _idle(apps: dict[str, _App]) -> str:
-    idle = next((each.idle for each in apps.values() if each.idle is not None), None)
+    idle = next((app.idle for app in apps.values() if app.idle is not None), None)
     if idle is not None:
         return f"no replica of {idle} is running"
     statuses = (f"application {name} is {app.status}" for name, app in apps.items())
     return next(statuses, "no application is deployed")
 
 
-def _loss(view: ClusterView, answer: _Answer, name: str) -> _Loss | None:
+def _loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
     """Return an application's loss since the last healthy state; None without a loss.
 
-    An application that never served has no loss. A larger or rounded target is no loss either: the
-    remaining capacity is computed from the target and from the earlier replicas, and the larger
-    result counts.
+    An application that never served has no loss. A larger or rounded target is no loss either. The
+    remaining capacity is therefore computed twice, from the target and from the earlier replicas,
+    and the larger result counts.
     """
     before, app = view.memory.baseline, answer.apps.get(name)
     if before is None or name not in before.served:
@@ -367,7 +374,7 @@ def _loss(view: ClusterView, answer: _Answer, name: str) -> _Loss | None:
         status = f"application {name} is {app.status}"
         reason = status if app.idle is None else f"no replica of {app.idle} is running"
         return _Loss(left=0, reason=reason, may_pass=not is_certain)
-    found: _Loss | None = None
+    loss: _Loss | None = None
     for part in app.parts:
         had = before.replicas.get(part.name, 0)
         if part.running >= min(had, part.target):
@@ -375,12 +382,12 @@ def _loss(view: ClusterView, answer: _Answer, name: str) -> _Loss | None:
         of_target = answer.capacity * part.running // part.target
         left = max(of_target, before.weight * part.running // had)
         reason = f"{part.running} of {had} replicas of {part.name} are left"
-        if found is None or left < found.left:
-            found = _Loss(left=left, reason=reason, may_pass=app.is_deploying)
-    return found
+        if loss is None or left < loss.left:
+            loss = _Loss(left=left, reason=reason, may_pass=app.is_deploying)
+    return loss
 
 
-def _capacities(view: ClusterView, capacity: int) -> list[int]:
+def _capacities(view: ServedCluster, capacity: int) -> list[int]:
     answer = _read(view)
     if (
         answer is None
@@ -393,18 +400,18 @@ def _capacities(view: ClusterView, capacity: int) -> list[int]:
     return [_capacity(view, answer.apps.get(name), most) for name in answer.routed]
 
 
-def _capacity(view: ClusterView, app: _App | None, most: int) -> int:
+def _capacity(view: ServedCluster, app: _App | None, most: int) -> int:
     if app is None or not app.has_deployments:
         return 0
     if app.parts:
-        return min(_carried(view, each, most) for each in app.parts)
+        return min(_carried(view, part, most) for part in app.parts)
     return most if app.status == AppState.RUNNING else 0
 
 
-def _carried(view: ClusterView, part: _Part, most: int) -> int:
+def _carried(view: ServedCluster, part: _Part, most: int) -> int:
     """Return the percent of the traffic that the replicas of a deployment can take over.
 
-    If the target grew, the earlier replicas still carry as much as before.
+    If Serve's target grew, the earlier replicas still carry as much as before.
     """
     before = view.memory.baseline
     had = 0 if before is None else before.replicas.get(part.name, 0)
@@ -413,10 +420,10 @@ def _carried(view: ClusterView, part: _Part, most: int) -> int:
 
 
 def _running(deployment: Deployment, without: frozenset[str]) -> int:
-    return sum(each.node_ip not in without for each in deployment.running)
+    return sum(replica.node_ip not in without for replica in deployment.running)
 
 
-def _lost_nodes(view: ClusterView) -> frozenset[str]:
+def _lost_nodes(view: ServedCluster) -> frozenset[str]:
     """Return nodes that took requests and had replicas when all was well, and take none now.
 
     A worker pod that cannot be Ready, because it has no proxy or declares another port, is no lost
@@ -431,7 +438,7 @@ def _lost_nodes(view: ClusterView) -> frozenset[str]:
     return before.nodes.difference(view.endpoints)
 
 
-def _unready_nodes(view: ClusterView) -> frozenset[str]:
+def _unready_nodes(view: ServedCluster) -> frozenset[str]:
     """Return the nodes with replicas whose pods have a proxy but take no requests."""
     details = view.serve.details
     if details is None or not _is_comparable(view):
@@ -441,7 +448,10 @@ def _unready_nodes(view: ClusterView) -> frozenset[str]:
     return details.serving_nodes.difference(view.endpoints, [view.cluster.status.head.pod_ip])
 
 
-def _is_comparable(view: ClusterView) -> bool:
-    """Return whether Ray and Kubernetes share an address; a pod may have two addresses."""
+def _is_comparable(view: ServedCluster) -> bool:
+    """Return whether Ray's node addresses can be compared with the endpoints of Kubernetes.
+
+    This needs at least one address in both, since a pod may have two addresses.
+    """
     details = view.serve.details
     return details is not None and not details.nodes.isdisjoint(view.endpoints)

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from common.api.meta import SKEW, ObjectMeta
 from common.upgrade import gate_record
 from common.upgrade.candidate import Candidate
-from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, RecordedUpgrade
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import Observed
 from traffic_manager.status import gates
@@ -31,9 +31,12 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
 
 
 def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> ClusterTraffic:
-    """Return a cluster's entry in the record; a new cluster under an old name gets `default`."""
-    found = record.clusters.get(cluster.name, default)
-    part = found if found.uid in {"", cluster.uid} else default
+    """Return a cluster's entry in the record, or `default` if it has none.
+
+    A new cluster with the name of a deleted one gets `default`, too.
+    """
+    share = record.clusters.get(cluster.name, default)
+    part = share if share.uid in {"", cluster.uid} else default
     return msgspec.structs.replace(part, uid=cluster.uid)
 
 
@@ -93,7 +96,7 @@ def sent(share: ClusterTraffic) -> int:
 
 def numbers(clusters: Mapping[str, ClusterTraffic]) -> dict[str, tuple[int, int]]:
     """Return capacity and weight by cluster name."""
-    return {name: (each.capacity, each.weight) for name, each in clusters.items()}
+    return {name: (cluster.capacity, cluster.weight) for name, cluster in clusters.items()}
 
 
 def build_record(
@@ -120,21 +123,21 @@ def build_record(
     )
 
 
-def is_current(new: Record, held: Record, *, shows_gates: bool, now: datetime) -> bool:
+def is_current(new: Record, recorded: Record, *, shows_gates: bool, now: datetime) -> bool:
     """Return whether the stored record already holds everything that decisions depend on.
 
     With `shows_gates`, changed gate results that users should see count too (`gates.is_due`).
     """
-    if (new.clusters, _lasting(new)) != (held.clusters, _lasting(held)):
+    if (new.clusters, _lasting(new)) != (recorded.clusters, _lasting(recorded)):
         return False
-    if not (shows_gates and new.upgrade and held.upgrade and new.upgrade.gates):
+    if not (shows_gates and new.upgrade and recorded.upgrade and new.upgrade.gates):
         return True
-    return not gates.is_due(held.upgrade.gates or None, new.upgrade.gates, now=now)
+    return not gates.is_due(recorded.upgrade.gates or None, new.upgrade.gates, now=now)
 
 
 def _lasting(record: Record) -> tuple[str | None, bool]:
-    held = record.upgrade
-    return (held and held.failed) or None, bool(held and held.mirrored)
+    upgrade = record.upgrade
+    return (upgrade and upgrade.failed) or None, bool(upgrade and upgrade.mirrored)
 
 
 def _followed(
@@ -143,63 +146,67 @@ def _followed(
     judged: Judgement | None,
     *,
     now: datetime,
-) -> Upgrade:
+) -> RecordedUpgrade:
     """Return the recorded statistics of the upgrade, updated by this change of the clusters."""
-    total = sum(each.capacity for each in clusters.values())
-    was, share = (each.get(observed.pending_name) for each in (observed.record.clusters, clusters))
+    total = sum(cluster.capacity for cluster in clusters.values())
+    was, share = (
+        shares.get(observed.pending_name) for shares in (observed.record.clusters, clusters)
+    )
     best = 0 if share is None else share.weight
-    held = observed.upgrade
-    if held is None:
-        held = Upgrade(
+    upgrade = observed.upgrade
+    if upgrade is None:
+        upgrade = RecordedUpgrade(
             old=observed.active_name,
             new=observed.pending_name,
             began_at=now,
             max_capacity=total,
             min_capacity=total,
         )
-    if best > (held.max_weight or 0):
-        held = msgspec.structs.replace(held, max_weight=best, sheds=UNSET, shed_at=UNSET)
-    if any(each.shed_at == each.moved_at == now for each in clusters.values()):
-        held = msgspec.structs.replace(
-            held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now
+    if best > (upgrade.max_weight or 0):
+        upgrade = msgspec.structs.replace(upgrade, max_weight=best, sheds=UNSET, shed_at=UNSET)
+    if any(cluster.shed_at == cluster.moved_at == now for cluster in clusters.values()):
+        upgrade = msgspec.structs.replace(
+            upgrade, sheds=(upgrade.sheds or 0) + 1, shed_at=upgrade.shed_at or now
         )
-    held = _judged(held, was, share, judged, now=now)
+    upgrade = _judged(upgrade, was, share, judged, now=now)
     return msgspec.structs.replace(
-        held,
-        max_capacity=max(held.max_capacity, total),
-        min_capacity=min(held.min_capacity, total),
-        moved_at=held.moved_at or (now if best > 0 else None),
-        failed=held.failed if judged is None else judged.failed or held.failed,
-        mirrored=True if judged is not None and judged.has_mirrored else held.mirrored,
+        upgrade,
+        max_capacity=max(upgrade.max_capacity, total),
+        min_capacity=min(upgrade.min_capacity, total),
+        moved_at=upgrade.moved_at or (now if best > 0 else None),
+        failed=upgrade.failed if judged is None else judged.failed or upgrade.failed,
+        mirrored=True if judged is not None and judged.has_mirrored else upgrade.mirrored,
     )
 
 
 def _judged(
-    held: Upgrade,
+    upgrade: RecordedUpgrade,
     was: ClusterTraffic | None,
     share: ClusterTraffic | None,
     judged: Judgement | None,
     *,
     now: datetime,
-) -> Upgrade:
+) -> RecordedUpgrade:
     """Return the statistics with the step that a move aims at and with the new gate results.
 
     The results belong to the weight before the move. If the weight changes, they are added to the
     results of earlier steps.
     """
-    current = held.gates or None
+    current = upgrade.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.same_since)
     if judged is not None and share is not None and share.weight > weight:
-        held = msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
+        upgrade = msgspec.structs.replace(
+            upgrade, aim=share.weight if judged.aim is None else judged.aim
+        )
     if judged is not None and judged.results:
         waits = judged.lacking is not None
         current = gates.updated(
-            current, judged.results, weight, since or held.began_at, waits=waits, now=now
+            current, judged.results, weight, since or upgrade.began_at, waits=waits, now=now
         )
-        held = msgspec.structs.replace(held, gates=current, lacking=judged.lacking or UNSET)
+        upgrade = msgspec.structs.replace(upgrade, gates=current, lacking=judged.lacking or UNSET)
     if current is None or share is None or current.weight == share.weight:
-        return held
-    over = gate_record.bounded((*(held.steps or ()), gate_record.closed(current)))
+        return upgrade
+    over = gate_record.bounded((*(upgrade.steps or ()), gate_record.closed(current)))
     is_back = judged is None or share.weight == 0
     next_step = UNSET if is_back else gates.begun(current.gates, share.weight, now=now)
-    return msgspec.structs.replace(held, gates=next_step, steps=over, lacking=UNSET)
+    return msgspec.structs.replace(upgrade, gates=next_step, steps=over, lacking=UNSET)

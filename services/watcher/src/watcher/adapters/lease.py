@@ -26,22 +26,22 @@ log = structlog.get_logger()
 OURS: Final = (errors.RaybusError, TimeoutError)
 """Exceptions that a request to the API server may raise."""
 ASK_SECONDS: Final = 1.0
-"""Interval between questions to NATS."""
+"""Seconds between two checks whether NATS answers."""
 ASK_AGAIN_SECONDS: Final = 0.2
-"""Interval between questions to NATS during a problem."""
+"""Seconds between two checks whether NATS answers, while it does not answer."""
 RENEWAL_SECONDS: Final = 2.0
-"""Timeout of one attempt to renew. A second attempt fits in before the Lease can expire."""
+"""Timeout of one attempt to renew the Lease.
+
+A second attempt fits in before the Lease can expire."""
 CHECKED_SECONDS: Final = 1.0
-"""Maximum seconds between two checks that count as silence of NATS.
+"""Maximum seconds by which the gap between two checks adds to the measured silence of NATS.
 
 A leader checks every 0.5 s. A longer gap means that this process was stopped, so the remainder of
-the gap does not count.
-"""
+the gap does not count."""
 ASKED_SECONDS: Final = 4.5
-"""Maximum seconds between two questions to NATS that count as silence.
+"""Maximum seconds by which one question to NATS adds to the measured silence.
 
-Each question is two requests that may time out.
-"""
+Each question is two requests that may time out."""
 SERVER_SECONDS: Final = 4.0
 """Silence of the NATS server after which a leader yields; two requests can time out in it."""
 STREAM_SECONDS: Final = 12.0
@@ -123,13 +123,13 @@ class Leadership:
         self.problem: str | None = "the Lease has not been read yet"
         """Why neither this replica nor another watcher leads; None if one does."""
         self.standing_by: str | None = None
-        """The Lease's holder, while this replica stands by; None if it leads or has a problem."""
+        """Holder of the Lease while this replica stands by; None if it leads or has a problem."""
 
     @property
     def has_valid_lease(self) -> bool:
         """Whether no other replica can lead now.
 
-        The machine's clock decides, because it continues while the process is stopped.
+        The time is read from the machine's clock, which continues while the process is stopped.
         """
         return steady() < self._valid_until
 

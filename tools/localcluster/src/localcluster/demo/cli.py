@@ -18,12 +18,12 @@ from common import errors
 from common.kube.client import KubeClient
 from localcluster.demo import demo_cluster, tally
 from localcluster.demo.cluster_state import NAMESPACE, SERVICE, Kubectl
-from localcluster.demo.demo_cluster import Cluster, Gateway, LateGateway, Load
-from localcluster.demo.scenario import DemoOptions, Scenario, Strategy
-from localcluster.demo.tally import Receipt
+from localcluster.demo.demo_cluster import DemoCluster, GatewayTiming, LateGateway, Load
+from localcluster.demo.scenario import DemoOptions, DemoStrategy, Scenario
+from localcluster.demo.tally import DemoReceipt
 from localcluster.demo.view import View
 from localcluster.driver import DriverName
-from localcluster.progress import duration
+from localcluster.progress import format_duration
 from raybus_cli import printing, session
 from raybus_cli.printing import LinesOption, Output
 
@@ -48,11 +48,11 @@ def demo(
         ),
     ] = None,
     strategy: Annotated[
-        Strategy,
+        DemoStrategy,
         typer.Option(
             help="Move the traffic at once, or in steps through a Gateway (driver built)."
         ),
-    ] = Strategy.BLUE_GREEN,
+    ] = DemoStrategy.BLUE_GREEN,
     gateway: Annotated[
         bool,
         typer.Option(
@@ -85,13 +85,16 @@ def demo(
     began = time.monotonic()
     try:
         plan = DemoOptions(
-            manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy
+            manifests=_find_manifests(),
+            least_requests=requests,
+            load=Load(rate=rate),
+            strategy=strategy,
         )
         in_steps, is_kept = (
-            strategy is Strategy.INCREMENTAL,
+            strategy is DemoStrategy.INCREMENTAL,
             keep and driver != DriverName.KUBECONFIG,
         )
-        when = demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=gateway)
+        when = demo_cluster.decide_gateway(in_steps=in_steps, is_kept=is_kept, wanted=gateway)
         outcome = _run(driver, name, kubeconfig, plan=plan, gateway=when, keep=keep, began=began)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
@@ -105,11 +108,13 @@ def demo(
         printing.show(tally.render(outcome))
     is_there = keep or driver == "kubeconfig"
     has_gateway = is_there and kubeconfig is None and _has_gateway(name)
-    typer.echo(next_steps(name, kubeconfig, is_kept=is_there, has_gateway=has_gateway), err=True)
+    typer.echo(
+        format_next_steps(name, kubeconfig, is_kept=is_there, has_gateway=has_gateway), err=True
+    )
     raise typer.Exit(0 if outcome.ok else 1)
 
 
-def next_steps(
+def format_next_steps(
     name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False
 ) -> str:
     """Return the commands that a user is likely to run next."""
@@ -144,10 +149,10 @@ def _run(
     kubeconfig: Path | None,
     *,
     plan: DemoOptions,
-    gateway: Gateway,
+    gateway: GatewayTiming,
     keep: bool,
     began: float,
-) -> Receipt:
+) -> DemoReceipt:
     # A gateway is not needed for the first answer, so a node built here installs it while that
     # answer is on its way.
     archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver))
@@ -155,8 +160,8 @@ def _run(
     try:
         if archives:
             demo_cluster.load_images(archives, name)
-        kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
-        is_late = gateway is Gateway.LATER and cluster.driver == DriverName.BUILT
+        kubectl = Kubectl(binary=_find_kubectl(name), kubeconfig=cluster.kubeconfig)
+        is_late = gateway is GatewayTiming.LATER and cluster.driver == DriverName.BUILT
         return asyncio.run(_perform(plan, kubectl, cluster, began, is_late=is_late))
     finally:
         if not keep and driver != "kubeconfig":
@@ -164,15 +169,17 @@ def _run(
 
 
 async def _perform(
-    plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float, *, is_late: bool
-) -> Receipt:
+    plan: DemoOptions, kubectl: Kubectl, cluster: DemoCluster, began: float, *, is_late: bool
+) -> DemoReceipt:
     view = View()
     kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
     try:
         scenario = Scenario(plan, kubectl, kube, view)
-        in_steps = plan.strategy is Strategy.INCREMENTAL
+        in_steps = plan.strategy is DemoStrategy.INCREMENTAL
         adding = (
-            demo_cluster.adding_gateway(demo_cluster.gateway_command(cluster.driver, cluster.name))
+            demo_cluster.add_gateway(
+                demo_cluster.build_gateway_command(cluster.driver, cluster.name)
+            )
             if is_late
             else nullcontext(None)
         )
@@ -183,22 +190,23 @@ async def _perform(
                 await scenario.install()
                 typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
                 await scenario.serve()
-                answer = await scenario.first_answer()
+                answer = await scenario.wait_for_answer()
                 seconds = round(time.monotonic() - began, 1)
                 typer.echo(
-                    f"First answer of the model after {duration(seconds)}: {answer}", err=True
+                    f"First answer of the model after {format_duration(seconds)}: {answer}",
+                    err=True,
                 )
                 if in_steps and late is not None:
                     await scenario.wait_for_gateway(late)
-                receipt = await scenario.upgrade()
+                receipt = await scenario.run_upgrade()
                 if not in_steps and late is not None:
-                    await _completed(scenario, late)
+                    await _wait_for_gateway(scenario, late)
         return msgspec.structs.replace(receipt, first_answer_seconds=seconds)
     finally:
         await kube.close()
 
 
-async def _completed(scenario: Scenario, late: LateGateway) -> None:
+async def _wait_for_gateway(scenario: Scenario, late: LateGateway) -> None:
     """Wait for a gateway that only the user's later upgrades need.
 
     If it fails, print a message and go on.
@@ -212,7 +220,7 @@ async def _completed(scenario: Scenario, late: LateGateway) -> None:
         )
 
 
-def _manifests() -> Path:
+def _find_manifests() -> Path:
     for folder in (Path.cwd(), *Path(__file__).resolve().parents):
         if (folder / "deploy" / "demo" / "v1").is_dir():
             return folder / "deploy"
@@ -222,20 +230,20 @@ def _manifests() -> Path:
 def _has_gateway(name: str | None) -> bool:
     """Return whether the local cluster has a gateway, according to its record."""
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
-    from localcluster.settings import Settings  # noqa: PLC0415  (as above)
+    from localcluster.settings import LocalSettings  # noqa: PLC0415  (as above)
 
-    known = driver.read(Settings.from_environment().layout(name))
+    known = driver.read(LocalSettings.from_environment().layout(name))
     return known is not None and known.gateway
 
 
-def _kubectl(name: str | None) -> Path:
+def _find_kubectl(name: str | None) -> Path:
     """Return the local cluster's own kubectl, or the one on the PATH."""
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
-    from localcluster.settings import Settings  # noqa: PLC0415  (as above)
+    from localcluster.settings import LocalSettings  # noqa: PLC0415  (as above)
 
-    known = driver.read(Settings.from_environment().layout(name))
+    known = driver.read(LocalSettings.from_environment().layout(name))
     own = None if known is None else known.binaries.get("kubectl")
-    found = own or shutil.which("kubectl")
-    if found is None:
+    kubectl = own or shutil.which("kubectl")
+    if kubectl is None:
         raise errors.InvalidSpec("kubectl is not installed here; install it, then run this again")
-    return Path(found)
+    return Path(kubectl)

@@ -15,7 +15,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from localcluster import processes
 from localcluster.demo import tally
-from localcluster.demo.tally import Answer
+from localcluster.demo.tally import LoadAnswer
 from raybus_cli import child_processes
 
 
@@ -28,7 +28,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, *args: str, stdin: str | None = None) -> str:
         """Run a command and return its output; raise `Rejected` with its error output."""
         done = await processes.run(
-            self._argv(*args), stdin=None if stdin is None else stdin.encode()
+            self._build_argv(*args), stdin=None if stdin is None else stdin.encode()
         )
         if done.code != 0:
             raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {done.errors.strip()}")
@@ -43,7 +43,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         pipe = asyncio.subprocess.PIPE
         null = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
-            *self._argv(*args), stdin=null, stdout=pipe, stderr=null
+            *self._build_argv(*args), stdin=null, stdout=pipe, stderr=null
         )
         stdout = process.stdout
         if stdout is None:
@@ -53,7 +53,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             await child_processes.end_child(process)
 
-    def _argv(self, *args: str) -> list[str]:
+    def _build_argv(self, *args: str) -> list[str]:
         return [str(self.binary), "--kubeconfig", str(self.kubeconfig), *args]
 
 
@@ -68,7 +68,7 @@ class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
     traffic_routed_percent: int | None = None
 
 
-class Condition(msgspec.Struct, frozen=True):
+class ObservedCondition(msgspec.Struct, frozen=True):
     """A condition of a RayService."""
 
     type: str
@@ -77,28 +77,30 @@ class Condition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
+class ObservedStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of a RayService's status that the demo reads."""
 
     service_status: str = ""
     active_service_status: ServeStatus = ServeStatus()
     pending_service_status: ServeStatus = ServeStatus()
-    conditions: list[Condition] = []
+    conditions: list[ObservedCondition] = []
 
 
-class Service(msgspec.Struct, frozen=True):
+class ObservedService(msgspec.Struct, frozen=True):
     """The fields of a RayService that the demo reads."""
 
     metadata: ObjectMeta
-    status: Status = Status()
+    status: ObservedStatus = ObservedStatus()
 
-    def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.status.conditions if each.type == kind), None)
+    def find_condition(self, kind: str) -> ObservedCondition | None:
+        return next(
+            (condition for condition in self.status.conditions if condition.type == kind), None
+        )
 
     @property
     def is_ready(self) -> bool:
         """Whether the condition Ready is true."""
-        ready = self.condition("Ready")
+        ready = self.find_condition("Ready")
         return ready is not None and ready.status == "True"
 
     @property
@@ -107,7 +109,7 @@ class Service(msgspec.Struct, frozen=True):
         return bool(self.status.pending_service_status.ray_cluster_name)
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class ObservedCluster(msgspec.Struct, frozen=True):
     """The fields of a RayCluster that the demo reads."""
 
     metadata: ObjectMeta
@@ -116,7 +118,7 @@ class Cluster(msgspec.Struct, frozen=True):
 class ClusterList(msgspec.Struct, frozen=True):
     """A list response with RayClusters."""
 
-    items: list[Cluster]
+    items: list[ObservedCluster]
 
 
 class PodList(msgspec.Struct, frozen=True):
@@ -125,10 +127,10 @@ class PodList(msgspec.Struct, frozen=True):
     items: list[Pod]
 
 
-class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+class DemoState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the cluster at one moment."""
 
-    service: Service | None = None
+    service: ObservedService | None = None
     clusters: tuple[str, ...] = ()
     pods: tuple[Pod, ...] = ()
     raybus: tuple[Pod, ...] = ()
@@ -144,14 +146,14 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         """Name of the pending cluster; empty without one."""
         return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
 
-    def role(self, cluster: str) -> str:
+    def find_role(self, cluster: str) -> str:
         """Return `active`, `pending` or `old`."""
         if cluster == self.active:
             return "active"
         return "pending" if cluster == self.pending else "old"
 
 
-def pod_state(pod: Pod) -> str:
+def describe_pod_state(pod: Pod) -> str:
     """Return the state of a pod as `kubectl get pods` shows it; `Ready` for a ready pod."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
@@ -166,13 +168,15 @@ SERVICE = "greeter"
 RAYBUS_NAMESPACE = "raybus"
 LOAD_POD = "load"
 POLL_SECONDS = 0.5
-"""Interval of observations."""
+"""Seconds between two observations."""
 
 
-async def observe(kube: KubeClient) -> ClusterState:
+async def observe(kube: KubeClient) -> DemoState:
     """Read the state of the cluster; objects of kinds that are not served yet are missing."""
     try:
-        service = msgspec.json.decode(await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=Service)
+        service = msgspec.json.decode(
+            await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=ObservedService
+        )
     except errors.NotFound:
         service = None
     try:
@@ -183,7 +187,7 @@ async def observe(kube: KubeClient) -> ClusterState:
         clusters = []
     pods = msgspec.json.decode(await kube.list(POD, NAMESPACE), type=PodList).items
     raybus = msgspec.json.decode(await kube.list(POD, RAYBUS_NAMESPACE), type=PodList).items
-    return ClusterState(
+    return DemoState(
         service=service,
         clusters=tuple(cluster.metadata.name for cluster in clusters),
         pods=tuple(pod for pod in pods if "ray.io/cluster" in pod.metadata.labels),
@@ -198,12 +202,10 @@ class Watcher:
     def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
         self._kube = kube
         self._on_update = on_update
-        self.state = ClusterState()
-        self.answers: list[Answer] = []
+        self.state = DemoState()
+        self.answers: list[LoadAnswer] = []
 
-    async def wait(
-        self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float
-    ) -> None:
+    async def wait(self, what: str, holds: Callable[[DemoState], bool], *, timeout: float) -> None:
         """Observe until a condition holds.
 
         Raise `Unavailable` that names `what` after `timeout` seconds.
@@ -217,7 +219,7 @@ class Watcher:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise errors.Unavailable(
-                f"{what} did not happen within {timeout:.0f} s{self._why()}"
+                f"{what} did not happen within {timeout:.0f} s{self._describe_state()}"
             ) from None
 
     async def update(self) -> None:
@@ -226,7 +228,7 @@ class Watcher:
             self.state = await observe(self._kube)
         self._on_update(self)
 
-    async def rest(self, seconds: float) -> None:
+    async def observe_for(self, seconds: float) -> None:
         """Keep observing for some seconds."""
         until = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < until:
@@ -240,12 +242,12 @@ class Watcher:
             async for line in lines:
                 self.answers += tally.read([line])
 
-    def _why(self) -> str:
+    def _describe_state(self) -> str:
         service = self.state.service
         if service is None:
             return ""
         conditions = [
-            f"{each.type} {each.status}: {each.message or each.reason}"
-            for each in service.status.conditions
+            f"{condition.type} {condition.status}: {condition.message or condition.reason}"
+            for condition in service.status.conditions
         ]
         return "; " + "; ".join(conditions) if conditions else ""

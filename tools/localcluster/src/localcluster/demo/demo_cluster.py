@@ -25,14 +25,21 @@ from localcluster.driver import DriverName, choose
 from localcluster.errors import ClusterError
 from localcluster.images import builder
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 from raybus_cli import child_processes
 
-RAYBUS_IMAGES = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
+RAYBUS_IMAGES = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+    "nats",
+)
 IMAGES = (*RAYBUS_IMAGES, "ray")
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="camel"):
+class DemoCluster(msgspec.Struct, frozen=True, rename="camel"):
     """The output of `raybus cluster up -o json`."""
 
     name: str
@@ -40,7 +47,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="camel"):
     kubeconfig: Path
 
 
-class Gateway(StrEnum):
+class GatewayTiming(StrEnum):
     """When the demo's cluster gets a gateway; the value is the option of `raybus cluster up`."""
 
     NONE = "--no-gateway"
@@ -49,7 +56,7 @@ class Gateway(StrEnum):
     """Install only the CRDs; the gateway is added to the running cluster later."""
 
 
-def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
+def decide_gateway(*, in_steps: bool, is_kept: bool, wanted: bool) -> GatewayTiming:
     """Decide when the demo's cluster gets a gateway.
 
     A cluster that is kept also gets one, for upgrades in steps that the user tries next. The first
@@ -60,7 +67,7 @@ def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
         raise errors.InvalidSpec(
             "--no-gateway excludes --strategy incremental, which moves the traffic by a Gateway"
         )
-    return Gateway.LATER if wanted and (in_steps or is_kept) else Gateway.NONE
+    return GatewayTiming.LATER if wanted and (in_steps or is_kept) else GatewayTiming.NONE
 
 
 def start_cluster(
@@ -68,16 +75,26 @@ def start_cluster(
     name: str | None,
     kubeconfig: Path | None,
     *,
-    gateway: Gateway = Gateway.NONE,
+    gateway: GatewayTiming = GatewayTiming.NONE,
     images: Sequence[Path] = (),
-) -> Cluster:
+) -> DemoCluster:
     """Start the cluster, or use the running one; a new node loads the images while it starts."""
-    options = [gateway, *([Gateway.NONE] if gateway is Gateway.LATER else ())]
+    options = [gateway, *([GatewayTiming.NONE] if gateway is GatewayTiming.LATER else ())]
     loads = [option for image in images for option in ("--load", str(image))]
-    command = ["cluster", "up", "--driver", driver, *options, *loads, *_named(name), "-o", "json"]
+    command = [
+        "cluster",
+        "up",
+        "--driver",
+        driver,
+        *options,
+        *loads,
+        *_build_name_option(name),
+        "-o",
+        "json",
+    ]
     if kubeconfig is not None:
         command += ["--kubeconfig", str(kubeconfig)]
-    return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)
+    return msgspec.json.decode(_run_raybus(command), type=DemoCluster, dec_hook=_parse_path)
 
 
 async def prepare(
@@ -93,8 +110,10 @@ async def prepare(
     wanted = (*IMAGES, *more_images)
     try:
         async with asyncio.TaskGroup() as group:
-            if await _builds_programs(driver):
-                group.create_task(binaries.obtain(programs, Settings.from_environment(), progress))
+            if await _is_built(driver):
+                group.create_task(
+                    binaries.obtain(programs, LocalSettings.from_environment(), progress)
+                )
             images = group.create_task(
                 asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress)
             )
@@ -106,7 +125,7 @@ async def prepare(
     return [archive.path for target, archive in images.result().items() if target in wanted]
 
 
-async def _builds_programs(driver: str) -> bool:
+async def _is_built(driver: str) -> bool:
     if driver == DriverName.AUTO:
         return await choose() is DriverName.BUILT
     return driver == DriverName.BUILT
@@ -114,19 +133,19 @@ async def _builds_programs(driver: str) -> bool:
 
 def load_images(archives: Sequence[Path], name: str | None) -> None:
     """Load image archives into the cluster's node."""
-    _raybus(["cluster", "load", *_named(name), *map(str, archives)])
+    _run_raybus(["cluster", "load", *_build_name_option(name), *map(str, archives)])
 
 
 def remove_cluster(name: str | None) -> None:
     """Remove the cluster with its node."""
-    _raybus(["cluster", "down", *_named(name)])
+    _run_raybus(["cluster", "down", *_build_name_option(name)])
 
 
-def _named(name: str | None) -> list[str]:
+def _build_name_option(name: str | None) -> list[str]:
     return [] if name is None else ["--name", name]
 
 
-def _raybus(command: Sequence[str]) -> bytes:
+def _run_raybus(command: Sequence[str]) -> bytes:
     """Run a raybus command and return its standard output; its progress goes to standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False
@@ -138,7 +157,7 @@ def _raybus(command: Sequence[str]) -> bytes:
     return done.stdout
 
 
-def _path(kind: type[Path], value: str) -> Path:
+def _parse_path(kind: type[Path], value: str) -> Path:
     return kind(value)
 
 
@@ -189,7 +208,7 @@ class LateGateway:
 
 
 @asynccontextmanager
-async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
+async def add_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
     """Run a command at the lowest priority for the duration of a block."""
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
@@ -205,7 +224,7 @@ async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
             await late.end()
 
 
-def gateway_command(driver: str, name: str) -> list[str]:
+def build_gateway_command(driver: str, name: str) -> list[str]:
     """Return the command that adds a gateway to a running cluster."""
     raybus = [sys.executable, "-m", "raybus_cli.main"]
     return [*raybus, "cluster", "up", "--gateway", "--driver", driver, "--name", name]
@@ -224,12 +243,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     retry: str = "standard"
     """`standard`, or `none` to send no request a second time."""
     seconds: float = 600.0
-    """Maximum duration."""
+    """Maximum duration of the load in seconds."""
 
 
-def manifest(text: str, load: Load) -> str:
+def set_load(text: str, load: Load) -> str:
     """Set the pod's arguments in a manifest that `kubectl kustomize` printed."""
-    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text) if each]
+    documents: list[dict[str, Any]] = [
+        document for document in yaml.safe_load_all(text) if document
+    ]
     for document in documents:
         if document["kind"] == "Pod":
             given = msgspec.structs.asdict(load)

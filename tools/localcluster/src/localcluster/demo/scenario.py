@@ -19,13 +19,13 @@ from localcluster.demo.cluster_state import (
     LOAD_POD,
     NAMESPACE,
     SERVICE,
-    ClusterState,
+    DemoState,
     Kubectl,
     Watcher,
 )
 from localcluster.demo.demo_cluster import LateGateway, Load
-from localcluster.demo.tally import Receipt, StepDuration, Window
-from localcluster.demo.view import Frame, View
+from localcluster.demo.tally import DemoReceipt, StepDuration, UpgradeWindow
+from localcluster.demo.view import DemoFrame, View
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
@@ -34,7 +34,7 @@ SHARE_OVER = 3.0
 """Time window, in seconds, of the answers from which the live view computes traffic shares."""
 
 
-class Strategy(StrEnum):
+class DemoStrategy(StrEnum):
     """How traffic moves to the new cluster."""
 
     BLUE_GREEN = "blue-green"
@@ -44,8 +44,8 @@ class Strategy(StrEnum):
 
 
 FOLDERS = {
-    Strategy.BLUE_GREEN: ("demo/v1", "demo/v2"),
-    Strategy.INCREMENTAL: ("demo/incremental-v1", "demo/incremental-v2"),
+    DemoStrategy.BLUE_GREEN: ("demo/v1", "demo/v2"),
+    DemoStrategy.INCREMENTAL: ("demo/incremental-v1", "demo/incremental-v2"),
 }
 """Folders with versions 1 and 2 of the manifests."""
 
@@ -61,7 +61,7 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     load: Load = Load()
     before_seconds: float = 8.0
     after_seconds: float = 5.0
-    strategy: Strategy = Strategy.BLUE_GREEN
+    strategy: DemoStrategy = DemoStrategy.BLUE_GREEN
     timeout: float = 300.0
     """Seconds that a cluster may take to become ready, and an old cluster to be deleted."""
 
@@ -76,12 +76,12 @@ class Scenario:
         self._started = time.monotonic()
         self._step = ""
         self.steps: list[StepDuration] = []
-        self._window = Window()
+        self._window = UpgradeWindow()
         self._watch = Watcher(kube, on_update=self._draw)
 
     async def install(self) -> None:
         """Install raybus and wait until all its pods are ready."""
-        with self._stepping("install raybus"):
+        with self._show_step("install raybus"):
             overlay = self._plan.overlay or self._plan.manifests / "overlays/local"
             await self._kubectl.run(
                 "apply", "--server-side", "-k", str(self._plan.manifests / "crds")
@@ -93,50 +93,52 @@ class Scenario:
 
     async def serve(self) -> None:
         """Remove an earlier run and start version 1."""
-        with self._stepping("remove an earlier run"):
+        with self._show_step("remove an earlier run"):
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
                 await self._kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
             await self._watch.wait(
                 "an earlier run going away", _is_empty, timeout=self._plan.timeout
             )
-        with self._stepping("version 1 gets ready"):
-            await self._kubectl.run("apply", "-k", str(self._version(1)))
-            await self._watch.wait("version 1 getting ready", _serves, timeout=self._plan.timeout)
+        with self._show_step("version 1 gets ready"):
+            await self._kubectl.run("apply", "-k", str(self._find_manifest(1)))
+            await self._watch.wait(
+                "version 1 getting ready", _is_serving, timeout=self._plan.timeout
+            )
 
-    async def first_answer(self) -> str:
+    async def wait_for_answer(self) -> str:
         """Send a request to the service through the API server until it succeeds.
 
         Return the response.
         """
         # With a Gateway there is no Service for all clusters, but one for each cluster.
         selected = (
-            SERVICE if self._plan.strategy is Strategy.BLUE_GREEN else self._watch.state.active
+            SERVICE if self._plan.strategy is DemoStrategy.BLUE_GREEN else self._watch.state.active
         )
         path = (
             f"/api/v1/namespaces/{NAMESPACE}/services/{names.serve_service(selected)}:8000/proxy/"
         )
         problem = ""
-        with self._stepping("first answer"):
+        with self._show_step("first answer"):
             for _ in range(ANSWER_ATTEMPTS):
                 try:
                     return (await self._kubectl.run("get", "--raw", path)).strip()
                 except errors.Rejected as failure:
                     problem = str(failure)
-                await self._watch.rest(1.0)
+                await self._watch.observe_for(1.0)
         raise errors.Unavailable(f"{NAMESPACE}/{SERVICE} is ready but does not answer: {problem}")
 
     async def wait_for_gateway(self, late: LateGateway | None) -> None:
         """Wait for a gateway that is being added, then check that its GatewayClass exists."""
         if late is not None:
-            with self._stepping("Envoy Gateway gets ready"):
+            with self._show_step("Envoy Gateway gets ready"):
                 while not late.has_ended:
                     self._step = f"Envoy Gateway gets ready ({late.activity})"
-                    await self._watch.rest(1.0)
+                    await self._watch.observe_for(1.0)
                 late.expect_success()
         await self._expect_a_gateway()
 
-    async def upgrade(self) -> Receipt:
+    async def run_upgrade(self) -> DemoReceipt:
         """Upgrade to version 2 under load, and return the figures.
 
         The upgrade ends when the old cluster is gone. An error becomes the `problem` of the
@@ -148,7 +150,7 @@ class Scenario:
             problem: str | None = None
             old = self._watch.state.active
             try:
-                await self._upgrade_under_load(old)
+                await self._run_under_load(old)
             except errors.RaybusError as failure:
                 problem = str(failure)
             await self._stop_load()
@@ -159,7 +161,7 @@ class Scenario:
                 f"only {figures.requests} requests were sent; {self._plan.least_requests} were "
                 "wanted"
             )
-        return Receipt(
+        return DemoReceipt(
             ok=problem is None and figures.failed == 0,
             problem=problem,
             service=f"{NAMESPACE}/{SERVICE}",
@@ -169,40 +171,40 @@ class Scenario:
             steps=self.steps,
         )
 
-    async def _upgrade_under_load(self, old: str) -> None:
-        with self._stepping("load on version 1"):
+    async def _run_under_load(self, old: str) -> None:
+        with self._show_step("load on version 1"):
             await self._watch.wait(
                 "the first answer", lambda _: bool(self._watch.answers), timeout=60
             )
-            await self._watch.rest(self._plan.before_seconds)
-        with self._stepping("version 2 gets ready, traffic moves"):
+            await self._watch.observe_for(self._plan.before_seconds)
+        with self._show_step("version 2 gets ready, traffic moves"):
             # The load's pod reports wall-clock times.
-            self._window = Window(began=time.time())  # noqa: TID251
-            await self._kubectl.run("apply", "-k", str(self._version(2)))
+            self._window = UpgradeWindow(began=time.time())  # noqa: TID251
+            await self._kubectl.run("apply", "-k", str(self._find_manifest(2)))
             await self._watch.wait(
                 "version 2 taking over", lambda w: _has_moved(w, old), timeout=self._plan.timeout
             )
-        with self._stepping("the old cluster goes"):
+        with self._show_step("the old cluster goes"):
             await self._watch.wait(
                 "the old cluster going", lambda w: _is_gone(w, old), timeout=self._plan.timeout
             )
             # As above.
             self._window = msgspec.structs.replace(self._window, ended=time.time())  # noqa: TID251
-        with self._stepping("load on version 2"):
-            await self._watch.rest(self._plan.after_seconds)
+        with self._show_step("load on version 2"):
+            await self._watch.observe_for(self._plan.after_seconds)
             missing = self._plan.least_requests - len(self._watch.answers)
-            await self._watch.rest(max(0.0, missing / self._plan.load.rate))
+            await self._watch.observe_for(max(0.0, missing / self._plan.load.rate))
 
     async def _start_load(self) -> None:
-        with self._stepping("start the load"):
+        with self._show_step("start the load"):
             text = await self._kubectl.run("kustomize", str(self._plan.manifests / "demo/load"))
             await self._kubectl.run(
-                "apply", "-f", "-", stdin=demo_cluster.manifest(text, await self._load())
+                "apply", "-f", "-", stdin=demo_cluster.set_load(text, await self._load())
             )
             await self._watch.wait("the load starting", _load_runs, timeout=120)
 
     async def _expect_a_gateway(self) -> None:
-        if self._plan.strategy is Strategy.BLUE_GREEN:
+        if self._plan.strategy is DemoStrategy.BLUE_GREEN:
             return
         try:
             await self._kubectl.run("get", "gatewayclass", GATEWAY_CLASS)
@@ -215,7 +217,7 @@ class Scenario:
 
     async def _load(self) -> Load:
         """Return the options of the load; through a Gateway, requests are not retried."""
-        if self._plan.strategy is Strategy.BLUE_GREEN:
+        if self._plan.strategy is DemoStrategy.BLUE_GREEN:
             return self._plan.load
         where = ("gateway", f"{SERVICE}-gateway", "-n", NAMESPACE)
         await self._kubectl.run("wait", *where, "--for=condition=Programmed", "--timeout=60s")
@@ -224,7 +226,7 @@ class Scenario:
         )
         return msgspec.structs.replace(self._plan.load, url=f"http://{address}/", retry="none")
 
-    def _version(self, number: int) -> Path:
+    def _find_manifest(self, number: int) -> Path:
         return self._plan.manifests / FOLDERS[self._plan.strategy][number - 1]
 
     async def _stop_load(self) -> None:
@@ -240,7 +242,7 @@ class Scenario:
         )
 
     @contextmanager
-    def _stepping(self, name: str) -> Generator[None]:
+    def _show_step(self, name: str) -> Generator[None]:
         self._step = name
         began = time.monotonic()
         try:
@@ -251,26 +253,26 @@ class Scenario:
     def _draw(self, watch: Watcher) -> None:
         now = time.time()  # noqa: TID251  (compared with the load's own wall clock)
         self._view.draw(
-            Frame(
+            DemoFrame(
                 step=self._step,
                 elapsed=time.monotonic() - self._started,
                 state=watch.state,
-                share=tally.share(watch.answers, since=now - SHARE_OVER),
+                share=tally.compute_shares(watch.answers, since=now - SHARE_OVER),
                 figures=tally.count(watch.answers, self._window),
             )
         )
 
 
-def _raybus_is_ready(state: ClusterState) -> bool:
+def _raybus_is_ready(state: DemoState) -> bool:
     running = [pod for pod in state.raybus if pod.status.phase != "Succeeded"]
     return len(running) >= 5 and all(pod.is_running_and_ready for pod in running)
 
 
-def _is_empty(state: ClusterState) -> bool:
+def _is_empty(state: DemoState) -> bool:
     return state.service is None and not state.clusters and not state.pods
 
 
-def _serves(state: ClusterState) -> bool:
+def _is_serving(state: DemoState) -> bool:
     return (
         state.service is not None
         and state.service.is_ready
@@ -279,15 +281,15 @@ def _serves(state: ClusterState) -> bool:
     )
 
 
-def _load_runs(state: ClusterState) -> bool:
+def _load_runs(state: DemoState) -> bool:
     return state.load is not None and state.load.is_running_and_ready
 
 
-def _has_moved(state: ClusterState, old: str) -> bool:
+def _has_moved(state: DemoState, old: str) -> bool:
     return bool(state.active) and state.active != old and not state.pending
 
 
-def _is_gone(state: ClusterState, old: str) -> bool:
+def _is_gone(state: DemoState, old: str) -> bool:
     return old not in state.clusters and not any(
         pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods
     )

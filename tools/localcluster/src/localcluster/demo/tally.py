@@ -16,7 +16,7 @@ from rich.text import Text
 PHASES: Final = ("before", "during", "after")
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class LoadAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the load's output. `at` is in seconds since the epoch, durations are in seconds."""
 
     at: float
@@ -33,13 +33,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.status != 200
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeWindow(msgspec.Struct, frozen=True, kw_only=True):
     """Start and end of the upgrade in seconds since the epoch; None before they occur."""
 
     began: float | None = None
     ended: float | None = None
 
-    def phase(self, at: float) -> str:
+    def find_phase(self, at: float) -> str:
         """Return the phase of a moment: `before`, `during` or `after` the upgrade."""
         if self.began is None or at < self.began:
             return "before"
@@ -60,7 +60,7 @@ class PhaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float | None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of all requests."""
 
     requests: int
@@ -73,46 +73,47 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of the first failures."""
 
 
-def read(lines: Iterable[str]) -> list[Answer]:
+def read(lines: Iterable[str]) -> list[LoadAnswer]:
     """Decode the load's output; a line that is cut off is skipped."""
-    answers: list[Answer] = []
+    answers: list[LoadAnswer] = []
     for line in lines:
         try:
-            answers.append(msgspec.json.decode(line, type=Answer))
+            answers.append(msgspec.json.decode(line, type=LoadAnswer))
         except msgspec.DecodeError:
             continue
     return answers
 
 
-def count(answers: Sequence[Answer], window: Window) -> Figures:
+def count(answers: Sequence[LoadAnswer], window: UpgradeWindow) -> LoadFigures:
     """Count the requests of a run, in total and for each phase."""
     failures = [answer for answer in answers if answer.failed]
-    return Figures(
+    return LoadFigures(
         requests=len(answers),
         failed=len(failures),
         retried=sum(answer.retries for answer in answers),
         by_answer=dict(sorted(Counter(_describe(answer) for answer in answers).items())),
-        phases=[_phase(name, answers, window) for name in PHASES],
+        phases=[_build_phase(name, answers, window) for name in PHASES],
         failures=[
-            f"{_describe(each)} after {each.seconds:.1f} s ({each.error or each.status})"
-            for each in failures[:5]
+            f"{_describe(failure)} after {failure.seconds:.1f} s "
+            f"({failure.error or failure.status})"
+            for failure in failures[:5]
         ],
     )
 
 
-def share(answers: Sequence[Answer], *, since: float) -> dict[str, float]:
+def compute_shares(answers: Sequence[LoadAnswer], *, since: float) -> dict[str, float]:
     """Return each version's share (0 to 1) of the answers.
 
     Only requests that started after `since` count.
     """
     recent = Counter(
-        each.version for each in answers if each.at >= since and each.version is not None
+        answer.version for answer in answers if answer.at >= since and answer.version is not None
     )
     total = sum(recent.values())
     return {version: number / total for version, number in sorted(recent.items())} if total else {}
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
+def compute_percentile(values: Sequence[float], percent: float) -> float | None:
     """Return the percentile by the nearest-rank method; None without values."""
     if not values:
         return None
@@ -121,10 +122,10 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return ordered[int(rank) - 1]
 
 
-def _phase(name: str, answers: Sequence[Answer], window: Window) -> PhaseFigures:
-    mine = [answer for answer in answers if window.phase(answer.at) == name]
+def _build_phase(name: str, answers: Sequence[LoadAnswer], window: UpgradeWindow) -> PhaseFigures:
+    mine = [answer for answer in answers if window.find_phase(answer.at) == name]
     short = [1000 * answer.seconds for answer in mine if not answer.failed and answer.think == 0]
-    p50, p99 = percentile(short, 50), percentile(short, 99)
+    p50, p99 = compute_percentile(short, 50), compute_percentile(short, 99)
     return PhaseFigures(
         phase=name,
         requests=len(mine),
@@ -135,7 +136,7 @@ def _phase(name: str, answers: Sequence[Answer], window: Window) -> PhaseFigures
     )
 
 
-def _describe(answer: Answer) -> str:
+def _describe(answer: LoadAnswer) -> str:
     if answer.error is not None:
         return answer.error.split(":", 1)[0]
     if answer.status != 200:
@@ -150,7 +151,7 @@ class StepDuration(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class DemoReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run."""
 
     ok: bool
@@ -159,18 +160,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     old_cluster: str
     new_cluster: str
-    traffic: Figures
+    traffic: LoadFigures
     steps: list[StepDuration]
     first_answer_seconds: float | None = None
     """Seconds from the start of the command, builds included, to the first answer of the model."""
 
 
-def render(receipt: Receipt) -> RenderableType:
+def render(receipt: DemoReceipt) -> RenderableType:
     """Format the result as tables."""
-    return Group(_steps(receipt), _answers(receipt), _phases(receipt), _verdict(receipt))
+    return Group(
+        _build_step_table(receipt),
+        _build_answer_table(receipt),
+        _build_phase_table(receipt),
+        _format_verdict(receipt),
+    )
 
 
-def _steps(receipt: Receipt) -> Table:
+def _build_step_table(receipt: DemoReceipt) -> Table:
     table = Table("step", "seconds", title="Duration by step", title_justify="left")
     table.columns[1].justify = "right"
     for step in receipt.steps:
@@ -178,7 +184,7 @@ def _steps(receipt: Receipt) -> Table:
     return table
 
 
-def _answers(receipt: Receipt) -> Table:
+def _build_answer_table(receipt: DemoReceipt) -> Table:
     table = Table(
         "answer", "requests", title="Requests by version and status", title_justify="left"
     )
@@ -188,18 +194,18 @@ def _answers(receipt: Receipt) -> Table:
     return table
 
 
-def _phases(receipt: Receipt) -> Table:
+def _build_phase_table(receipt: DemoReceipt) -> Table:
     headings = ("upgrade", "requests", "failed", "retried", "p50 ms", "p99 ms")
     table = Table(*headings, title="Before, during and after the upgrade", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for phase in receipt.traffic.phases:
         figures = (phase.requests, phase.failed, phase.retried, phase.p50_ms, phase.p99_ms)
-        table.add_row(phase.phase, *("-" if each is None else str(each) for each in figures))
+        table.add_row(phase.phase, *("-" if figure is None else str(figure) for figure in figures))
     return table
 
 
-def _verdict(receipt: Receipt) -> Text:
+def _format_verdict(receipt: DemoReceipt) -> Text:
     traffic = receipt.traffic
     line = (
         f"{traffic.failed} of {traffic.requests} requests failed, {traffic.retried} retried once "

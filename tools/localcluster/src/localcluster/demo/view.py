@@ -15,22 +15,22 @@ from rich.table import Table
 from rich.text import Text
 
 from localcluster.demo import cluster_state
-from localcluster.demo.cluster_state import ClusterState
-from localcluster.demo.tally import Figures
+from localcluster.demo.cluster_state import DemoState
+from localcluster.demo.tally import LoadFigures
 
 BAR: Final = 30
 PLAIN_EVERY: Final = 4.0
 """Seconds between plain lines, so that the output is never silent for five seconds."""
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class DemoFrame(msgspec.Struct, frozen=True, kw_only=True):
     """The data of one picture."""
 
     step: str
     elapsed: float
-    state: ClusterState
+    state: DemoState
     share: dict[str, float]
-    figures: Figures
+    figures: LoadFigures
 
 
 class View:
@@ -54,23 +54,23 @@ class View:
             finally:
                 self._live = None
 
-    def draw(self, frame: Frame) -> None:
+    def draw(self, frame: DemoFrame) -> None:
         """Show a frame; without a terminal, at most one line in `PLAIN_EVERY` seconds."""
         if self._live is not None:
-            self._live.update(picture(frame))
+            self._live.update(draw(frame))
         elif frame.elapsed - self._last_line >= PLAIN_EVERY:
             self._last_line = frame.elapsed
-            print(line(frame), file=sys.stderr, flush=True)
+            print(format_line(frame), file=sys.stderr, flush=True)
 
 
-def line(frame: Frame) -> str:
+def format_line(frame: DemoFrame) -> str:
     """Format a frame as one plain line."""
     share = (
         ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items())
         or "no answers yet"
     )
     clusters = (
-        ", ".join(f"{name} {frame.state.role(name)}" for name in frame.state.clusters)
+        ", ".join(f"{name} {frame.state.find_role(name)}" for name in frame.state.clusters)
         or "no cluster"
     )
     return (
@@ -79,7 +79,7 @@ def line(frame: Frame) -> str:
     )
 
 
-def picture(frame: Frame) -> RenderableType:
+def draw(frame: DemoFrame) -> RenderableType:
     """Format a frame as a picture for a terminal."""
     head = Text(f"{frame.step}  {frame.elapsed:.0f} s", style="bold")
     failed = Text(
@@ -87,10 +87,10 @@ def picture(frame: Frame) -> RenderableType:
         f"{frame.figures.retried} retried",
         style="red" if frame.figures.failed else "green",
     )
-    return Group(head, _shares(frame), _pods(frame), failed)
+    return Group(head, _draw_shares(frame), _draw_pods(frame), failed)
 
 
-def _shares(frame: Frame) -> RenderableType:
+def _draw_shares(frame: DemoFrame) -> RenderableType:
     lines = Text()
     for version, part in frame.share.items():
         filled = round(BAR * part)
@@ -100,13 +100,16 @@ def _shares(frame: Frame) -> RenderableType:
     return lines
 
 
-def _pods(frame: Frame) -> Table:
+def _draw_pods(frame: DemoFrame) -> Table:
     table = Table("cluster", "role", "pod", "state")
     for pod in frame.state.pods:
         cluster = pod.metadata.labels.get("ray.io/cluster", "")
         table.add_row(
-            cluster, frame.state.role(cluster), pod.metadata.name, cluster_state.pod_state(pod)
+            cluster,
+            frame.state.find_role(cluster),
+            pod.metadata.name,
+            cluster_state.describe_pod_state(pod),
         )
     for pod in frame.state.raybus:
-        table.add_row("", "raybus", pod.metadata.name, cluster_state.pod_state(pod))
+        table.add_row("", "raybus", pod.metadata.name, cluster_state.describe_pod_state(pod))
     return table

@@ -3,7 +3,7 @@
 from localcluster import driver
 from localcluster.driver import Driver, DriverName
 from localcluster.drivers.built import Built
-from localcluster.drivers.docker import Kind
+from localcluster.drivers.docker import KindDriver
 from localcluster.drivers.loopback import Existing, Loopback
 from localcluster.errors import MisuseError
 
@@ -14,7 +14,7 @@ def by_name(name: str) -> Driver:
         case DriverName.BUILT:
             return Built()
         case DriverName.KIND:
-            return Kind()
+            return KindDriver()
         case DriverName.KUBECONFIG:
             return Existing()
         case driver.CONTROL_PLANE_ONLY:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from localcluster import driver, kubeconfig, processes, settings
-from localcluster.driver import Command, Driver, DriverName, Record, Request, need_docker
+from localcluster.driver import (
+    ClusterRecord,
+    ClusterRequest,
+    Command,
+    Driver,
+    DriverName,
+    need_docker,
+)
 from localcluster.errors import ClusterError
 from localcluster.node import container_runtime
 from localcluster.progress import Progress
@@ -18,20 +25,20 @@ from localcluster.settings import Layout
 _KIND_IMAGE = f"kindest/node:v{settings.KUBERNETES}"
 
 
-class Kind(Driver):
+class KindDriver(Driver):
     """The driver `kind`, which runs the program `kind`."""
 
     @override
-    async def up(self, request: Request, progress: Progress) -> Record:
+    async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
         """Create the cluster, unless it exists."""
         layout = request.layout
         await need_docker(DriverName.KIND)
         layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        clusters = await _kind("listing clusters", "get", "clusters")
+        clusters = await _find_kind("listing clusters", "get", "clusters")
         if layout.name not in clusters.split():
             with progress.step("creating the kind cluster", estimate=90):
                 flags = ["--name", layout.name, "--image", _KIND_IMAGE, "--wait", "120s"]
-                await _kind(
+                await _find_kind(
                     "creating the cluster",
                     "create",
                     "cluster",
@@ -44,20 +51,22 @@ class Kind(Driver):
                 "kind runs without Envoy Gateway: install a Gateway API controller if you need "
                 "routes."
             )
-        return await _recorded(request)
+        return await _write_record(request)
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
         """Delete the cluster; a cluster that does not exist is no error."""
         with progress.step("deleting the kind cluster", estimate=5):
-            await _kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
+            await _find_kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
             layout.remove(purge=purge)
 
     @override
-    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+    async def load(
+        self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
+    ) -> list[str]:
         """Load image archives into the node."""
         for archive in archives:
-            await _kind(
+            await _find_kind(
                 f"loading {archive.name}",
                 "load",
                 "image-archive",
@@ -70,8 +79,8 @@ class Kind(Driver):
         ]
 
     @override
-    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Run the program in the network of the node's container."""
+    def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
+        """Return the command that runs `argv` in the network of the node's container."""
         network = f"--network=container:{record.name}-control-plane"
         return Command(
             argv=["docker", "run", "--rm", "--interactive", network, *argv],
@@ -79,14 +88,14 @@ class Kind(Driver):
         )
 
 
-async def _kind(what: str, *arguments: str) -> str:
+async def _find_kind(what: str, *arguments: str) -> str:
     finished = await processes.run(["kind", *arguments])
     if finished.code != 0:
-        raise ClusterError(f"{what} failed: {processes.last_line(finished.errors)}")
+        raise ClusterError(f"{what} failed: {processes.find_last_line(finished.errors)}")
     return finished.output
 
 
-async def _recorded(request: Request) -> Record:
+async def _write_record(request: ClusterRequest) -> ClusterRecord:
     """Apply the CRDs to a new cluster, and write its record.
 
     kubectl applies them, because it supports every method of authentication.
@@ -101,8 +110,8 @@ async def _recorded(request: Request) -> Record:
             "--server-side",
             "--filename",
         ]
-        await processes.must("applying the CRDs", [*argv, str(request.crds)])
-    known = Record(
+        await processes.run_checked("applying the CRDs", [*argv, str(request.crds)])
+    known = ClusterRecord(
         name=layout.name,
         driver=DriverName.KIND,
         server=kubeconfig.check_readable(layout.kubeconfig),

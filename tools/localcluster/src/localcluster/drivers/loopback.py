@@ -11,9 +11,16 @@ from pathlib import Path
 from typing_extensions import override
 
 from localcluster import binaries, control_plane, driver, kubeconfig, processes
-from localcluster.api import Api
-from localcluster.control_plane import Options
-from localcluster.driver import CONTROL_PLANE_ONLY, Command, Driver, DriverName, Record, Request
+from localcluster.api import ApiClient
+from localcluster.control_plane import ControlPlaneOptions
+from localcluster.driver import (
+    CONTROL_PLANE_ONLY,
+    ClusterRecord,
+    ClusterRequest,
+    Command,
+    Driver,
+    DriverName,
+)
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.progress import Progress
 from localcluster.settings import Layout
@@ -23,7 +30,7 @@ class Existing(Driver):
     """The driver `kubeconfig`, for an existing cluster."""
 
     @override
-    async def up(self, request: Request, progress: Progress) -> Record:
+    async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
         """Check that the API server answers, and record the kubeconfig."""
         if request.kubeconfig is None:
             raise MisuseError(
@@ -32,10 +39,10 @@ class Existing(Driver):
             )
         path = request.kubeconfig.resolve()
         server = kubeconfig.check_readable(path)
-        kubectl = _kubectl(request)
+        kubectl = _find_kubectl(request)
         with progress.step(f"connecting to {server}", estimate=2):
             await _ask(kubectl, path, server)
-        known = Record(
+        known = ClusterRecord(
             name=request.layout.name,
             driver=DriverName.KUBECONFIG,
             server=server,
@@ -48,12 +55,14 @@ class Existing(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Remove the record; the cluster itself is kept."""
+        """Remove the record of the cluster. The cluster itself is kept."""
         layout.remove(purge=purge)
         progress.report("Removed the record of the kubeconfig; the cluster itself is not changed.")
 
     @override
-    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+    async def load(
+        self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
+    ) -> list[str]:
         """Raise `MisuseError`, because the nodes of an existing cluster cannot be reached."""
         raise MisuseError(
             "images cannot be loaded into an existing cluster; push them to a registry that it "
@@ -61,20 +70,20 @@ class Existing(Driver):
         )
 
     @override
-    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Run the program with the user's kubeconfig."""
+    def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
+        """Return the command `argv` with the user's kubeconfig."""
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 
-def _kubectl(request: Request) -> Path:
+def _find_kubectl(request: ClusterRequest) -> Path:
     """Return the path of kubectl, which supports every method of authentication in a kubeconfig."""
     own = shutil.which("kubectl")
-    found, _ = binaries.locate(["kubectl"], request.settings)
-    if own is None and not found:
+    paths, _ = binaries.locate(["kubectl"], request.settings)
+    if own is None and not paths:
         raise ClusterError(
             "kubectl is needed for an existing cluster: install it, and put it on PATH"
         )
-    return Path(own) if own is not None else found["kubectl"]
+    return Path(own) if own is not None else paths["kubectl"]
 
 
 async def _ask(kubectl: Path, path: Path, server: str) -> None:
@@ -82,7 +91,7 @@ async def _ask(kubectl: Path, path: Path, server: str) -> None:
         [str(kubectl), "--kubeconfig", str(path), "--request-timeout=10s", "version"]
     )
     if finished.code != 0:
-        cause = processes.last_line(finished.errors)
+        cause = processes.find_last_line(finished.errors)
         raise ClusterError(
             f"{server} from {path} does not answer ({cause}); check the cluster, or name another "
             "file"
@@ -96,20 +105,20 @@ class Loopback(Driver):
     """The driver of `up --control-plane-only`."""
 
     @override
-    async def up(self, request: Request, progress: Progress) -> Record:
-        """Start the programs so that they outlive this command."""
+    async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
+        """Start the programs of the control plane so that they outlive this command."""
         layout = request.layout
         known = driver.read(layout)
-        if known is not None and await _answers(known):
+        if known is not None and await _is_answering(known):
             return known
         await self.down(layout, Progress.silent(), purge=False)
         layout.work.mkdir(parents=True, mode=0o700)
-        options = Options(crds=request.crds)
+        options = ControlPlaneOptions(crds=request.crds)
         programs = await control_plane.obtain(options, request.settings, progress)
         with progress.step("starting the control plane", estimate=3):
             running = await control_plane.launch(layout.work, programs, options, dies_with_us=False)
         kubeconfig.write(layout.kubeconfig, layout.name, running.access)
-        known = Record(
+        known = ClusterRecord(
             name=layout.name,
             driver=CONTROL_PLANE_ONLY,
             server=running.server,
@@ -128,10 +137,10 @@ class Loopback(Driver):
         Programs are found by their command line, so no record is needed.
         """
         with progress.step("removing the control plane", estimate=1):
-            found = processes.working_in(layout.work, _PROGRAMS)
-            for process in found:
+            pids = processes.find_working_in(layout.work, _PROGRAMS)
+            for process in pids:
                 processes.kill(process)
-            left = await processes.gone(found, timeout=10)
+            left = await processes.wait_until_gone(pids, timeout=10)
             if left:
                 raise ClusterError(
                     f"{left[0].name} (process {left[0].pid}) does not end; try again"
@@ -139,7 +148,9 @@ class Loopback(Driver):
             layout.remove(purge=purge)
 
     @override
-    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+    async def load(
+        self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
+    ) -> list[str]:
         """Raise `MisuseError`, because there is no node."""
         raise MisuseError(
             "a control plane alone runs no pods, so it takes no images; use 'up' without "
@@ -147,13 +158,13 @@ class Loopback(Driver):
         )
 
     @override
-    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Run the program unchanged, because the cluster is on loopback."""
+    def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
+        """Return the command `argv` unchanged, because the cluster is on loopback."""
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 
-async def _answers(known: Record) -> bool:
+async def _is_answering(known: ClusterRecord) -> bool:
     if not all(processes.is_alive(process) for process in known.processes):
         return False
-    async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
+    async with ApiClient(kubeconfig.read_access(known.kubeconfig)) as api:
         return await api.is_ready()

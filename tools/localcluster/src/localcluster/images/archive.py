@@ -24,7 +24,7 @@ import msgspec
 from typing_extensions import Buffer, override
 
 from localcluster.errors import ClusterError
-from localcluster.images.dockerfile import Config
+from localcluster.images.dockerfile import ImageConfig
 
 TIMESTAMP = 1_735_689_600
 """Modification time of every file in every image, in seconds since 1970: 2025-01-01, because zip
@@ -102,9 +102,9 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
         return
     if is_whiteout(info):
         folder, _, last = name.rpartition("/")
-        tar.addfile(_layer_entry(f"{folder}/{WHITEOUT}{last}".lstrip("/"), tarfile.REGTYPE))
+        tar.addfile(_build_layer_entry(f"{folder}/{WHITEOUT}{last}".lstrip("/"), tarfile.REGTYPE))
         return
-    entry = _layer_entry(name, tarfile.REGTYPE)
+    entry = _build_layer_entry(name, tarfile.REGTYPE)
     entry.mode = stat.S_IMODE(info.st_mode)
     entry.uid, entry.gid = info.st_uid, info.st_gid
     first = seen.setdefault((info.st_dev, info.st_ino), name) if info.st_nlink > 1 else name
@@ -112,12 +112,12 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
         entry.type = tarfile.DIRTYPE
         tar.addfile(entry)
         if is_opaque(path):
-            tar.addfile(_layer_entry(f"{name}/{OPAQUE}", tarfile.REGTYPE))
+            tar.addfile(_build_layer_entry(f"{name}/{OPAQUE}", tarfile.REGTYPE))
     elif stat.S_ISLNK(info.st_mode):
         entry.type, entry.linkname = tarfile.SYMTYPE, str(path.readlink())
         tar.addfile(entry)
     elif not stat.S_ISREG(info.st_mode):
-        entry.type = tarfile.FIFOTYPE if stat.S_ISFIFO(info.st_mode) else _device(entry, info)
+        entry.type = tarfile.FIFOTYPE if stat.S_ISFIFO(info.st_mode) else _build_device(entry, info)
         tar.addfile(entry)
     elif first != name:
         entry.type, entry.linkname = tarfile.LNKTYPE, first
@@ -145,12 +145,12 @@ def _refuse_source_time(name: str, path: Path) -> None:
         )
 
 
-def _device(entry: tarfile.TarInfo, info: os.stat_result) -> bytes:
+def _build_device(entry: tarfile.TarInfo, info: os.stat_result) -> bytes:
     entry.devmajor, entry.devminor = os.major(info.st_rdev), os.minor(info.st_rdev)
     return tarfile.CHRTYPE if stat.S_ISCHR(info.st_mode) else tarfile.BLKTYPE
 
 
-def _layer_entry(name: str, kind: bytes) -> tarfile.TarInfo:
+def _build_layer_entry(name: str, kind: bytes) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.type = kind
     entry.mtime = TIMESTAMP
@@ -210,7 +210,7 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def write(
-    target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str
+    target: Path, image: str, config: ImageConfig, layers: Sequence[Layer], *, architecture: str
 ) -> Written:
     """Write an archive that is both an OCI image layout and a Docker archive.
 
@@ -223,7 +223,7 @@ def write(
         )
         for layer in layers
     )
-    document = _configuration(config, layers, architecture)
+    document = _build_configuration(config, layers, architecture)
     described = _describe(f"{_OCI}.config.v1+json", document)
     manifest = msgspec.json.encode(_OciManifest(config=described, layers=stored))
     # containerd reads the name from its own annotation, other programs read the tag from the
@@ -233,25 +233,27 @@ def write(
         _describe(f"{_OCI}.manifest.v1+json", manifest), annotations=names
     )
     docker = _Manifest(
-        config=_blob(described.digest),
+        config=_build_blob_path(described.digest),
         repo_tags=(image,),
-        layers=tuple(_blob(each.digest) for each in stored),
+        layers=tuple(_build_blob_path(layer.digest) for layer in stored),
     )
     with tarfile.open(target, mode="w") as tar:
         _add_bytes(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
         _add_bytes(tar, _INDEX, msgspec.json.encode(_Index(manifests=(named,))))
         _add_bytes(tar, "manifest.json", msgspec.json.encode([docker]))
-        _add_bytes(tar, _blob(described.digest), document)
-        _add_bytes(tar, _blob(named.digest), manifest)
-        for layer in {each.digest: each for each in layers}.values():
+        _add_bytes(tar, _build_blob_path(described.digest), document)
+        _add_bytes(tar, _build_blob_path(named.digest), manifest)
+        for layer in {layer.digest: layer for layer in layers}.values():
             with layer.path.open("rb") as stream:
-                tar.addfile(_entry(_blob(layer.digest), layer.path.stat().st_size), stream)
+                tar.addfile(
+                    _build_entry(_build_blob_path(layer.digest), layer.path.stat().st_size), stream
+                )
     return Written(config=described.digest, manifest=named.digest)
 
 
 def read_id(path: Path) -> str:
     """Return the id of an archive's image, as `sha256:…`."""
-    name = _manifest(path).config.rsplit("/", 1)[-1].removesuffix(".json")
+    name = _read_manifest(path).config.rsplit("/", 1)[-1].removesuffix(".json")
     return f"sha256:{name}"
 
 
@@ -267,7 +269,7 @@ def read_manifest_digest(path: Path) -> str:
 
 def read_name(path: Path) -> str:
     """Return name and tag of an archive's image."""
-    return _manifest(path).repo_tags[0]
+    return _read_manifest(path).repo_tags[0]
 
 
 def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
@@ -275,15 +277,15 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
 
     Files that a higher layer deletes are left out.
     """
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     with tarfile.open(path) as tar:
-        for name in _manifest(path).layers:
+        for name in _read_manifest(path).layers:
             with tarfile.open(fileobj=tar.extractfile(name)) as layer:
-                _lay(layer, found, wanted)
-    return found
+                _lay(layer, entries, wanted)
+    return entries
 
 
-def _lay(layer: tarfile.TarFile, found: dict[str, bytes], wanted: re.Pattern[str]) -> None:
+def _lay(layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]) -> None:
     """Apply one layer to the files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:
@@ -291,14 +293,14 @@ def _lay(layer: tarfile.TarFile, found: dict[str, bytes], wanted: re.Pattern[str
         folder, slash, name = place.rpartition("/")
         if name.startswith(WHITEOUT):
             gone = folder if name == OPAQUE else f"{folder}{slash}{name.removeprefix(WHITEOUT)}"
-            for each in [each for each in found if each == gone or each.startswith(f"{gone}/")]:
-                del found[each]
+            for path in [path for path in entries if path == gone or path.startswith(f"{gone}/")]:
+                del entries[path]
         elif wanted.fullmatch(place) and (stream := layer.extractfile(member)) is not None:
             brought[place] = stream.read()
-    found.update(brought)
+    entries.update(brought)
 
 
-def _manifest(path: Path) -> _Manifest:
+def _read_manifest(path: Path) -> _Manifest:
     try:
         with tarfile.open(path) as tar:
             member = tar.extractfile("manifest.json")
@@ -310,7 +312,7 @@ def _manifest(path: Path) -> _Manifest:
         ) from None
 
 
-def _configuration(config: Config, layers: Sequence[Layer], architecture: str) -> bytes:
+def _build_configuration(config: ImageConfig, layers: Sequence[Layer], architecture: str) -> bytes:
     """Return the OCI image configuration as JSON."""
     container = {
         "Env": [f"{key}={value}" for key, value in config.env.items()],
@@ -338,16 +340,16 @@ def _describe(media_type: str, content: bytes) -> _Descriptor:
     return _Descriptor(media_type=media_type, digest=digest, size=len(content))
 
 
-def _blob(digest: str) -> str:
+def _build_blob_path(digest: str) -> str:
     """Return the path of a blob in the archive."""
     return f"blobs/{digest.replace(':', '/')}"
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    tar.addfile(_entry(name, len(content)), io.BytesIO(content))
+    tar.addfile(_build_entry(name, len(content)), io.BytesIO(content))
 
 
-def _entry(name: str, size: int) -> tarfile.TarInfo:
+def _build_entry(name: str, size: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.size = size
     entry.mtime = TIMESTAMP

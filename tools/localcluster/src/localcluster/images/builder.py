@@ -17,16 +17,16 @@ from localcluster import progress, settings
 from localcluster.errors import ClusterError
 from localcluster.images import archive, debian, dockerfile, plan, sandbox
 from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_root
-from localcluster.images.inside import CopyFiles, Job
+from localcluster.images.inside import CopyFiles, StepJob
 from localcluster.images.plan import BuildContext, SourceChangedError
-from localcluster.images.store import DOCKER, OWN_BUILDER, Origin, Record, Store
+from localcluster.images.store import DOCKER, OWN_BUILDER, ArchiveRecord, BuildOrigin, ImageStore
 from localcluster.progress import Progress
 
 _SHOWN = 60
 _TAIL = 6
 
 
-def answers() -> bool:
+def is_docker_available() -> bool:
     """Return whether a Docker engine with buildx answers within 10 s."""
     if not shutil.which("docker"):
         return False
@@ -50,7 +50,7 @@ def build(
     written: Path,
     *,
     files: Mapping[str, Path],
-    shown: progress.Step,
+    shown: progress.ProgressStep,
 ) -> None:
     """Build one target with buildx and write its archive.
 
@@ -115,7 +115,7 @@ class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
     """The image's digest in a registry: the digest of its manifest. Empty if the archive does not
     contain it.
     """
-    origin: Origin
+    origin: BuildOrigin
     built: bool
     """Whether this run built the archive."""
 
@@ -132,9 +132,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: str
     """The Debian mirror that the user set; empty for the default."""
 
-    def image_key(self, target: Stage) -> str:
+    def compute_image_key(self, target: Stage) -> str:
         """Return the cache key of a target's archive."""
-        return plan.image_key(target, self.keys[target.name])
+        return plan.compute_image_key(target, self.keys[target.name])
 
 
 def ensure(
@@ -151,8 +151,8 @@ def ensure(
     Docker built are not used, because their digests depend on Docker's version. Blocks for minutes
     with an empty cache, so call it from a thread. Raises `ClusterError` if a build fails.
     """
-    given = settings.Settings.from_environment()
-    store = Store(given.cache_root / "images")
+    given = settings.LocalSettings.from_environment()
+    store = ImageStore(given.cache_root / "images")
     for attempt in range(1, _ATTEMPTS + 1):
         context, recipe = _read(targets, checkout or given.checkout, files or {})
         try:
@@ -165,30 +165,35 @@ def ensure(
 
 
 def _ensure(
-    context: BuildContext, recipe: Recipe, store: Store, progress: Progress, *, reproducible: bool
+    context: BuildContext,
+    recipe: Recipe,
+    store: ImageStore,
+    progress: Progress,
+    *,
+    reproducible: bool,
 ) -> dict[str, ImageArchive]:
-    missing = _missing(recipe, store, reproducible=reproducible)
+    missing = _list_missing(recipe, store, reproducible=reproducible)
     if missing:
-        with store.locked(progress):
-            missing = _missing(recipe, store, reproducible=reproducible)
-            if missing and not reproducible and answers():
+        with store.hold_lock(progress):
+            missing = _list_missing(recipe, store, reproducible=reproducible)
+            if missing and not reproducible and is_docker_available():
                 _build_with_engine(missing, recipe, store, progress)
             elif missing:
                 _Builder(recipe, context, store, progress).build(missing)
     built = {stage.name for stage in missing}
     return {
-        target.name: _found(target, recipe, store, built=target.name in built)
+        target.name: _find_image(target, recipe, store, built=target.name in built)
         for target in recipe.targets
     }
 
 
-def images(checkout: Path | None = None) -> dict[str, str]:
+def list_images(checkout: Path | None = None) -> dict[str, str]:
     """Return the image names by target."""
-    stages = _stages(checkout or settings.Settings.from_environment().checkout)
+    stages = _read_stages(checkout or settings.LocalSettings.from_environment().checkout)
     return {stage.name: stage.image for stage in stages if stage.image}
 
 
-def _stages(checkout: Path) -> tuple[Stage, ...]:
+def _read_stages(checkout: Path) -> tuple[Stage, ...]:
     path = checkout / DOCKERFILE
     if not path.is_file():
         raise ClusterError(f"{path} does not exist; run this inside a raybus checkout")
@@ -198,27 +203,27 @@ def _stages(checkout: Path) -> tuple[Stage, ...]:
 def _read(
     targets: Sequence[str], checkout: Path, files: Mapping[str, Path]
 ) -> tuple[BuildContext, Recipe]:
-    stages = _stages(checkout)
+    stages = _read_stages(checkout)
     ignore = (checkout / DOCKERFILE).with_name("Dockerfile.dockerignore")
     context = BuildContext(checkout, files, ignore.read_text() if ignore.is_file() else "")
     chosen = plan.choose(stages, targets)
-    snapshot = sandbox.snapshot(settings.base_environment())
-    keys = plan.keys(plan.needed(stages, chosen), context.digest, snapshot)
+    snapshot = sandbox.choose_mirror(settings.copy_environment())
+    keys = plan.compute_keys(plan.list_needed(stages, chosen), context.digest, snapshot)
     return context, Recipe(
         checkout=checkout, stages=stages, targets=chosen, keys=keys, files=files, snapshot=snapshot
     )
 
 
-def _missing(recipe: Recipe, store: Store, *, reproducible: bool) -> list[Stage]:
+def _list_missing(recipe: Recipe, store: ImageStore, *, reproducible: bool) -> list[Stage]:
     def is_there(stage: Stage) -> bool:
-        record = store.find_archive(stage.name, recipe.image_key(stage))
+        record = store.find_archive(stage.name, recipe.compute_image_key(stage))
         return record is not None and not (reproducible and record.origin.builder != OWN_BUILDER)
 
     return [stage for stage in recipe.targets if not is_there(stage)]
 
 
-def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> ImageArchive:
-    key = recipe.image_key(target)
+def _find_image(target: Stage, recipe: Recipe, store: ImageStore, *, built: bool) -> ImageArchive:
+    key = recipe.compute_image_key(target)
     record = store.find_archive(target.name, key)
     if record is None:
         raise ClusterError(
@@ -237,7 +242,7 @@ def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> Image
 
 
 def _build_with_engine(
-    missing: Sequence[Stage], recipe: Recipe, store: Store, progress: Progress
+    missing: Sequence[Stage], recipe: Recipe, store: ImageStore, progress: Progress
 ) -> None:
     for stage in missing:
         image = stage.image or ""
@@ -246,29 +251,32 @@ def _build_with_engine(
             f"image {stage.name} with docker buildx", estimate=stage.seconds
         ) as shown:
             build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
-        pinned = [base.partition("@") for base in plan.roots(plan.needed(recipe.stages, [stage]))]
+        pinned = [
+            base.partition("@")
+            for base in plan.list_roots(plan.list_needed(recipe.stages, [stage]))
+        ]
         bases = {name: digest for name, _, digest in pinned if digest}
-        record = Record(
+        record = ArchiveRecord(
             image=image,
             digest=archive.read_id(written),
             manifest=archive.read_manifest_digest(written),
-            origin=Origin(builder=DOCKER, bases=bases),
+            origin=BuildOrigin(builder=DOCKER, bases=bases),
         )
-        store.publish_archive(stage.name, recipe.image_key(stage), written, record)
+        store.publish_archive(stage.name, recipe.compute_image_key(stage), written, record)
 
 
 class _Builder:
     """Builds stages as overlay layers without a container engine."""
 
     def __init__(
-        self, recipe: Recipe, context: BuildContext, store: Store, progress: Progress
+        self, recipe: Recipe, context: BuildContext, store: ImageStore, progress: Progress
     ) -> None:
         self._recipe = recipe
         self._context = context
         self._store = store
         self._progress = progress
         self._by_name = {stage.name: stage for stage in recipe.stages}
-        self._environment = settings.base_environment()
+        self._environment = settings.copy_environment()
 
     def build(self, missing: Sequence[Stage]) -> None:
         """Build the missing layers, and write each image's archive as soon as its layers exist."""
@@ -278,12 +286,12 @@ class _Builder:
         queue = plan.to_build(missing, self._by_name, present)
         pending = {stage.name: stage for stage in missing}
         for position, name in enumerate(queue):
-            left = sum(self._seconds(other) for other in queue[position:])
+            left = sum(self._estimate_seconds(other) for other in queue[position:])
             place = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
             if is_root(name):
-                self._root(name, host_files)
+                self._build_root(name, host_files)
             else:
-                self._stage(self._by_name[name], host_files, place)
+                self._build_stage(self._by_name[name], host_files, place)
             if name in pending:
                 self._archive(pending.pop(name))
         for stage in pending.values():
@@ -309,20 +317,20 @@ class _Builder:
             )
         debian.install(debian.TOOLS, self._progress)
 
-    def _seconds(self, name: str) -> float:
+    def _estimate_seconds(self, name: str) -> float:
         return debian.SECONDS if is_root(name) else self._by_name[name].seconds
 
-    def _root(self, name: str, host_files: sandbox.Host) -> None:
+    def _build_root(self, name: str, host_files: sandbox.Host) -> None:
         tree = self._store.work / "root"
         if name == "scratch":
             tree.mkdir(mode=0o755)
         else:
             log = self._store.logs / "debootstrap.log"
             log.unlink(missing_ok=True)
-            debian.bootstrap(tree, host_files, self._progress, log, self._environment)
+            debian.create_base(tree, host_files, self._progress, log, self._environment)
         self._store.publish_layer(self._recipe.keys[name], tree)
 
-    def _stage(self, stage: Stage, host_files: sandbox.Host, place: str) -> None:
+    def _build_stage(self, stage: Stage, host_files: sandbox.Host, place: str) -> None:
         folder = self._store.work / f"stage-{stage.name}"
         for name in ("upper", "work", "root"):
             (folder / name).mkdir(parents=True, mode=0o755)
@@ -334,14 +342,14 @@ class _Builder:
             for number, step in enumerate(stage.steps):
                 what = f"Dockerfile line {step.line} (stage {stage.name})"
                 sandbox.perform(
-                    self._job(stage, step, folder, number, host_files), what, shown, log
+                    self._build_job(stage, step, folder, number, host_files), what, shown, log
                 )
         (folder / "upper").chmod(0o755)
         self._store.publish_layer(self._recipe.keys[stage.name], folder / "upper")
 
-    def _job(
+    def _build_job(
         self, stage: Stage, step: Step, folder: Path, number: int, host_files: sandbox.Host
-    ) -> Job:
+    ) -> StepJob:
         match step:
             case Run():
                 # Variables of the host must not override the image's variables, except for package
@@ -351,10 +359,10 @@ class _Builder:
                 task = self._copy(step, folder / f"copy-{number}")
             case _:
                 task = step
-        return Job(
+        return StepJob(
             root=str(folder / "root"),
             store=str(self._store.folder),
-            lowers=self._lowers(stage.base),
+            lowers=self._list_lower_layers(stage.base),
             upper=str((folder / "upper").relative_to(self._store.folder)),
             work=str((folder / "work").relative_to(self._store.folder)),
             host=host_files.files,
@@ -367,21 +375,21 @@ class _Builder:
                 line=step.line,
                 sources=step.sources,
                 target=step.target,
-                layers=self._lowers(step.origin),
+                layers=self._list_lower_layers(step.origin),
             )
         folder.mkdir(mode=0o755)
-        self._context.stage(step, folder)
+        self._context.copy_files(step, folder)
         return CopyFiles(
             line=step.line, sources=step.sources, target=step.target, folder=str(folder)
         )
 
-    def _lowers(self, name: str) -> tuple[str, ...]:
+    def _list_lower_layers(self, name: str) -> tuple[str, ...]:
         """Return the layers of a stage or root, top first, relative to the store."""
-        names = (name,) if is_root(name) else plan.chain(self._by_name[name], self._by_name)
-        return tuple(self._store.layer_name(self._recipe.keys[each]) for each in reversed(names))
+        names = (name,) if is_root(name) else plan.list_chain(self._by_name[name], self._by_name)
+        return tuple(self._store.layer_name(self._recipe.keys[name]) for name in reversed(names))
 
     def _archive(self, stage: Stage) -> None:
-        names = plan.chain(stage, self._by_name)
+        names = plan.list_chain(stage, self._by_name)
         image = stage.image or ""
         written = self._store.work / f"{stage.name}.tar"
         with self._progress.step(
@@ -390,31 +398,33 @@ class _Builder:
         ):
             # The root `scratch` is empty, so it has no layer.
             layers = [
-                self._store.layer_tar(self._recipe.keys[name])
+                self._store.write_layer_tar(self._recipe.keys[name])
                 for name in names
                 if name != "scratch"
             ]
             machine = platform.machine()
             architecture = _ARCHITECTURES.get(machine, machine)
             digests = archive.write(written, image, stage.config, layers, architecture=architecture)
-            record = Record(
+            record = ArchiveRecord(
                 image=image,
                 digest=digests.config,
                 manifest=digests.manifest,
-                origin=self._origin(stage),
+                origin=self._describe_origin(stage),
             )
-            self._store.publish_archive(stage.name, self._recipe.image_key(stage), written, record)
+            self._store.publish_archive(
+                stage.name, self._recipe.compute_image_key(stage), written, record
+            )
             if not plan.is_shared(stage.name, self._recipe.stages):
                 self._store.drop_layer(self._recipe.keys[stage.name])
 
-    def _origin(self, stage: Stage) -> Origin:
+    def _describe_origin(self, stage: Stage) -> BuildOrigin:
         bases = [
             base
-            for base in plan.roots(plan.needed(self._recipe.stages, [stage]))
+            for base in plan.list_roots(plan.list_needed(self._recipe.stages, [stage]))
             if base != "scratch"
         ]
         digests = {
-            base.partition("@")[0]: self._store.layer_tar(self._recipe.keys[base]).digest
+            base.partition("@")[0]: self._store.write_layer_tar(self._recipe.keys[base]).digest
             for base in bases
         }
-        return Origin(builder=OWN_BUILDER, bases=digests, snapshot=self._recipe.snapshot)
+        return BuildOrigin(builder=OWN_BUILDER, bases=digests, snapshot=self._recipe.snapshot)

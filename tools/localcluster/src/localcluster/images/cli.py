@@ -14,7 +14,7 @@ from localcluster.errors import ClusterError, MisuseError
 from localcluster.images import builder, release, sbom
 from localcluster.images.builder import ImageArchive
 from localcluster.progress import Progress
-from localcluster.settings import Settings
+from localcluster.settings import LocalSettings
 
 HELP: Final = """Build the container images, with or without Docker.
 
@@ -25,14 +25,14 @@ $ raybus images release --registry registry.example.com/raybus
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
-class Output(StrEnum):
+class ImageOutput(StrEnum):
     """The formats of `--output`."""
 
     text = "text"
     json = "json"
 
 
-_AsJson = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+_AsJson = Annotated[ImageOutput, typer.Option("--output", "-o", help="text or json.")]
 
 
 @app.command()
@@ -44,24 +44,24 @@ def build(
         list[str] | None,
         typer.Option("--file", help="NAME=PATH of a binary that goes into an image."),
     ] = None,
-    output: _AsJson = Output.text,
+    output: _AsJson = ImageOutput.text,
 ) -> None:
     """Build missing images and print the path of each image's archive.
 
     Beside each archive are its SBOM (sbom.cdx.json) and its provenance
     (provenance.intoto.json).
     """
-    checkout = Settings.from_environment().checkout
-    with _errors("build"):
-        files = _files(file or [])
-        found = builder.ensure(
+    checkout = LocalSettings.from_environment().checkout
+    with _report_errors("build"):
+        files = _parse_files(file or [])
+        images = builder.ensure(
             targets or (), progress=Progress.to_stderr(), files=files, checkout=checkout
         )
-        _describe(found.values(), checkout, files)
-    if output is Output.json:
-        print(msgspec.json.encode(list(found.values()), enc_hook=str).decode())
+        _describe(images.values(), checkout, files)
+    if output is ImageOutput.json:
+        print(msgspec.json.encode(list(images.values()), enc_hook=str).decode())
         return
-    for image in found.values():
+    for image in images.values():
         state = "built" if image.built else "cached"
         print(
             f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  "
@@ -78,19 +78,19 @@ def make_release(
 
     The output folder also gets manifests that pin each image to its digest.
     """
-    checkout = Settings.from_environment().checkout
-    with _errors("release"):
+    checkout = LocalSettings.from_environment().checkout
+    with _report_errors("release"):
         pinned = release.make(registry, folder, progress=Progress.to_stderr(), checkout=checkout)
     for image in pinned:
         print(f"{image.ref}  {image.archive}")
 
 
 @app.command(name="list")
-def list_images(output: _AsJson = Output.text) -> None:
+def list_images(output: _AsJson = ImageOutput.text) -> None:
     """List the images that can be built."""
-    with _errors("list"):
-        known = builder.images()
-    if output is Output.json:
+    with _report_errors("list"):
+        known = builder.list_images()
+    if output is ImageOutput.json:
         print(msgspec.json.encode(known).decode())
         return
     for target, image in known.items():
@@ -98,7 +98,7 @@ def list_images(output: _AsJson = Output.text) -> None:
 
 
 @contextmanager
-def _errors(command: str) -> Generator[None]:
+def _report_errors(command: str) -> Generator[None]:
     """Print an error as one line and exit with its code."""
     try:
         yield
@@ -113,14 +113,14 @@ def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str
     if source is None:
         sys.stderr.write("no provenance is written: the checkout differs from its commit\n")
     for image in images:
-        sbom.beside(image.path)
+        sbom.write_sbom(image.path)
         if source is None:
             image.path.with_name(release.FILE).unlink(missing_ok=True)
         else:
-            release.beside(image, source, checkout, files)
+            release.write_provenance(image, source, checkout, files)
 
 
-def _files(pairs: list[str]) -> dict[str, Path]:
+def _parse_files(pairs: list[str]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")

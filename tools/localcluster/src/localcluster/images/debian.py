@@ -18,8 +18,8 @@ from localcluster.errors import ClusterError
 from localcluster.images import sandbox
 from localcluster.images.archive import TIMESTAMP
 from localcluster.images.sandbox import SUITE, Host
-from localcluster.processes import last_line
-from localcluster.progress import Progress, Step
+from localcluster.processes import find_last_line
+from localcluster.progress import Progress, ProgressStep
 
 LOCK_SECONDS: Final = 600
 """Maximum wait for the locks of dpkg and apt."""
@@ -30,14 +30,14 @@ _HELD: Final = ("Could not get lock", "Unable to lock")
 """
 
 Packages = Mapping[str, tuple[str, ...]]
-"""Debian package to files that it installs: a program on the PATH, or an absolute path. The package
-counts as installed if one exists.
-"""
+"""Files by Debian package: a program on the PATH, or an absolute path.
+
+A package counts as installed if one of its files exists."""
 
 
-def missing(packages: Packages) -> list[str]:
+def list_missing(packages: Packages) -> list[str]:
     """Return the packages that are not installed."""
-    return [package for package, brought in packages.items() if not any(map(_exists, brought))]
+    return [package for package, brought in packages.items() if not any(map(_is_present, brought))]
 
 
 def install(packages: Packages, progress: Progress) -> None:
@@ -46,11 +46,11 @@ def install(packages: Packages, progress: Progress) -> None:
     Raises:
         ClusterError: apt-get does not exist, or cannot install a package.
     """
-    lacking = missing(packages)
+    lacking = list_missing(packages)
     if not lacking:
         return
-    with _alone(progress, lacking):
-        wanted = missing(packages)  # another run may have installed them meanwhile
+    with _hold_lock(progress, lacking):
+        wanted = list_missing(packages)  # another run may have installed them meanwhile
         if not wanted:
             return
         progress.report(
@@ -58,10 +58,10 @@ def install(packages: Packages, progress: Progress) -> None:
             "--no-install-recommends)"
         )
         with progress.step("installing Debian packages", estimate=30) as step:
-            done = _with_lists(["install", "-y", "--no-install-recommends", *wanted], step)
+            done = _run_with_lists(["install", "-y", "--no-install-recommends", *wanted], step)
     if done.returncode:
         raise ClusterError(
-            f"apt-get could not install {' '.join(wanted)}: {last_line(done.stderr)}"
+            f"apt-get could not install {' '.join(wanted)}: {find_last_line(done.stderr)}"
         )
 
 
@@ -72,39 +72,41 @@ def unpack(package: str, target: Path, progress: Progress) -> None:
         ClusterError: This system is not Debian, or apt-get cannot download the package.
     """
     with (
-        _alone(progress, [package]),
+        _hold_lock(progress, [package]),
         progress.step(f"downloading {package} from Debian", estimate=15) as step,
     ):
         target.mkdir(parents=True, exist_ok=True)
-        done = _with_lists(["download", package], step, folder=target)
+        done = _run_with_lists(["download", package], step, folder=target)
         if done.returncode:
-            raise ClusterError(f"apt-get could not download {package}: {last_line(done.stderr)}")
+            raise ClusterError(
+                f"apt-get could not download {package}: {find_last_line(done.stderr)}"
+            )
         for archive in target.glob(f"{package}_*.deb"):
             command = ["dpkg-deb", "-x", str(archive), str(target)]
             unpacked = subprocess.run(command, capture_output=True, text=True, check=False)
             if unpacked.returncode:
                 raise ClusterError(
-                    f"dpkg-deb could not unpack {archive.name}: {last_line(unpacked.stderr)}"
+                    f"dpkg-deb could not unpack {archive.name}: {find_last_line(unpacked.stderr)}"
                 )
 
 
-def _with_lists(
-    arguments: Sequence[str], step: Step, *, folder: Path | None = None
+def _run_with_lists(
+    arguments: Sequence[str], step: ProgressStep, *, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run apt-get; if it fails, update the package lists and run it again."""
-    done = _apt(arguments, step, folder)
+    done = _run_apt(arguments, step, folder)
     if done.returncode:
         step.note("updating package lists")
-        _apt(["update"], step, folder)
+        _run_apt(["update"], step, folder)
         step.note("")
-        done = _apt(arguments, step, folder)
+        done = _run_apt(arguments, step, folder)
     return done
 
 
-def _apt(
-    arguments: Sequence[str], step: Step, folder: Path | None
+def _run_apt(
+    arguments: Sequence[str], step: ProgressStep, folder: Path | None
 ) -> subprocess.CompletedProcess[str]:
-    environment = settings.base_environment() | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    environment = settings.copy_environment() | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments]
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
@@ -119,12 +121,12 @@ def _apt(
 
 
 @contextmanager
-def _alone(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
+def _hold_lock(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
     if shutil.which("apt-get") is None:
         raise ClusterError(
             f"install {', '.join(wanted)} with this system's package manager, then try again"
         )
-    folder = settings.Settings.from_environment().cache_root
+    folder = settings.LocalSettings.from_environment().cache_root
     folder.mkdir(parents=True, exist_ok=True)
     with progress.locked(
         folder / ".apt.lock", "waiting for another run that installs Debian packages"
@@ -132,7 +134,7 @@ def _alone(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
         yield
 
 
-def _exists(brought: str) -> bool:
+def _is_present(brought: str) -> bool:
     return Path(brought).exists() if brought.startswith("/") else shutil.which(brought) is not None
 
 
@@ -165,7 +167,7 @@ deb http://deb.debian.org/debian-security bookworm-security main
 """
 
 
-def bootstrap(
+def create_base(
     tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]
 ) -> None:
     """Create the base image's files in the new folder `tree`."""

@@ -42,7 +42,7 @@ _SECONDS = re.compile(r"#\s*seconds:\s*(\d+)")
 _FROM = re.compile(r"(?P<base>\S+)\s+AS\s+(?P<name>[a-z][a-z0-9-]*)", re.IGNORECASE)
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class ImageConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The start configuration of containers of an image."""
 
     env: dict[str, str] = {}
@@ -93,11 +93,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     seconds: float
     steps: tuple[Step, ...]
-    config: Config
+    config: ImageConfig
 
     @property
     def image(self) -> str | None:
-        """The name of the image; None if the stage is not an image."""
+        """The name of the image that the stage builds; None if only other stages use the stage."""
         return self.config.labels.get(IMAGE_LABEL)
 
 
@@ -116,20 +116,20 @@ def is_root(base: str) -> bool:
 def parse(text: str) -> tuple[Stage, ...]:
     """Return the stages in file order; raise `ClusterError` that names the line of an error."""
     reader = _Reader()
-    for line in _logical_lines(text):
+    for line in _join_lines(text):
         reader.take(line)
     return reader.finish()
 
 
-def _logical_lines(text: str) -> Iterator[_Line]:
+def _join_lines(text: str) -> Iterator[_Line]:
     """Join continued lines, drop comments, and keep the number of each instruction's first line."""
     pending: list[str] = []
     first = 0
     seconds = _DEFAULT_SECONDS
     for number, raw in enumerate(text.splitlines(), start=1):
         if raw.lstrip().startswith("#") or not raw.strip():
-            if found := _SECONDS.match(raw):
-                seconds = float(found[1])
+            if match := _SECONDS.match(raw):
+                seconds = float(match[1])
             continue
         first = first if pending else number
         pending.append(raw.rstrip().removesuffix("\\").strip())
@@ -143,7 +143,7 @@ def _logical_lines(text: str) -> Iterator[_Line]:
         if instruction.upper() == "FROM":
             seconds = _DEFAULT_SECONDS
     if pending:
-        raise _wrong(
+        raise _build_error(
             first, "the last instruction ends in a line continuation", "remove the backslash"
         )
 
@@ -151,7 +151,9 @@ def _logical_lines(text: str) -> Iterator[_Line]:
 class _Draft:
     """A stage whose instructions are being read."""
 
-    def __init__(self, name: str, line: int, base: str, seconds: float, config: Config) -> None:
+    def __init__(
+        self, name: str, line: int, base: str, seconds: float, config: ImageConfig
+    ) -> None:
         self.name = name
         self.line = line
         self.base = base
@@ -160,7 +162,7 @@ class _Draft:
         self.args: dict[str, str] = {}
         self.steps: list[Step] = []
 
-    def done(self) -> Stage:
+    def build_stage(self) -> Stage:
         return Stage(
             name=self.name,
             line=self.line,
@@ -184,52 +186,56 @@ class _Reader:
             self._begin(line)
             return
         if line.instruction == "ARG":
-            self._arg(line)
+            self._read_arg(line)
             return
         if self._draft is None:
-            raise _wrong(
+            raise _build_error(
                 line.number,
                 f"{line.instruction} stands before the first FROM",
                 "move it into a stage",
             )
-        self._within(line, self._draft)
+        self._read_instruction(line, self._draft)
 
     def finish(self) -> tuple[Stage, ...]:
         self._close()
         if not self._stages:
-            raise _wrong(1, "there is no FROM", "begin with FROM debian:bookworm-slim AS name")
+            raise _build_error(
+                1, "there is no FROM", "begin with FROM debian:bookworm-slim AS name"
+            )
         return tuple(self._stages.values())
 
     def _close(self) -> None:
         if self._draft is not None:
-            self._stages[self._draft.name] = self._draft.done()
+            self._stages[self._draft.name] = self._draft.build_stage()
 
     def _begin(self, line: _Line) -> None:
         self._close()
-        found = _FROM.fullmatch(_expand(line.rest, self._global_args, line.number))
-        if found is None:
-            raise _wrong(
+        match = _FROM.fullmatch(_expand(line.rest, self._global_args, line.number))
+        if match is None:
+            raise _build_error(
                 line.number,
                 f"FROM {line.rest} is not supported",
                 "write FROM base AS name (a-z, 0-9, -)",
             )
-        base, name = found["base"], found["name"]
+        base, name = match["base"], match["name"]
         if name in self._stages or name == BINARIES:
-            raise _wrong(line.number, f"the stage name {name!r} is taken", "choose another one")
+            raise _build_error(
+                line.number, f"the stage name {name!r} is taken", "choose another one"
+            )
         if base in self._stages:
             config = self._stages[base].config
             # A name belongs to one image, so a stage does not inherit it.
             labels = {key: value for key, value in config.labels.items() if key != IMAGE_LABEL}
             config = msgspec.structs.replace(config, labels=labels)
         elif is_root(base):
-            config = Config(env={"PATH": _PATH})
+            config = ImageConfig(env={"PATH": _PATH})
         else:
-            raise _wrong(
+            raise _build_error(
                 line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above"
             )
         self._draft = _Draft(name, line.number, base, line.seconds, config)
 
-    def _arg(self, line: _Line) -> None:
+    def _read_arg(self, line: _Line) -> None:
         name, equals, default = line.rest.partition("=")
         if self._draft is None:
             self._global_args[name] = _unquote(
@@ -243,10 +249,10 @@ class _Reader:
             else self._global_args.get(name)
         )
         if value is None:
-            raise _wrong(line.number, f"ARG {name} has no value", f"write ARG {name}=default")
+            raise _build_error(line.number, f"ARG {name} has no value", f"write ARG {name}=default")
         self._draft.args[name] = value
 
-    def _within(self, line: _Line, draft: _Draft) -> None:
+    def _read_instruction(self, line: _Line, draft: _Draft) -> None:
         config = draft.config
         scope = {**draft.args, **config.env}
         text = line.rest if line.instruction == "RUN" else _expand(line.rest, scope, line.number)
@@ -257,11 +263,11 @@ class _Reader:
                 draft.steps.append(self._copy(line.number, text, config.workdir))
             case "ENV":
                 config = msgspec.structs.replace(
-                    config, env={**config.env, **_pairs(text, line.number)}
+                    config, env={**config.env, **_parse_pairs(text, line.number)}
                 )
             case "LABEL":
                 config = msgspec.structs.replace(
-                    config, labels={**config.labels, **_pairs(text, line.number)}
+                    config, labels={**config.labels, **_parse_pairs(text, line.number)}
                 )
             case "WORKDIR":
                 path = posixpath.join(config.workdir, text)
@@ -270,11 +276,13 @@ class _Reader:
             case "USER":
                 config = msgspec.structs.replace(config, user=text)
             case "ENTRYPOINT":
-                config = msgspec.structs.replace(config, entrypoint=_exec_form(line), command=())
+                config = msgspec.structs.replace(
+                    config, entrypoint=_parse_exec_form(line), command=()
+                )
             case "CMD":
-                config = msgspec.structs.replace(config, command=_exec_form(line))
+                config = msgspec.structs.replace(config, command=_parse_exec_form(line))
             case _:
-                raise _wrong(
+                raise _build_error(
                     line.number,
                     f"{line.instruction} is not supported",
                     "use ARG, FROM, RUN, COPY, ENV, LABEL, WORKDIR, USER, ENTRYPOINT or CMD",
@@ -287,18 +295,20 @@ class _Reader:
         while arguments and arguments[0].startswith("--"):
             flag, _, value = arguments.pop(0).partition("=")
             if flag != "--from":
-                raise _wrong(number, f"COPY {flag} is not supported", "only --from=STAGE is")
+                raise _build_error(number, f"COPY {flag} is not supported", "only --from=STAGE is")
             origin = value
         if origin and origin != BINARIES and origin not in self._stages:
-            raise _wrong(
+            raise _build_error(
                 number,
                 f"COPY --from={origin}: no such stage above",
                 f"name a stage or {BINARIES!r}",
             )
         if len(arguments) < 2:
-            raise _wrong(number, "COPY needs a source and a target", "write COPY source target")
+            raise _build_error(
+                number, "COPY needs a source and a target", "write COPY source target"
+            )
         if any(set(argument) & set("*?[") for argument in arguments):
-            raise _wrong(
+            raise _build_error(
                 number, "COPY does not know wildcards here", "name the files or their folder"
             )
         *sources, target = arguments
@@ -306,35 +316,35 @@ class _Reader:
         return Copy(line=number, origin=origin, sources=tuple(sources), target=absolute)
 
 
-def _run(line: _Line, config: Config, scope: Mapping[str, str]) -> Run:
+def _run(line: _Line, config: ImageConfig, scope: Mapping[str, str]) -> Run:
     if line.rest.startswith("--") or "<<" in line.rest:
-        raise _wrong(
+        raise _build_error(
             line.number, "RUN with flags or a here-document is not supported", "use a plain command"
         )
-    argv = _exec_form(line) if line.rest.startswith("[") else ("/bin/sh", "-c", line.rest)
+    argv = _parse_exec_form(line) if line.rest.startswith("[") else ("/bin/sh", "-c", line.rest)
     return Run(
         line=line.number, argv=argv, env=dict(scope), user=config.user, workdir=config.workdir
     )
 
 
-def _exec_form(line: _Line) -> tuple[str, ...]:
+def _parse_exec_form(line: _Line) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(line.rest, type=tuple[str, ...])
     except msgspec.MsgspecError:
         example = json.dumps(line.rest.split())
-        raise _wrong(
+        raise _build_error(
             line.number,
             f"{line.instruction} is not a JSON list",
             f"write {line.instruction} {example}",
         ) from None
 
 
-def _pairs(text: str, number: int) -> dict[str, str]:
+def _parse_pairs(text: str, number: int) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for pair in _split(text, number):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise _wrong(number, f"{pair!r} is not KEY=VALUE", "write KEY=VALUE")
+            raise _build_error(number, f"{pair!r} is not KEY=VALUE", "write KEY=VALUE")
         pairs[key] = value
     return pairs
 
@@ -347,25 +357,25 @@ def _split(text: str, number: int) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise _wrong(number, f"{text!r}: {error}", "close the quotation mark") from None
+        raise _build_error(number, f"{text!r}: {error}", "close the quotation mark") from None
 
 
 def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
     """Expand `$NAME` and `${NAME}`; raise `ClusterError` for a variable that is not set."""
 
-    def value(found: re.Match[str]) -> str:
-        name = found["braced"] or found["plain"]
+    def find_value(match: re.Match[str]) -> str:
+        name = match["braced"] or match["plain"]
         if name not in scope:
             known: Iterable[str] = sorted(scope)
-            raise _wrong(
+            raise _build_error(
                 number,
                 f"${name} is not set",
                 f"declare it with ARG; set here: {', '.join(known) or 'none'}",
             )
         return scope[name]
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(find_value, text)
 
 
-def _wrong(number: int, what: str, remedy: str) -> ClusterError:
+def _build_error(number: int, what: str, remedy: str) -> ClusterError:
     return ClusterError(f"Dockerfile line {number}: {what}; {remedy}")

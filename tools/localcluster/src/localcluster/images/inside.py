@@ -54,7 +54,7 @@ class HostFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Local folders of wheels, each mounted at /run/wheels-NUMBER."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class StepJob(msgspec.Struct, frozen=True, kw_only=True):
     """One step, and the root file system that it runs on."""
 
     root: str
@@ -79,7 +79,7 @@ class StepError(Exception):
     """The step failed; the message is for the user."""
 
 
-def perform(job: Job) -> None:
+def perform(job: StepJob) -> None:
     """Perform the job; a RUN replaces this process and does not return."""
     os.umask(0o022)
     root = Path(job.root)
@@ -150,8 +150,8 @@ def copy_entry(source: Path, target: Path) -> None:
         raise StepError(f"{source.name} is neither a file, a folder nor a link")
 
 
-def _copy(root: Path, step: CopyFiles, job: Job) -> None:
-    origin = Path(step.folder) if step.folder else _mounted_origin(step, job)
+def _copy(root: Path, step: CopyFiles, job: StepJob) -> None:
+    origin = Path(step.folder) if step.folder else _mount_origin(step, job)
     target = resolve(root, step.target)
     into = step.target.endswith("/") or len(step.sources) > 1 or target.is_dir()
     for name in step.sources:
@@ -167,10 +167,11 @@ def _copy(root: Path, step: CopyFiles, job: Job) -> None:
         copy_entry(source, destination)
 
 
-def _mounted_origin(step: CopyFiles, job: Job) -> Path:
-    """Mount the stage to copy from beside the root file system, and return the mount point.
+def _mount_origin(step: CopyFiles, job: StepJob) -> Path:
+    """Mount the stage from which files are copied, and return the mount point.
 
-    A stage has at least two layers, as overlayfs requires without an upper folder.
+    The mount point is beside the root file system. Without an upper folder, overlayfs needs at
+    least two layers, and every stage has as many.
     """
     origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)
@@ -218,7 +219,7 @@ def _mount_system(root: Path, host: HostFiles) -> None:
 
 def _become(root: Path, step: Run) -> None:
     """Replace this process by the command, with its user and without this process's environment."""
-    uid, gid = identity(root, step.user)
+    uid, gid = find_identity(root, step.user)
     os.chroot(root)
     os.chdir(step.workdir)
     if uid or gid:
@@ -229,7 +230,7 @@ def _become(root: Path, step: Run) -> None:
     os.execvpe(step.argv[0], step.argv, step.env)  # noqa: S606
 
 
-def identity(root: Path, user: str) -> tuple[int, int]:
+def find_identity(root: Path, user: str) -> tuple[int, int]:
     """Return uid and gid of `USER`: numbers, or a name in the image's /etc/passwd.
 
     Raises `StepError` for any other value.
@@ -256,7 +257,7 @@ def _mount(*arguments: str, folder: str | None = None) -> None:
 
 def main() -> int:
     """Read the job from standard input and perform it; return the exit code."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=StepJob)
     try:
         perform(job)
     except (StepError, OSError) as error:

@@ -32,7 +32,7 @@ class BuildContext:
     def __init__(self, checkout: Path, binaries: Mapping[str, Path], ignore: str) -> None:
         self._checkout = checkout
         self._binaries = dict(binaries)
-        self._ignored = _patterns(ignore)
+        self._ignored = _parse_patterns(ignore)
         self._known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def digest(self, step: Copy) -> str:
@@ -41,8 +41,8 @@ class BuildContext:
 
     def _compute(self, step: Copy) -> str:
         total = hashlib.sha256()
-        for name, path in self._entries(step):
-            total.update(f"{name}\0{_kind(path)}\0".encode())
+        for name, path in self._list_entries(step):
+            total.update(f"{name}\0{_describe_kind(path)}\0".encode())
             if path.is_symlink():
                 total.update(str(path.readlink()).encode())
             elif path.is_file():
@@ -50,7 +50,7 @@ class BuildContext:
                     total.update(hashlib.file_digest(stream, "sha256").digest())
         return total.hexdigest()
 
-    def stage(self, step: Copy, folder: Path) -> None:
+    def copy_files(self, step: Copy, folder: Path) -> None:
         """Copy all files that a COPY takes into `folder`.
 
         Raise `SourceChangedError` if one changed since `digest`.
@@ -63,7 +63,7 @@ class BuildContext:
             )
 
     def _copy(self, step: Copy, folder: Path) -> None:
-        for name, path in self._entries(step):
+        for name, path in self._list_entries(step):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             if path.is_symlink():
@@ -74,11 +74,11 @@ class BuildContext:
                 shutil.copyfile(path, target)
                 target.chmod(0o755 if path.stat().st_mode & _EXECUTABLE else 0o644)
 
-    def _entries(self, step: Copy) -> Iterator[tuple[str, Path]]:
+    def _list_entries(self, step: Copy) -> Iterator[tuple[str, Path]]:
         """Yield pairs of path inside the context and path on this machine, sorted."""
         for source in step.sources:
             if step.origin == BINARIES:
-                yield self._binary(step, source.strip("/"))
+                yield self._find_binary(step, source.strip("/"))
                 continue
             name = source.strip("/").removeprefix("./")
             path = self._checkout / name
@@ -96,7 +96,7 @@ class BuildContext:
             for child in sorted(path.iterdir()):
                 yield from self._walk(f"{name}/{child.name}", child)
 
-    def _binary(self, step: Copy, name: str) -> tuple[str, Path]:
+    def _find_binary(self, step: Copy, name: str) -> tuple[str, Path]:
         path = self._binaries.get(name)
         if path is None:
             raise ClusterError(
@@ -114,12 +114,12 @@ class BuildContext:
         )
 
 
-def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
+def _parse_patterns(text: str) -> tuple[tuple[str, bool], ...]:
     """Parse the supported lines of a dockerignore file.
 
     `name` matches in the top folder, `**/pattern` in any folder.
     """
-    found: list[tuple[str, bool]] = []
+    patterns: list[tuple[str, bool]] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         if not line or line.startswith("#"):
@@ -130,11 +130,11 @@ def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
                 f"Dockerfile.dockerignore line {number}: {line!r} is not supported; use name or "
                 "**/pattern"
             )
-        found.append((bare, bare != line))
-    return tuple(found)
+        patterns.append((bare, bare != line))
+    return tuple(patterns)
 
 
-def _kind(path: Path) -> str:
+def _describe_kind(path: Path) -> str:
     if path.is_symlink():
         return "link"
     if path.is_dir():
@@ -166,32 +166,34 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
     )
 
 
-def needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
+def list_needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the targets and all stages that they depend on, in file order."""
     wanted = {stage.name for stage in targets}
     for stage in reversed(stages):
         if stage.name in wanted:
-            wanted |= {stage.base, *copied_stages(stage)}
+            wanted |= {stage.base, *list_copied_stages(stage)}
     return tuple(stage for stage in stages if stage.name in wanted)
 
 
-def copied_stages(stage: Stage) -> tuple[str, ...]:
+def list_copied_stages(stage: Stage) -> tuple[str, ...]:
     """Return the stages that a stage copies from."""
     origins = (step.origin for step in stage.steps if isinstance(step, Copy))
     return tuple(origin for origin in origins if origin and origin != BINARIES)
 
 
-def roots(stages: Sequence[Stage]) -> tuple[str, ...]:
+def list_roots(stages: Sequence[Stage]) -> tuple[str, ...]:
     """Return the bases in `ROOTS` that stages use, with digests and without duplicates."""
     return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
 
 
-def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "") -> dict[str, str]:
+def compute_keys(
+    stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = ""
+) -> dict[str, str]:
     """Return the keys of all stages and roots.
 
     `stages` must contain all stages that they depend on; `snapshot` is the Debian mirror.
     """
-    known = {root: _digest("root", RECIPE, root, snapshot) for root in roots(stages)}
+    known = {root: _digest("root", RECIPE, root, snapshot) for root in list_roots(stages)}
     for stage in stages:
         parts = [RECIPE, known[stage.base]]
         for step in stage.steps:
@@ -208,12 +210,12 @@ def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "")
     return known
 
 
-def image_key(stage: Stage, stage_key: str) -> str:
+def compute_image_key(stage: Stage, stage_key: str) -> str:
     """Return the key of a finished image, which covers its layers and its start configuration."""
     return _digest(stage_key, msgspec.json.encode(stage.config, order="deterministic").decode())
 
 
-def chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
+def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
     """Return the names of a stage's layers: the root first, the stage itself last."""
     names = [stage.name]
     while not is_root(base := by_name[names[0]].base):
@@ -227,28 +229,28 @@ def to_build(
     """Return the roots and stages whose layers are missing, each after its dependencies."""
     order: list[str] = []
 
-    def visit(name: str) -> None:
+    def add_stage(name: str) -> None:
         if name in order:
             return
         if is_root(name):
             if name not in present:
                 order.append(name)
             return
-        visit(by_name[name].base)
+        add_stage(by_name[name].base)
         if name in present:
             return
-        for origin in copied_stages(by_name[name]):
-            visit(origin)
+        for origin in list_copied_stages(by_name[name]):
+            add_stage(origin)
         order.append(name)
 
     for target in targets:
-        visit(target.name)
+        add_stage(target.name)
     return tuple(order)
 
 
 def is_shared(name: str, stages: Sequence[Stage]) -> bool:
     """Return whether another stage builds on a stage or copies from it."""
-    return any(stage.base == name or name in copied_stages(stage) for stage in stages)
+    return any(stage.base == name or name in list_copied_stages(stage) for stage in stages)
 
 
 def _digest(*parts: str) -> str:

@@ -46,13 +46,18 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_source(checkout: Path) -> Source | None:
     """Return the commit of a checkout; None without a commit, or if files differ from it."""
-    commit = _git(checkout, "rev-parse", "HEAD")
-    if not commit or _git(checkout, "status", "--porcelain"):
+    commit = _run_git(checkout, "rev-parse", "HEAD")
+    if not commit or _run_git(checkout, "status", "--porcelain"):
         return None
-    return Source(commit=commit, uri=_public(_git(checkout, "remote", "get-url", "origin") or ""))
+    return Source(
+        commit=commit,
+        uri=_remove_credentials(_run_git(checkout, "remote", "get-url", "origin") or ""),
+    )
 
 
-def beside(image: ImageArchive, source: Source, checkout: Path, files: Mapping[str, Path]) -> Path:
+def write_provenance(
+    image: ImageArchive, source: Source, checkout: Path, files: Mapping[str, Path]
+) -> Path:
     """Write the provenance statement beside an image's archive and return its path.
 
     The SBOM must exist already. `files` are the binaries by name.
@@ -61,7 +66,9 @@ def beside(image: ImageArchive, source: Source, checkout: Path, files: Mapping[s
     target = image.path.with_name(FILE)
     temporary = target.with_suffix(".new")
     temporary.write_bytes(
-        state(image, source, inputs, bill=_sha256(image.path.with_name(sbom.FILE)))
+        build_statement(
+            image, source, inputs, bill=_compute_sha256(image.path.with_name(sbom.FILE))
+        )
     )
     temporary.rename(target)
     return target
@@ -74,19 +81,21 @@ def read_inputs(target: str, checkout: Path, files: Mapping[str, Path]) -> dict[
     commit determines their files.
     """
     stages = dockerfile.parse((checkout / DOCKERFILE).read_text())
-    needed = plan.needed(stages, plan.choose(stages, [target]))
+    needed = plan.list_needed(stages, plan.choose(stages, [target]))
     copies = [step for stage in needed for step in stage.steps if isinstance(step, Copy)]
-    found = {str(DOCKERFILE): checkout / DOCKERFILE}
+    inputs = {str(DOCKERFILE): checkout / DOCKERFILE}
     for step in copies:
-        for source in (each.strip("/") for each in step.sources):
+        for source in (source.strip("/") for source in step.sources):
             if not step.origin:
-                found[source] = checkout / source
+                inputs[source] = checkout / source
             elif step.origin == BINARIES:
-                found[source] = files[source]
-    return {name: _sha256(path) for name, path in sorted(found.items()) if path.is_file()}
+                inputs[source] = files[source]
+    return {name: _compute_sha256(path) for name, path in sorted(inputs.items()) if path.is_file()}
 
 
-def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bill: str) -> bytes:
+def build_statement(
+    image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bill: str
+) -> bytes:
     """Build the provenance statement as JSON.
 
     `inputs` are SHA-256 digests by file name; `bill` is the SHA-256 of the SBOM.
@@ -102,7 +111,7 @@ def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bil
         "_type": "https://in-toto.io/Statement/v1",
         # Without a manifest digest (Docker leaves it to the registry), the image's id is used.
         "subject": [
-            _resource(
+            _describe_resource(
                 image.ref.rpartition(":")[0],
                 (image.manifest or image.digest).removeprefix("sha256:"),
             )
@@ -116,31 +125,31 @@ def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bil
                 "resolvedDependencies": [
                     commit,
                     *(
-                        _resource(name, digest.removeprefix("sha256:"))
+                        _describe_resource(name, digest.removeprefix("sha256:"))
                         for name, digest in origin.bases.items()
                     ),
-                    *(_resource(name, digest) for name, digest in inputs.items()),
+                    *(_describe_resource(name, digest) for name, digest in inputs.items()),
                 ],
             },
             "runDetails": {
                 "builder": {"id": f"{_BUILDERS}/{origin.builder}"},
-                "byproducts": [_resource(sbom.FILE, bill)],
+                "byproducts": [_describe_resource(sbom.FILE, bill)],
             },
         },
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def _resource(name: str, sha256: str) -> Json:
+def _describe_resource(name: str, sha256: str) -> Json:
     return {"name": name, "digest": {"sha256": sha256}}
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _public(remote: str) -> str:
+def _remove_credentials(remote: str) -> str:
     """Return the URI of an https remote without its credentials; empty for other remotes."""
     parts = urlsplit(remote)
     return (
@@ -150,7 +159,7 @@ def _public(remote: str) -> str:
     )
 
 
-def _git(checkout: Path, *arguments: str) -> str | None:
+def _run_git(checkout: Path, *arguments: str) -> str | None:
     """Return git's output; None if it fails or is not installed."""
     try:
         done = subprocess.run(
@@ -166,7 +175,14 @@ NAMES: Final = "registry.invalid/raybus"
 2606).
 """
 
-IMAGES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
+IMAGES: Final = (
+    "watcher",
+    "cluster-reconciler",
+    "service-reconciler",
+    "traffic-manager",
+    "job-reconciler",
+    "nats",
+)
 """Images of an installation."""
 OPTIONAL: Final = ("notifications", "dashboard")
 """Images of optional components, which the Helm chart does not include."""
@@ -197,26 +213,26 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
         raise ClusterError(
             f"{checkout} differs from its commit; commit or remove what `git status` lists"
         )
-    found = builder.ensure(
+    images = builder.ensure(
         (*IMAGES, *OPTIONAL), progress=progress, checkout=checkout, reproducible=True
     )
-    for image in found.values():
+    for image in images.values():
         target = folder / image.target
         target.mkdir(parents=True, exist_ok=True)
-        bill = sbom.beside(image.path)
-        statement = beside(image, source, checkout, {})
+        bill = sbom.write_sbom(image.path)
+        statement = write_provenance(image, source, checkout, {})
         for path in (image.path, bill, statement):
             shutil.copyfile(path, target / path.name)
-    digests = {image.target: image.manifest for image in found.values()}
-    (folder / "kustomization.yaml").write_text(kustomization(registry, digests))
+    digests = {image.target: image.manifest for image in images.values()}
+    (folder / "kustomization.yaml").write_text(format_kustomization(registry, digests))
     (folder / "values.yaml").write_text(
-        helm_values(registry, {name: digests[name] for name in IMAGES})
+        format_helm_values(registry, {name: digests[name] for name in IMAGES})
     )
     return [
         Pinned(
             name=name,
             ref=f"{registry}/{name}@{digest}",
-            archive=folder / name / found[name].path.name,
+            archive=folder / name / images[name].path.name,
         )
         for name, digest in digests.items()
     ]
@@ -231,7 +247,7 @@ def check_registry(registry: str) -> None:
         )
 
 
-def kustomization(registry: str, digests: Mapping[str, str]) -> str:
+def format_kustomization(registry: str, digests: Mapping[str, str]) -> str:
     """Return a kustomize component with registry and digests of an overlay's images, as YAML."""
     images = [
         {"name": f"{NAMES}/{name}", "newName": f"{registry}/{name}", "digest": digest}
@@ -245,7 +261,7 @@ def kustomization(registry: str, digests: Mapping[str, str]) -> str:
     return yaml.safe_dump(component, sort_keys=False)
 
 
-def helm_values(registry: str, digests: Mapping[str, str]) -> str:
+def format_helm_values(registry: str, digests: Mapping[str, str]) -> str:
     """Return Helm values that set registry and digests of the chart's images, as YAML."""
     return yaml.safe_dump(
         {"image": {"registry": registry, "digests": dict(digests)}}, sort_keys=False

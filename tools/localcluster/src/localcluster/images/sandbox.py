@@ -17,8 +17,8 @@ import msgspec
 
 from localcluster.errors import ClusterError
 from localcluster.images.archive import TIMESTAMP
-from localcluster.images.inside import MOUNT, HostFiles, Job
-from localcluster.progress import Step
+from localcluster.images.inside import MOUNT, HostFiles, StepJob
+from localcluster.progress import ProgressStep
 
 _ISOLATION = (
     *("setpriv", "--pdeathsig", "KILL"),
@@ -37,7 +37,7 @@ _TAIL = 8
 _SHOWN = 60
 
 
-def perform(job: Job, what: str, shown: Step, log: Path) -> None:
+def perform(job: StepJob, what: str, shown: ProgressStep, log: Path) -> None:
     """Perform one step of a stage; raise `ClusterError` if it fails."""
     command = [sys.executable, "-m", "localcluster.images.inside"]
     run(command, what=what, shown=shown, log=log, given=msgspec.json.encode(job))
@@ -47,7 +47,7 @@ def run(
     command: Sequence[str],
     *,
     what: str,
-    shown: Step,
+    shown: ProgressStep,
     log: Path,
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
@@ -147,21 +147,21 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 def collect(environment: Mapping[str, str], folder: Path) -> Host:
     """Copy the files that a RUN may need into `folder`, and return the settings."""
     folder.mkdir(mode=0o755)
-    chosen = snapshot(environment)
-    mirror = chosen or find_mirror(_apt_sources())
-    (folder / "sources.list").write_text(sources_list(mirror))
+    chosen = choose_mirror(environment)
+    mirror = chosen or find_mirror(_read_apt_sources())
+    (folder / "sources.list").write_text(format_sources(mirror))
     # The files of a snapshot are older than their validity date.
     expired = 'Acquire::Check-Valid-Until "false";\n' if chosen else ""
-    (folder / "apt.conf").write_text(_apt_configuration() + expired)
+    (folder / "apt.conf").write_text(_format_apt_configuration() + expired)
     resolv_conf = folder / "resolv.conf"
     _copy_first((Path("/etc/resolv.conf"),), resolv_conf)
     resolv_conf.touch()
-    bundle = _copy_first(_bundles(environment), folder / "ca.crt")
+    bundle = _copy_first(_list_bundles(environment), folder / "ca.crt")
     pip = _copy_first(
         (*(Path.home() / name for name in _PIP_FILES), Path("/etc/pip.conf")), folder / "pip.conf"
     )
     links = find_links(environment.get("PIP_FIND_LINKS", ""))
-    passed = passed_environment(environment, has_bundle=bundle)
+    passed = select_environment(environment, has_bundle=bundle)
     if pip:
         passed["PIP_CONFIG_FILE"] = f"{MOUNT}/pip.conf"
     local = tuple(link for link in links if link.startswith("/"))
@@ -172,7 +172,7 @@ def collect(environment: Mapping[str, str], folder: Path) -> Host:
     return Host(environment=passed, mirror=mirror, files=files)
 
 
-def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
+def select_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
     """Return the environment variables of a RUN in addition to the image's own."""
     passed = {key: value for key, value in environment.items() if _PASSED.fullmatch(key)}
     passed |= {
@@ -198,7 +198,7 @@ def find_links(value: str) -> tuple[str, ...]:
     )
 
 
-def snapshot(environment: Mapping[str, str]) -> str:
+def choose_mirror(environment: Mapping[str, str]) -> str:
     """Return the Debian mirror in RAYBUS_DEBIAN_MIRROR, such as a day of snapshot.debian.org.
 
     The result is empty if not set.
@@ -208,11 +208,11 @@ def snapshot(environment: Mapping[str, str]) -> str:
 
 def find_mirror(sources: str) -> str:
     """Return the Debian mirror that this machine's apt uses, or Debian's own."""
-    found = _URIS.search(sources) or _DEB.search(sources)
-    return found["uri"] if found else _DEFAULT_MIRROR
+    match = _URIS.search(sources) or _DEB.search(sources)
+    return match["uri"] if match else _DEFAULT_MIRROR
 
 
-def sources_list(mirror: str) -> str:
+def format_sources(mirror: str) -> str:
     """Return the apt sources of a build.
 
     Every full mirror has the security updates beside the main archive.
@@ -229,13 +229,13 @@ def sources_list(mirror: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _apt_sources() -> str:
+def _read_apt_sources() -> str:
     folder = Path("/etc/apt")
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))]
     return "\n".join(path.read_text(errors="replace") for path in files if path.is_file())
 
 
-def _apt_configuration() -> str:
+def _format_apt_configuration() -> str:
     """Return the apt options of a build: its own sources, the host's proxies, retries."""
     lines = [
         f'Dir::Etc::sourcelist "{MOUNT}/sources.list";',
@@ -253,7 +253,7 @@ def _apt_configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bundles(environment: Mapping[str, str]) -> tuple[Path, ...]:
+def _list_bundles(environment: Mapping[str, str]) -> tuple[Path, ...]:
     named = (environment.get(name) for name in _CERTIFICATES)
     return tuple(Path(path) for path in (*named, *_BUNDLES) if path)
 

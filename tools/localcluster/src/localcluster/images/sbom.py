@@ -39,13 +39,13 @@ class Module(msgspec.Struct, frozen=True):
     checksum: str
 
 
-def modules(program: bytes) -> list[Module]:
+def read_modules(program: bytes) -> list[Module]:
     """Return the modules of a Go program; empty for other files."""
     start = _record(program)
     if start is None:
         return []
-    _, after = _text(program, start)
-    listed, _ = _text(program, after)
+    _, after = _read_text(program, start)
+    listed, _ = _read_text(program, after)
     return list(_parse(listed[_GUARD:-_GUARD].decode(errors="replace")))
 
 
@@ -57,7 +57,7 @@ def _record(program: bytes) -> int | None:
     return None
 
 
-def _text(program: bytes, at: int) -> tuple[bytes, int]:
+def _read_text(program: bytes, at: int) -> tuple[bytes, int]:
     """Read a string that follows its length, encoded as a varint (7 bits per byte).
 
     Return it and the position after it.
@@ -72,18 +72,18 @@ def _text(program: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _parse(listed: str) -> Iterator[Module]:
-    found: list[Module] = []
+    modules: list[Module] = []
     for line in listed.splitlines():
         key, *fields = line.split("\t")
         if len(fields) + 1 < _FIELDS:
             continue
         if key == "=>":  # replaces the module in the line before
-            found.pop()
+            modules.pop()
         if key in {"mod", "dep", "=>"}:
-            found.append(
+            modules.append(
                 Module(fields[0], fields[1], fields[2] if len(fields) > _FIELDS - 1 else "")
             )
-    yield from found
+    yield from modules
 
 
 FILE: Final = "sbom.cdx.json"
@@ -104,7 +104,7 @@ Json = dict[str, Any]
 Files = dict[str, bytes]
 
 
-def beside(path: Path) -> Path:
+def write_sbom(path: Path) -> Path:
     """Write the SBOM beside an image's archive, if it does not exist, and return its path."""
     target = path.with_name(FILE)
     if not target.exists():
@@ -118,14 +118,14 @@ def describe(path: Path) -> bytes:
     """Return the SBOM of an image's archive as JSON."""
     image, digest = archive.read_name(path), archive.read_id(path)
     files = archive.read_files(path, _WANTED)
-    components = [*_python(files), *_debian(files), *_go(files)]
+    components = [*_list_python(files), *_list_debian(files), *_list_go(files)]
     name, _, version = image.rpartition(":")
     subject: Json = {
         "type": "container",
         "bom-ref": image,
         "name": name,
         "version": version,
-        "hashes": [_sha256(digest.removeprefix("sha256:"))],
+        "hashes": [_build_hash(digest.removeprefix("sha256:"))],
     }
     document: Json = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -135,34 +135,34 @@ def describe(path: Path) -> bytes:
         "version": 1,
         "metadata": {"component": subject},
         "components": sorted(
-            {each["bom-ref"]: each for each in components}.values(),
-            key=lambda each: each["bom-ref"],
+            {component["bom-ref"]: component for component in components}.values(),
+            key=lambda component: component["bom-ref"],
         ),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
-def _python(files: Files) -> Iterator[Json]:
+def _list_python(files: Files) -> Iterator[Json]:
     for path in filter(_METADATA.fullmatch, files):
         meta = message_from_string(files[path].decode(errors="replace"))
         name, version = str(meta["Name"]), str(meta["Version"])
-        found = _component(
+        component = _build_component(
             f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}",
             name,
             version,
-            _licences(meta),
+            _list_licences(meta),
         )
         record = files.get(path.removesuffix("METADATA") + "RECORD")
         if record is not None:
             # RECORD has the hash of each file, so the hash of RECORD identifies the installed
             # files.
-            found["properties"] = [
+            component["properties"] = [
                 {"name": "raybus:record:sha256", "value": hashlib.sha256(record).hexdigest()}
             ]
-        yield found
+        yield component
 
 
-def _licences(meta: Message) -> list[Json]:
+def _list_licences(meta: Message) -> list[Json]:
     """Return the licence expression, or the licence names if there is no expression.
 
     CycloneDX does not allow both.
@@ -170,9 +170,9 @@ def _licences(meta: Message) -> list[Json]:
     if expression := meta.get("License-Expression"):
         return [{"expression": expression}]
     classified = [
-        each.rpartition(" :: ")[2]
-        for each in meta.get_all("Classifier", [])
-        if each.startswith("License ::")
+        classifier.rpartition(" :: ")[2]
+        for classifier in meta.get_all("Classifier", [])
+        if classifier.startswith("License ::")
     ]
     text = str(meta.get("License", "")).strip()
     named = (
@@ -180,10 +180,10 @@ def _licences(meta: Message) -> list[Json]:
         if text not in _NO_LICENCE and "\n" not in text and len(text) <= _MAX_NAME_LENGTH
         else []
     )
-    return _named(classified or named)
+    return _name_licences(classified or named)
 
 
-def _debian(files: Files) -> Iterator[Json]:
+def _list_debian(files: Files) -> Iterator[Json]:
     for paragraph in files.get(_STATUS, b"").decode(errors="replace").split("\n\n"):
         meta = message_from_string(paragraph)
         if "installed" not in str(meta.get("Status", "")).split():
@@ -191,42 +191,46 @@ def _debian(files: Files) -> Iterator[Json]:
         name, version = str(meta["Package"]), str(meta["Version"])
         text = files.get(f"usr/share/doc/{name}/copyright", b"").decode(errors="replace")
         licences = sorted(
-            {each.strip() for each in _LICENCE.findall(text) if len(each) <= _MAX_NAME_LENGTH}
+            {
+                licence.strip()
+                for licence in _LICENCE.findall(text)
+                if len(licence) <= _MAX_NAME_LENGTH
+            }
         )
         reference = (
             f"pkg:deb/debian/{name}@{version.replace(':', '%3A')}?arch={meta['Architecture']}"
         )
-        yield _component(reference, name, version, _named(licences))
+        yield _build_component(reference, name, version, _name_licences(licences))
 
 
-def _go(files: Files) -> Iterator[Json]:
+def _list_go(files: Files) -> Iterator[Json]:
     for path, content in files.items():
         if not _PROGRAM.fullmatch(path):
             continue
-        for module in modules(content):
-            found = _component(
+        for module in read_modules(content):
+            component = _build_component(
                 f"pkg:golang/{module.path}@{module.version}", module.path, module.version, []
             )
-            found["properties"] = (
+            component["properties"] = (
                 [{"name": "raybus:go:sum", "value": module.checksum}] if module.checksum else []
             )
-            yield found
+            yield component
 
 
-def _component(reference: str, name: str, version: str, licences: list[Json]) -> Json:
-    found: Json = {
+def _build_component(reference: str, name: str, version: str, licences: list[Json]) -> Json:
+    component: Json = {
         "type": "library",
         "bom-ref": reference,
         "name": name,
         "version": version,
         "purl": reference,
     }
-    return found | ({"licenses": licences} if licences else {})
+    return component | ({"licenses": licences} if licences else {})
 
 
-def _named(licences: Sequence[str]) -> list[Json]:
-    return [{"license": {"name": each}} for each in licences]
+def _name_licences(licences: Sequence[str]) -> list[Json]:
+    return [{"license": {"name": licence}} for licence in licences]
 
 
-def _sha256(content: str) -> Json:
+def _build_hash(content: str) -> Json:
     return {"alg": "SHA-256", "content": content}

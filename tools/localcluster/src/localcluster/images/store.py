@@ -29,11 +29,11 @@ OWN_BUILDER: Final = "raybus"
 DOCKER: Final = "docker-buildx"
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class BuildOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a build that are known only while it runs."""
 
     builder: str
-    """`OWN_BUILDER` or `DOCKER`."""
+    """The builder of the archive: `OWN_BUILDER` or `DOCKER`."""
     bases: dict[str, str]
     """Digest of each base by name: of the layer that this builder made, or of the image that Docker
     pulled.
@@ -42,18 +42,18 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The Debian mirror that the user set; empty for the default."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a finished archive."""
 
     image: str
     digest: str
-    """The image's id."""
+    """Id of the image in the archive."""
     manifest: str
     """The image's digest in a registry; empty if the archive does not contain it."""
-    origin: Origin
+    origin: BuildOrigin
 
 
-class Store:
+class ImageStore:
     """The folder of images in the cache."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Store:
         self.logs = folder / "logs"
 
     @contextmanager
-    def locked(self, progress: Progress) -> Generator[None]:
+    def hold_lock(self, progress: Progress) -> Generator[None]:
         """Lock the store for a block.
 
         Leftovers of a crashed builder in `work` are removed first.
@@ -104,14 +104,14 @@ class Store:
         tree.rename(holder / "tree")
         holder.rename(self.tree(key).parent)
 
-    def layer_tar(self, key: str) -> Layer:
+    def write_layer_tar(self, key: str) -> Layer:
         """Return a layer's tar; it is written at the first call."""
         holder = self.tree(key).parent
         target, digest = holder / "layer.tar", holder / "digest"
         if not digest.exists():
-            found = archive.write_tar(holder / "tree", target)
+            layer = archive.write_tar(holder / "tree", target)
             temporary = holder / "digest.new"
-            temporary.write_text(found)
+            temporary.write_text(layer)
             temporary.rename(digest)
         return Layer(path=target, digest=digest.read_text())
 
@@ -122,15 +122,15 @@ class Store:
     def archive_path(self, target: str, key: str) -> Path:
         return self._archives / f"{target}-{key[:_KEY_LENGTH]}" / "image.tar"
 
-    def find_archive(self, target: str, key: str) -> Record | None:
+    def find_archive(self, target: str, key: str) -> ArchiveRecord | None:
         """Return the record of a finished archive; None if it does not exist."""
         path = self.archive_path(target, key)
         record = path.with_name("record.json")
         if not (record.is_file() and path.is_file()):
             return None
-        return msgspec.json.decode(record.read_bytes(), type=Record)
+        return msgspec.json.decode(record.read_bytes(), type=ArchiveRecord)
 
-    def publish_archive(self, target: str, key: str, written: Path, record: Record) -> None:
+    def publish_archive(self, target: str, key: str, written: Path, record: ArchiveRecord) -> None:
         """Move a finished archive into the store; remove the oldest versions of the image."""
         holder = self.work / f"archive-{target}"
         holder.mkdir()

@@ -38,7 +38,7 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
+def format_configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
     """Return the text of containerd's configuration."""
     return f"""version = 2
 root = "{store}"
@@ -59,7 +59,7 @@ state = "/run/containerd"
 """
 
 
-def pod_network(name: str) -> str:
+def format_pod_network(name: str) -> str:
     """Return the CNI configuration of the pod network as JSON."""
     ipam = {
         "type": "host-local",
@@ -76,14 +76,17 @@ def prepare(name: str, store: Path, work: Path) -> None:
     """Write containerd's and CNI's configuration files."""
     store.mkdir(parents=True, exist_ok=True)
     (work / "cni").mkdir(parents=True, exist_ok=True)
-    text = configuration(
-        store=store, work=work, cni_plugins=_cni_plugins(), snapshotter=_snapshotter(store)
+    text = format_configuration(
+        store=store,
+        work=work,
+        cni_plugins=_find_cni_plugins(),
+        snapshotter=_choose_snapshotter(store),
     )
     (work / "containerd.toml").write_text(text)
-    (work / "cni" / "10-pods.conflist").write_text(pod_network(name))
+    (work / "cni" / "10-pods.conflist").write_text(format_pod_network(name))
 
 
-def argv(work: Path) -> list[str]:
+def build_argv(work: Path) -> list[str]:
     """Return containerd's command line."""
     return ["containerd", "--config", str(work / "containerd.toml")]
 
@@ -92,18 +95,18 @@ async def wait_ready(node: Namespaces) -> None:
     """Wait until containerd answers; raise `ClusterError` after 100 attempts (10 s or more)."""
     finished = None
     for _ in range(100):
-        finished = await processes.run(node.enter(_ctr("version")))
+        finished = await processes.run(node.enter(_build_ctr_argv("version")))
         if finished.code == 0:
             return
         await asyncio.sleep(0.1)
-    cause = processes.last_line(finished.errors) if finished else "no answer"
+    cause = processes.find_last_line(finished.errors) if finished else "no answer"
     raise ClusterError(f"containerd did not start: {cause}")
 
 
-async def old_containers(node: Namespaces) -> list[str]:
+async def list_old_containers(node: Namespaces) -> list[str]:
     """Return the ids of the containers that the previous node left in the store."""
-    listing = await processes.must(
-        "listing old containers", node.enter(_ctr("containers", "list", "--quiet"))
+    listing = await processes.run_checked(
+        "listing old containers", node.enter(_build_ctr_argv("containers", "list", "--quiet"))
     )
     return listing.split()
 
@@ -113,8 +116,8 @@ async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> No
 
     Containerd must be restarted afterwards.
     """
-    await processes.must(
-        "removing old containers", node.enter(_ctr("containers", "delete", *containers))
+    await processes.run_checked(
+        "removing old containers", node.enter(_build_ctr_argv("containers", "delete", *containers))
     )
     for folder in _CRI_FOLDERS:
         shutil.rmtree(store / folder, ignore_errors=True)
@@ -127,9 +130,9 @@ def read_image_file(path: Path) -> ImageFile:
     """
     try:
         with tarfile.open(path) as archive:
-            manifest = _member(archive, "manifest.json")
+            manifest = _read_member(archive, "manifest.json")
             entries: list[dict[str, str | list[str]]] = json.loads(manifest)
-            configs = [_member(archive, str(entry["Config"])) for entry in entries]
+            configs = [_read_member(archive, str(entry["Config"])) for entry in entries]
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
         raise MisuseError(
             f"{path} is not an image archive ({error}); make one with 'docker save' or 'raybus "
@@ -148,8 +151,9 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
         image = read_image_file(path)
         if image.tags and all(known.get(tag) == image.digest for tag in image.tags):
             continue
-        await processes.must(
-            f"importing {path.name}", node.enter(_ctr("images", "import", str(path.resolve())))
+        await processes.run_checked(
+            f"importing {path.name}",
+            node.enter(_build_ctr_argv("images", "import", str(path.resolve()))),
         )
         known.update(dict.fromkeys(image.tags, image.digest))
         record.write_text(json.dumps(known))
@@ -159,23 +163,23 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
 
 async def tag_image(node: Namespaces, image: str, name: str) -> None:
     """Give an image of the store another name."""
-    await processes.must(
-        f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name))
+    await processes.run_checked(
+        f"tagging {image}", node.enter(_build_ctr_argv("images", "tag", "--force", image, name))
     )
 
 
-def _ctr(*arguments: str) -> list[str]:
+def _build_ctr_argv(*arguments: str) -> list[str]:
     return ["ctr", "--address", SOCKET, "--namespace", "k8s.io", *arguments]
 
 
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
+def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     opened = archive.extractfile(name)
     if opened is None:
         raise KeyError(name)
     return opened.read()
 
 
-def _cni_plugins() -> Path:
+def _find_cni_plugins() -> Path:
     for folder in _CNI_FOLDERS:
         if (folder / "ptp").exists():
             return folder
@@ -184,7 +188,7 @@ def _cni_plugins() -> Path:
     )
 
 
-def _snapshotter(store: Path) -> str:
+def _choose_snapshotter(store: Path) -> str:
     """Return the snapshotter for the file system of the store.
 
     Overlays cannot be stacked, so an overlay file system gets `native`, any other `overlayfs`.

@@ -16,7 +16,9 @@ _CHUNK = 1 << 16
 async def serve(listening: socket.socket, host: str, port: int) -> None:
     """Forward each connection, until killed."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward_connection(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with suppress(OSError):
             there_reader, there_writer = await asyncio.open_connection(host, port)
             try:
@@ -27,13 +29,13 @@ async def serve(listening: socket.socket, host: str, port: int) -> None:
                 there_writer.close()
         writer.close()
 
-    server = await asyncio.start_server(connected, sock=listening)
+    server = await asyncio.start_server(forward_connection, sock=listening)
     async with server:
         await server.serve_forever()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until its end.
+    """Copy the bytes of one direction of a connection until its end.
 
     The end is passed on by closing only that direction of the other connection.
     """
@@ -47,7 +49,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def main() -> None:
-    """Forward the socket that the command line names."""
+    """Forward the connections of the listening socket that the command line names."""
     descriptor, host, port = sys.argv[1:4]
     asyncio.run(serve(socket.socket(fileno=int(descriptor)), host, int(port)))
 

@@ -12,7 +12,7 @@ from localcluster.node.namespaces import ADDRESS
 NODE_NAME = "node-0"
 
 
-def configuration(place: Place, *, name: str) -> str:
+def format_configuration(place: Place, *, name: str) -> str:
     """Return the text of the kubelet's configuration file; `name` is that of the cluster."""
     pki = place.pki
     document = {
@@ -59,10 +59,10 @@ def configuration(place: Place, *, name: str) -> str:
 def prepare(place: Place, *, name: str) -> None:
     """Write the kubelet's configuration file."""
     path = place.work / "kubelet.yaml"
-    path.write_text(configuration(place, name=name))
+    path.write_text(format_configuration(place, name=name))
 
 
-def kubelet(place: Place) -> list[str]:
+def build_kubelet_argv(place: Place) -> list[str]:
     """Return the kubelet's command line."""
     return [
         place.binaries.argv0("kubelet"),
@@ -74,7 +74,7 @@ def kubelet(place: Place) -> list[str]:
     ]
 
 
-def kube_proxy(place: Place) -> list[str]:
+def build_kube_proxy_argv(place: Place) -> list[str]:
     """Return kube-proxy's command line.
 
     It leaves the machine's limits of connection tracking unchanged.
@@ -91,7 +91,7 @@ def kube_proxy(place: Place) -> list[str]:
     ]
 
 
-def volumes(work: Path, count: int) -> list[Path]:
+def create_volumes(work: Path, count: int) -> list[Path]:
     """Create the folders of the node's local volumes; they are writable for pods of any user."""
     folders = [work / "volumes" / str(index) for index in range(count)]
     for folder in folders:

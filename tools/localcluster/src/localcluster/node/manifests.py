@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from localcluster import components, processes
-from localcluster.api import Api, Document, condition, read_manifests
+from localcluster.api import ApiClient, Document, has_condition, read_manifests
 from localcluster.binaries import GATEWAY_CRDS, Binaries
 from localcluster.node.kubelet import NODE_NAME
 from localcluster.node.namespaces import Namespaces
@@ -25,7 +25,7 @@ _CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
 _EG_NAME = "envoy-gateway"
 
 
-def dns(address: str) -> list[Document]:
+def build_dns(address: str) -> list[Document]:
     """Return the kube-dns Service with an endpoint for the node's CoreDNS.
 
     The RBAC objects of CoreDNS are included.
@@ -64,14 +64,16 @@ def dns(address: str) -> list[Document]:
         ],
     }
     return [
-        _object("rbac.authorization.k8s.io/v1", "ClusterRole", "system:coredns", rules=rules),
-        _binding("system:coredns", "system:coredns", {"kind": "User", "name": "system:coredns"}),
-        _object("v1", "Service", "kube-dns", namespace="kube-system", spec=service),
+        _build_object("rbac.authorization.k8s.io/v1", "ClusterRole", "system:coredns", rules=rules),
+        _build_binding(
+            "system:coredns", "system:coredns", {"kind": "User", "name": "system:coredns"}
+        ),
+        _build_object("v1", "Service", "kube-dns", namespace="kube-system", spec=service),
         endpoints,
     ]
 
 
-def corefile(address: str, kubeconfig: Path) -> str:
+def format_corefile(address: str, kubeconfig: Path) -> str:
     """Return CoreDNS's configuration.
 
     It resolves cluster names only, because the node has no access to other networks.
@@ -88,7 +90,7 @@ def corefile(address: str, kubeconfig: Path) -> str:
 """
 
 
-def storage(folders: Sequence[Path]) -> list[Document]:
+def build_storage(folders: Sequence[Path]) -> list[Document]:
     """Return the default storage class `standard`, and one volume per folder."""
     annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
     storage_class: Document = {
@@ -98,10 +100,10 @@ def storage(folders: Sequence[Path]) -> list[Document]:
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     }
-    return [storage_class, *(_volume(index, folder) for index, folder in enumerate(folders))]
+    return [storage_class, *(_build_volume(index, folder) for index, folder in enumerate(folders))]
 
 
-def gateway_setup() -> list[Document]:
+def build_gateway_setup() -> list[Document]:
     """Return the objects that must exist before the gateway's certificates are created."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return [
@@ -110,8 +112,8 @@ def gateway_setup() -> list[Document]:
             "kind": "Namespace",
             "metadata": {"name": GATEWAY_NAMESPACE, "labels": labels},
         },
-        _object("v1", "ServiceAccount", _EG_NAME, namespace=GATEWAY_NAMESPACE),
-        _binding(
+        _build_object("v1", "ServiceAccount", _EG_NAME, namespace=GATEWAY_NAMESPACE),
+        _build_binding(
             _EG_NAME,
             "cluster-admin",
             {"kind": "ServiceAccount", "name": _EG_NAME, "namespace": GATEWAY_NAMESPACE},
@@ -119,7 +121,7 @@ def gateway_setup() -> list[Document]:
     ]
 
 
-def gateway() -> list[Document]:
+def build_gateway() -> list[Document]:
     """Return Envoy Gateway and its GatewayClass, which uses local images and no load balancer."""
     configuration = {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
@@ -160,23 +162,23 @@ def gateway() -> list[Document]:
     }
     data = {"envoy-gateway.yaml": yaml.safe_dump(configuration, sort_keys=False)}
     return [
-        _object("v1", "ConfigMap", _EG_NAME, namespace=GATEWAY_NAMESPACE, data=data),
-        _object("v1", "Service", _EG_NAME, namespace=GATEWAY_NAMESPACE, spec=service),
-        _object(
+        _build_object("v1", "ConfigMap", _EG_NAME, namespace=GATEWAY_NAMESPACE, data=data),
+        _build_object("v1", "Service", _EG_NAME, namespace=GATEWAY_NAMESPACE, spec=service),
+        _build_object(
             "apps/v1",
             "Deployment",
             _EG_NAME,
             namespace=GATEWAY_NAMESPACE,
-            spec=_gateway_deployment(),
+            spec=_build_gateway_deployment(),
         ),
-        _object(
+        _build_object(
             "gateway.envoyproxy.io/v1alpha1",
             "EnvoyProxy",
             GATEWAY_CLASS,
             namespace=GATEWAY_NAMESPACE,
             spec=proxy,
         ),
-        _object(
+        _build_object(
             "gateway.networking.k8s.io/v1",
             "GatewayClass",
             GATEWAY_CLASS,
@@ -185,7 +187,7 @@ def gateway() -> list[Document]:
     ]
 
 
-def _gateway_deployment() -> Document:
+def _build_gateway_deployment() -> Document:
     container = {
         "name": _EG_NAME,
         "image": GATEWAY_IMAGE,
@@ -215,7 +217,7 @@ def _gateway_deployment() -> Document:
     }
 
 
-def _volume(index: int, folder: Path) -> Document:
+def _build_volume(index: int, folder: Path) -> Document:
     selector = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}
     spec = {
         "capacity": {"storage": "20Gi"},
@@ -225,31 +227,31 @@ def _volume(index: int, folder: Path) -> Document:
         "local": {"path": str(folder)},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [selector]}]}},
     }
-    return _object("v1", "PersistentVolume", f"local-{index}", spec=spec)
+    return _build_object("v1", "PersistentVolume", f"local-{index}", spec=spec)
 
 
-def _binding(name: str, role: str, subject: Mapping[str, str]) -> Document:
+def _build_binding(name: str, role: str, subject: Mapping[str, str]) -> Document:
     group = "rbac.authorization.k8s.io"
     role_reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
-    return _object(
+    return _build_object(
         f"{group}/v1", "ClusterRoleBinding", name, roleRef=role_reference, subjects=[dict(subject)]
     )
 
 
-def _object(
+def _build_object(
     version: str, kind: str, name: str, *, namespace: str | None = None, **fields: Any
 ) -> Document:
     metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 
 
-async def start(api: Api, node: Namespaces, programs: Binaries, layout: Layout) -> None:
+async def start(api: ApiClient, node: Namespaces, programs: Binaries, layout: Layout) -> None:
     """Start Envoy Gateway from images of the node.
 
     The function returns when Envoy Gateway has accepted its GatewayClass.
     """
     await api.apply_definitions(read_manifests(programs.path(GATEWAY_CRDS)))
-    for document in gateway_setup():
+    for document in build_gateway_setup():
         await api.apply(document)
     environment = {
         "KUBECONFIG": layout.work / "envoy-gateway.kubeconfig",
@@ -258,8 +260,10 @@ async def start(api: Api, node: Namespaces, programs: Binaries, layout: Layout) 
     assignments = [f"{name}={value}" for name, value in environment.items()]
     program = [programs.argv0("envoy-gateway"), "certgen", "--disable-topology-injector"]
     argv = node.enter(["env", *assignments, *program])
-    await processes.must("making the gateway's certificates", argv)
-    for document in gateway():
+    await processes.run_checked("making the gateway's certificates", argv)
+    for document in build_gateway():
         await api.apply(document)
     path = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{GATEWAY_CLASS}"
-    await api.wait_for("the gateway accepting its class", path, condition("Accepted"), timeout=120)
+    await api.wait_for(
+        "the gateway accepting its class", path, has_condition("Accepted"), timeout=120
+    )

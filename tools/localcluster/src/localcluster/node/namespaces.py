@@ -66,14 +66,14 @@ class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
         return ["nsenter", f"--target={self.first.pid}", "--net", "--", *inside]
 
 
-def marker(name: str) -> str:
+def build_marker(name: str) -> str:
     """Return the command-line argument that identifies a node's first process."""
     return f"{_MARKER}{name}"
 
 
 def find(name: str) -> Namespaces | None:
     """Return the running node of a cluster; None if there is none."""
-    for process in processes.pids_by_argument(marker(name)):
+    for process in processes.find_by_argument(build_marker(name)):
         if _is_first(process.pid):
             return Namespaces(first=msgspec.structs.replace(process, name="node"))
     return None
@@ -96,11 +96,11 @@ async def create(name: str, work: Path) -> Namespaces:
         "--mount-proc",
         "--",
     ]
-    program = [sys.executable, "-I", "-S", str(Path(first_process.__file__)), marker(name)]
+    program = [sys.executable, "-I", "-S", str(Path(first_process.__file__)), build_marker(name)]
     outside = processes.spawn("node", [*argv, *program], log, dies_with_us=False)
-    namespaces = await _appeared(name, outside)
+    namespaces = await _wait_for_namespaces(name, outside)
     setup = _SETUP.replace("ADDRESS", ADDRESS)
-    await processes.must(
+    await processes.run_checked(
         "setting up the node's network and mounts",
         namespaces.enter(["sh", "-c", setup, "setup", str(work)]),
     )
@@ -109,10 +109,10 @@ async def create(name: str, work: Path) -> Namespaces:
 
 async def destroy(name: str) -> None:
     """Kill a node with all its processes, in any state; does nothing without a node."""
-    found = processes.pids_by_argument(marker(name))
-    for process in found:
+    pids = processes.find_by_argument(build_marker(name))
+    for process in pids:
         processes.kill(process)
-    left = await processes.gone(found, timeout=30)
+    left = await processes.wait_until_gone(pids, timeout=30)
     if left:
         raise ClusterError(
             f"process {left[0].pid} of cluster {name} does not end; check "
@@ -125,7 +125,7 @@ def make_cgroups(name: str) -> None:
 
     On cgroup v1 there is one for each controller.
     """
-    for parent in _cgroup_parents():
+    for parent in _list_cgroup_parents():
         (parent / name).mkdir(exist_ok=True)
     if (_CGROUPS / "cgroup.controllers").exists():
         for folder in (_CGROUPS, _CGROUPS / name):
@@ -135,18 +135,18 @@ def make_cgroups(name: str) -> None:
 
 def remove_cgroups(name: str) -> None:
     """Remove the node's cgroups; its processes must have ended."""
-    for parent in _cgroup_parents():
+    for parent in _list_cgroup_parents():
         if (parent / name).is_dir():
             for folder, _, _ in os.walk(parent / name, topdown=False):
                 Path(folder).rmdir()
 
 
-def cgroups_left(name: str) -> list[Path]:
+def list_cgroups(name: str) -> list[Path]:
     """Return the cgroups of the node that still exist."""
-    return [parent / name for parent in _cgroup_parents() if (parent / name).exists()]
+    return [parent / name for parent in _list_cgroup_parents() if (parent / name).exists()]
 
 
-def _cgroup_parents() -> list[Path]:
+def _list_cgroup_parents() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
     # cgroup v1: one tree for each controller; some are links to a shared mount.
@@ -157,13 +157,13 @@ def _cgroup_parents() -> list[Path]:
     ]
 
 
-async def _appeared(name: str, outside: Spawned) -> Namespaces:
+async def _wait_for_namespaces(name: str, outside: Spawned) -> Namespaces:
     for _ in range(250):
         namespaces = find(name)
         if namespaces is not None:
             return namespaces
         if outside.popen.poll() is not None:
-            cause = processes.last_line(outside.log.read_text(errors="replace"))
+            cause = processes.find_last_line(outside.log.read_text(errors="replace"))
             raise ClusterError(
                 f"this machine does not let us make namespaces ({cause}); run as root outside a "
                 "container"

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localcluster import components, control_plane, driver, kubeconfig, processes
-from localcluster.api import Api, read_manifests
+from localcluster.api import ApiClient, read_manifests
 from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
-from localcluster.control_plane import Options
-from localcluster.driver import DriverName, Record, Request
+from localcluster.control_plane import ControlPlaneOptions
+from localcluster.driver import ClusterRecord, ClusterRequest, DriverName
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.kubeconfig import Access
 from localcluster.node import container_runtime, forward, kubelet, manifests, namespaces
@@ -35,7 +35,7 @@ class Startup:
     """The steps of one start and their shared state."""
 
     def __init__(
-        self, request: Request, place: Place, node: Namespaces, progress: Progress
+        self, request: ClusterRequest, place: Place, node: Namespaces, progress: Progress
     ) -> None:
         self._request = request
         self._layout = request.layout
@@ -44,11 +44,11 @@ class Startup:
         self._progress = progress
         self._started: list[Spawned] = []
 
-    async def run(self, listening: processes.Listening, images: Sequence[Path]) -> Record:
+    async def run(self, listening: processes.Listening, images: Sequence[Path]) -> ClusterRecord:
         """Start everything in order; return the record of the cluster."""
         access = self._forward_from(listening)
         self._remember(access, gateway=False)
-        async with Api(access) as api:
+        async with ApiClient(access) as api:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_runtime(images))
                 group.create_task(self._start_control_plane(api))
@@ -65,7 +65,7 @@ class Startup:
     def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
         """Start a program inside the node.
 
-        It ends when its wrapper, whose pid is recorded, is killed.
+        The program ends when its wrapper, whose pid is recorded, is killed.
         """
         command = self._node.enter(child_processes.bind_to_parent(argv))
         process = processes.spawn(
@@ -94,8 +94,8 @@ class Startup:
         kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
         return access
 
-    def _remember(self, access: Access, *, gateway: bool) -> Record:
-        known = Record(
+    def _remember(self, access: Access, *, gateway: bool) -> ClusterRecord:
+        known = ClusterRecord(
             name=self._layout.name,
             driver=DriverName.BUILT,
             server=access.server,
@@ -110,10 +110,10 @@ class Startup:
 
     async def _start_runtime(self, images: Sequence[Path]) -> None:
         with self._progress.step("starting containerd and importing images", estimate=5) as step:
-            argv = container_runtime.argv(self._layout.work)
+            argv = container_runtime.build_argv(self._layout.work)
             process = self._start("containerd", argv)
             await container_runtime.wait_ready(self._node)
-            old = await container_runtime.old_containers(self._node)
+            old = await container_runtime.list_old_containers(self._node)
             if old:
                 step.note("removing old containers")
                 await container_runtime.forget(self._node, old, self._layout.images)
@@ -136,25 +136,25 @@ class Startup:
             ):
                 await container_runtime.import_images(self._node, self._layout.images, given)
 
-    async def _start_control_plane(self, api: Api) -> None:
+    async def _start_control_plane(self, api: ApiClient) -> None:
         with self._progress.step("starting the control plane", estimate=5):
             await control_plane.start_api(self._place, api, self._start)
             if self._request.gateway or self._request.gateway_api:
                 await api.apply_definitions(
                     read_manifests(self._place.binaries.path("gateway-crds"))
                 )
-            options = Options(crds=self._request.crds, scheduler=True)
+            options = ControlPlaneOptions(crds=self._request.crds, scheduler=True)
             await control_plane.start_controllers(self._place, api, self._start, options)
 
-    async def _start_node(self, api: Api) -> None:
-        self._start("kubelet", kubelet.kubelet(self._place))
-        self._start("kube-proxy", kubelet.kube_proxy(self._place))
+    async def _start_node(self, api: ApiClient) -> None:
+        self._start("kubelet", kubelet.build_kubelet_argv(self._place))
+        self._start("kube-proxy", kubelet.build_kube_proxy_argv(self._place))
         self._start(
             "coredns",
             [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")],
         )
-        folders = kubelet.volumes(self._layout.work, _VOLUMES)
-        for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
+        folders = kubelet.create_volumes(self._layout.work, _VOLUMES)
+        for document in [*manifests.build_dns(ADDRESS), *manifests.build_storage(folders)]:
             await api.apply(document)
         path = f"/api/v1/nodes/{kubelet.NODE_NAME}"
         await api.wait_for("the node becoming ready", path, control_plane.is_usable, timeout=90)
@@ -169,7 +169,7 @@ class Startup:
         raise ClusterError(f"CoreDNS does not answer; see {self._place.log('coredns')}")
 
 
-def prepare(request: Request, programs: Binaries) -> Place:
+def prepare(request: ClusterRequest, programs: Binaries) -> Place:
     """Write all certificates and configuration files of a new node."""
     layout = request.layout
     (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -187,14 +187,16 @@ def prepare(request: Request, programs: Binaries) -> Place:
     kubelet.prepare(place, name=layout.name)
     container_runtime.prepare(layout.name, layout.images, layout.work)
     layout.resolv_conf.write_text(f"nameserver {components.DNS_ADDRESS}\n")
-    (layout.work / "Corefile").write_text(manifests.corefile(ADDRESS, place.kubeconfig("coredns")))
+    (layout.work / "Corefile").write_text(
+        manifests.format_corefile(ADDRESS, place.kubeconfig("coredns"))
+    )
     return place
 
 
 async def start(
-    request: Request, programs: Binaries, images: Sequence[Path], progress: Progress
-) -> Record:
-    """Start a node; none may be running."""
+    request: ClusterRequest, programs: Binaries, images: Sequence[Path], progress: Progress
+) -> ClusterRecord:
+    """Start the node of a cluster; no node of that cluster may be running."""
     with _listen(request.port) as listening:
         place = prepare(request, programs)
         with progress.step("making namespaces", estimate=1):

@@ -1,0 +1,1 @@
+complete --command raybus --no-files --arguments "(env _RAYBUS_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) raybus)" --condition "env _RAYBUS_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) raybus"

@@ -1,0 +1,1 @@
+"""`raybus crds`: the CustomResourceDefinitions of this version."""

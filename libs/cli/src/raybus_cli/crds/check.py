@@ -1,0 +1,157 @@
+"""What happens to a cluster's objects if its CRDs are replaced by those of this version.
+
+A removed field is dropped whenever its object is written. A field of another type, a new rule and a
+newly required field make the API server refuse the next write of the objects that they concern.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Json
+from common.kube.client import Kube
+from common.kube.resources import Resource
+from common.version import VERSION
+from crd_generator import comparison, manifest
+from crd_generator.comparison import ChangeKind, FieldChange
+from crd_generator.schema import Schema
+from raybus_cli.doctor.survey import CRD
+
+MAX_NAMED: Final = 3
+"""Maximum number of objects, or of new fields, that a line names."""
+
+
+class ChangedField(msgspec.Struct, frozen=True, kw_only=True):
+    """A field that is removed or changed, and the objects that this concerns."""
+
+    path: str
+    kind: ChangeKind
+    text: str
+    objects: list[str] | None
+    """`NAMESPACE/NAME` of the objects; None if they may not be read."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no object has the field."""
+        return self.objects == []
+
+
+class DefinitionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference between an installed CRD and that of this version."""
+
+    name: str
+    is_installed: bool
+    new_fields: list[str] = []
+    changes: list[ChangedField] = []
+    lost_versions: list[str] = []
+    """Versions that the new CRD lacks although objects are stored in them."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the CRD can be applied without an effect on any object."""
+        return not self.lost_versions and all(change.is_harmless for change in self.changes)
+
+
+async def check(kube: Kube) -> list[DefinitionReport]:
+    """Compare the CRDs of a cluster with those of this version.
+
+    Raises `Forbidden` if the CRDs may not be read.
+    """
+    return [
+        await _check_one(kube, definition) for definition in manifest.list_definitions().values()
+    ]
+
+
+async def _check_one(kube: Kube, wanted: Schema) -> DefinitionReport:
+    name: str = wanted["metadata"]["name"]
+    try:
+        installed: Json = msgspec.json.decode(await kube.get(CRD, None, name))
+    except errors.NotFound:
+        return DefinitionReport(name=name, is_installed=False)
+    changes = comparison.compare(installed, wanted)
+    breaking = [change for change in changes if change.kind is not ChangeKind.ADDED]
+    objects = await _list_objects(kube, wanted) if breaking else []
+    return DefinitionReport(
+        name=name,
+        is_installed=True,
+        new_fields=sorted(change.path for change in changes if change.kind is ChangeKind.ADDED),
+        changes=[describe_change(change, objects) for change in breaking],
+        lost_versions=comparison.find_lost_versions(installed, wanted),
+    )
+
+
+async def _list_objects(kube: Kube, definition: Schema) -> list[Json] | None:
+    """Return all objects of a CRD; None if the caller may not list them."""
+    spec = definition["spec"]
+    version = next(each["name"] for each in spec["versions"] if each["storage"])
+    resource = Resource(
+        group=spec["group"],
+        version=version,
+        kind=spec["names"]["kind"],
+        plural=spec["names"]["plural"],
+    )
+    try:
+        answer: Json = msgspec.json.decode(await kube.list(resource, None))
+    except errors.Forbidden:
+        return None
+    found: list[Json] = answer["items"]
+    return found
+
+
+def describe_change(
+    change: FieldChange, objects: Sequence[Mapping[str, Any]] | None
+) -> ChangedField:
+    """Add to a change the objects that it concerns."""
+    concerns = comparison.is_missing if change.kind is ChangeKind.REQUIRED else comparison.is_set
+    return ChangedField(
+        path=change.path,
+        kind=change.kind,
+        text=change.text or str(change.kind),
+        objects=None
+        if objects is None
+        else [
+            f"{document['metadata']['namespace']}/{document['metadata']['name']}"
+            for document in objects
+            if concerns(document, change.path)
+        ],
+    )
+
+
+def format_lines(reports: Sequence[DefinitionReport]) -> Iterator[str]:
+    """Yield a line for each CRD, and one for each removed or changed field."""
+    for report in reports:
+        yield f"{report.name}: {_summarize(report)}"
+        for version in report.lost_versions:
+            yield f"  × version {version}: removed, but objects are stored in it"
+        for change in report.changes:
+            mark = "√" if change.is_harmless else "×"
+            yield f"  {mark} {change.path}: {change.text}; {_describe_objects(change)}"
+
+
+def _summarize(report: DefinitionReport) -> str:
+    if not report.is_installed:
+        return "not installed"
+    parts = [
+        *([f"{len(report.changes)} removed or changed"] if report.changes else []),
+        *(
+            [f"{len(report.new_fields)} new ({_name_some(report.new_fields)})"]
+            if report.new_fields
+            else []
+        ),
+    ]
+    return ", ".join(parts) or f"has the fields of raybus {VERSION}"
+
+
+def _describe_objects(change: ChangedField) -> str:
+    if change.objects is None:
+        return "you may not list the objects"
+    if not change.objects:
+        return "concerns no object"
+    return f"concerns {len(change.objects)} object(s): {_name_some(change.objects)}"
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = ", …" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"

@@ -1,0 +1,1 @@
+"""Submits RayJobs, follows them to their end and stops them."""

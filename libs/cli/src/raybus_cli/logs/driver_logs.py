@@ -1,0 +1,194 @@
+"""The log of a driver that no pod has, read from the jobs API of Ray's dashboard.
+
+The API returns the whole log as one text. To follow it, the text is read again and again, and only
+what is new is printed; so a dashboard that is silent for a while loses no line. While the job runs,
+the pauses grow with the duration of a read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.api.ray_job import JobState, RayJob
+from common.kube.client import KubeClient
+from common.kube.resources import SERVICE
+from common.ray import jobs
+from raybus_cli import session
+from raybus_cli.logs import replicas, selection
+from raybus_cli.logs.selection import Extent, Form, LogSource, Splitter
+from raybus_cli.reading import reader
+from raybus_cli.reading.job_snapshot import ENDED
+
+MAX_LOG_SIZE: Final = 64 * 2**20
+"""Maximum bytes of an answer with a log."""
+FOLLOW_INTERVAL: Final = 2.0
+"""Seconds between two reads of a job that is followed, and minimum of those of its log."""
+COST: Final = 5
+"""Minimum pause between two reads of a log, as a multiple of the duration of a read."""
+_DRIVER: Final = "driver"
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    logs: str | None = None
+
+
+class DriverLog:
+    """The log of the driver of a RayJob's present attempt; a later attempt has another log."""
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        namespace: str,
+        name: str,
+        form: Form,
+        *,
+        write: Callable[[bytes], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._form = form
+        self._write = write
+        self._report = report
+        self._source = LogSource(name, _DRIVER)
+        self._job_id = ""
+        self._printed = ""
+        """The text of the present attempt that has been read."""
+        self._splitter = Splitter()
+        self._next_read = 0.0
+        """Time of the event loop before which the log of a running job is not read again."""
+        self._problem = ""
+        """The problem that was reported last."""
+
+    async def copy(self, job: RayJob, extent: Extent) -> None:
+        """Print the log; with `extent.follow` until the job has ended.
+
+        Raises `Rejected` if there is no log to read.
+        """
+        if not extent.follow or job.status.job_deployment_status in ENDED:
+            source, text = await self._read(job)
+            self._take(job, source, text, extent.tail)
+            self._finish()
+            return
+        await self.follow(extent.tail)
+
+    async def follow(self, tail: int | None = None) -> None:
+        """Print the log of each attempt until the job has ended.
+
+        A problem of the API server or the dashboard is reported, and the log is read on after it.
+        Raises `Unauthenticated` if the dashboard rejects the token, since no retry corrects that.
+        """
+        while True:
+            has_ended = await self._read_once(tail)
+            if has_ended:
+                self._finish()
+                return
+            await asyncio.sleep(FOLLOW_INTERVAL)
+
+    async def _read_once(self, tail: int | None) -> bool:
+        """Print the new part of the log; return whether the job has ended."""
+        try:
+            job = await reader.read_ray_job(self._kube, self._namespace, self._name)
+        except session.RETRIED as problem:
+            if session.is_interrupted():
+                raise
+            self._tell(str(problem))
+            return False
+        has_ended = job.status.job_deployment_status in ENDED
+        if not job.status.dashboard_url or not job.status.job_id:
+            return has_ended
+        clock = asyncio.get_running_loop().time
+        is_running = not has_ended and job.status.job_status == JobState.RUNNING
+        if is_running and clock() < self._next_read:
+            return False
+        began = clock()
+        try:
+            source, text = await self._read(job)
+            self._take(job, source, text, tail)
+        except (errors.Rejected, errors.NotFound, *session.RETRIED) as problem:
+            is_rejected = isinstance(problem, errors.Unauthenticated) and not has_ended
+            if is_rejected or session.is_interrupted():
+                raise
+            if has_ended:
+                text = f"the end of the log may be missing: {problem}"
+                self._tell(text)
+            elif job.status.job_status:  # before, Ray does not know the job
+                self._tell(f"{problem}; trying again")
+        self._next_read = clock() + COST * (clock() - began)
+        return has_ended
+
+    async def _read(self, job: RayJob) -> tuple[LogSource, str]:
+        """Return the whole log of a job's present attempt, and where it comes from."""
+        status = job.status
+        if not status.ray_cluster_name or not status.job_id:
+            state = status.job_deployment_status or "not observed by raybus yet"
+            raise errors.Rejected(
+                f"RayJob {self._name} has no log of its driver: it is {state}; see "
+                f"'raybus explain rayjob/{self._name}'"
+            )
+        cluster = await reader.read_ray_cluster(
+            self._kube, self._namespace, status.ray_cluster_name
+        )
+        source = LogSource(cluster.status.head.pod_name or self._name, _DRIVER)
+        head = await session.find_dashboard(self._kube, cluster)
+        path = SERVICE.proxy(
+            self._namespace, head.name, replicas.PORT, f"{jobs.build_path(status.job_id)}/logs"
+        )
+        try:
+            body = await self._kube.request(
+                "GET", path, headers=head.headers, max_size=MAX_LOG_SIZE
+            )
+        except errors.Unauthenticated as problem:
+            raise session.build_token_error(problem, head, cluster) from problem
+        try:
+            return source, msgspec.json.decode(body, type=_Answer).logs or ""
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            text = f"the dashboard's answer is no log of a job: {problem}"
+            raise errors.Unavailable(text) from problem
+
+    def _take(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
+        """Print the part of a log that has not been printed."""
+        self._problem = ""
+        if job.status.job_id != self._job_id:
+            self._finish()
+            self._job_id, self._printed = job.status.job_id, ""
+            if tail is not None:
+                self._printed = text[: _find_tail(text, tail)]
+        if not text.startswith(self._printed):
+            self._report("the log was replaced, and starts over")
+            self._finish()
+            self._printed = ""
+        self._source = source
+        new = text[len(self._printed) :]
+        self._printed = text
+        self._print(self._splitter.split(new.encode()))
+
+    def _finish(self) -> None:
+        """Print the last line of an attempt, which may have no line end."""
+        self._print(self._splitter.end())
+
+    def _print(self, lines: list[bytes]) -> None:
+        if lines:
+            rendered = (selection.render(self._source, line, self._form) for line in lines)
+            self._write(b"".join(rendered))
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._problem:
+            self._report(problem)
+        self._problem = problem
+
+
+def _find_tail(text: str, lines: int) -> int:
+    """Return where the last `lines` lines of a text begin."""
+    at = len(text.removesuffix("\n"))
+    if lines == 0:
+        return len(text)
+    for _ in range(lines):
+        at = text.rfind("\n", 0, at)
+        if at < 0:
+            return 0
+    return at + 1

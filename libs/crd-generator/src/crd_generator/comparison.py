@@ -1,0 +1,192 @@
+"""Compares two versions of a CRD: what an object may lose, or what is refused, after the change.
+
+The API server drops a field that the CRD does not have, whenever an object is written, and refuses
+a value that a rule of the CRD forbids. The schemas of pod templates are those of Kubernetes and are
+not compared.
+"""
+
+import operator
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import msgspec
+
+from crd_generator.schema import Schema
+
+POD_TEMPLATES: Final = ("template", "submitterPodTemplate")
+"""Fields with a pod template."""
+_UPPER: Final = ("maximum", "maxLength", "maxItems", "maxProperties")
+_LOWER: Final = ("minimum", "minLength", "minItems", "minProperties")
+
+
+class ChangeKind(StrEnum):
+    """How a field differs."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    TYPE = "type"
+    REQUIRED = "required"
+    """The field was optional."""
+    RULE = "rule"
+    """A rule is new or narrower."""
+
+
+class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a CRD that another version of the CRD does not have, or has in another form."""
+
+    path: str
+    """Path from the root of the object. A list adds nothing: `spec.workerGroupSpecs.groupName`."""
+    kind: ChangeKind
+    text: str = ""
+    """The difference, such as `string, now integer`; empty for an added or removed field."""
+
+
+def find_schema(definition: Mapping[str, Any]) -> Schema:
+    """Return the schema of the stored version; empty if there is none."""
+    versions: list[Schema] = definition["spec"]["versions"]
+    stored = next((version for version in versions if version.get("storage")), Schema())
+    schema: Schema = stored.get("schema", {}).get("openAPIV3Schema", {})
+    return schema
+
+
+def list_fields(schema: Schema) -> dict[str, Schema]:
+    """Return the schema of each field by its path, without the fields of pod templates."""
+    return dict(_walk(schema, ""))
+
+
+def _walk(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema]]:
+    for name, field in _properties(schema).items():
+        path = f"{prefix}.{name}" if prefix else name
+        yield path, field
+        if name not in POD_TEMPLATES:
+            yield from _walk(field, path)
+
+
+def _inner(schema: Schema) -> Schema:
+    """Return the schema of the elements of a list, or of the values of a map."""
+    inner: Any = schema.get("items") or schema.get("additionalProperties")
+    return cast("Schema", inner) if isinstance(inner, dict) else schema
+
+
+def _properties(schema: Schema) -> dict[str, Schema]:
+    return _inner(schema).get("properties") or {}
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:
+    """Return the changes of the fields of `spec` and `status`.
+
+    A field below one that was added or removed is not reported by itself.
+    """
+    old, new = (find_schema(definition) for definition in (before, after))
+    return [
+        change
+        for part in ("spec", "status")
+        for change in _compare(_properties(old).get(part, {}), _properties(new).get(part, {}), part)
+    ]
+
+
+def find_lost_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return versions in which objects are stored and which the other CRD does not have.
+
+    The API server refuses such a CRD.
+    """
+    stored: list[str] = before.get("status", {}).get("storedVersions", [])
+    known = {version["name"] for version in after["spec"]["versions"]}
+    return [version for version in stored if version not in known]
+
+
+def _compare(before: Schema, after: Schema, path: str) -> Iterator[FieldChange]:
+    if (change := _compare_type(before, after, path)) is not None:
+        yield change
+        return
+    yield from _compare_rules(before, after, path)
+    if _inner(before) is not before and _inner(after) is not after:
+        yield from _compare_rules(_inner(before), _inner(after), path)
+    if path.rpartition(".")[2] in POD_TEMPLATES:
+        return
+    old, new = _properties(before), _properties(after)
+    was_required: list[str] = _inner(before).get("required", [])
+    for name in _inner(after).get("required", []):
+        if name in new and name not in was_required:
+            yield FieldChange(path=f"{path}.{name}", kind=ChangeKind.REQUIRED, text="now required")
+    for name in sorted(old.keys() | new.keys()):
+        inner = f"{path}.{name}"
+        if name not in new:
+            if not _keeps_unknown(after):
+                yield FieldChange(path=inner, kind=ChangeKind.REMOVED)
+        elif name not in old:
+            yield FieldChange(path=inner, kind=ChangeKind.ADDED)
+        else:
+            yield from _compare(old[name], new[name], inner)
+
+
+def _keeps_unknown(schema: Schema) -> bool:
+    """Return whether the API server keeps fields that the schema does not have."""
+    return bool(_inner(schema).get("x-kubernetes-preserve-unknown-fields"))
+
+
+def _compare_type(before: Schema, after: Schema, path: str) -> FieldChange | None:
+    old, new = _describe_type(before), _describe_type(after)
+    if old == new:
+        return None
+    return FieldChange(path=path, kind=ChangeKind.TYPE, text=f"{old}, now {new}")
+
+
+def _describe_type(schema: Schema) -> str:
+    if schema.get("x-kubernetes-int-or-string"):
+        return "integer or string"
+    kind: str = schema.get("type", "any")
+    if kind == "array":
+        return f"array of {_describe_type(schema.get('items', {}))}"
+    return kind
+
+
+def _compare_rules(before: Schema, after: Schema, path: str) -> Iterator[FieldChange]:
+    for text in _describe_narrowed(before, after):
+        yield FieldChange(path=path, kind=ChangeKind.RULE, text=text)
+
+
+def _describe_narrowed(before: Schema, after: Schema) -> Iterator[str]:
+    """Yield a text for each rule that the first schema does not have, or has in a wider form."""
+    old_values, new_values = before.get("enum"), after.get("enum")
+    if new_values is not None and old_values != new_values:
+        lost = [value for value in old_values or () if value not in new_values]
+        if old_values is None:
+            yield f"now one of {', '.join(map(str, new_values))}"
+        elif lost:
+            yield f"no longer {', '.join(map(str, lost))}"
+    for names, is_narrower in ((_UPPER, operator.lt), (_LOWER, operator.gt)):
+        for name in names:
+            old, new = before.get(name), after.get(name)
+            if new is not None and (old is None or is_narrower(new, old)):
+                yield f"{name} {'none' if old is None else old}, now {new}"
+    pattern = after.get("pattern")
+    if pattern is not None and pattern != before.get("pattern"):
+        yield f"now with the pattern {pattern}"
+    known = [rule["rule"] for rule in before.get("x-kubernetes-validations", [])]
+    for rule in after.get("x-kubernetes-validations", []):
+        if rule["rule"] not in known:
+            yield f"now with the rule: {rule.get('message', rule['rule'])}"
+
+
+def is_set(document: Any, path: str) -> bool:
+    """Return whether an object has the field, in any element of a list."""
+    name, _, rest = path.partition(".")
+    return any(
+        name in found and (not rest or is_set(found[name], rest)) for found in _objects(document)
+    )
+
+
+def is_missing(document: Any, path: str) -> bool:
+    """Return whether an object has the parent of the field without the field, in any element."""
+    name, _, rest = path.partition(".")
+    if not rest:
+        return any(name not in found for found in _objects(document))
+    return any(name in found and is_missing(found[name], rest) for found in _objects(document))
+
+
+def _objects(document: Any) -> list[dict[str, Any]]:
+    """Return the object itself, or the objects in a list."""
+    found: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
+    return [each for each in found if isinstance(each, dict)]

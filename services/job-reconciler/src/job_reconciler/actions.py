@@ -1,0 +1,55 @@
+"""Actions that only the plans of this service contain; `execute.py` executes them.
+
+All other actions are in `common.runtime.actions`.
+"""
+
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.api.ray_job import RayJobStatus
+from common.runtime.actions import Action, UpdateStatus
+
+
+class UpdateJobStatus(UpdateStatus, frozen=True, kw_only=True):
+    """Replace the status of the RayJob."""
+
+    status: RayJobStatus
+
+    def __str__(self) -> str:
+        status = self.status
+        return (
+            f"write status: {status.job_deployment_status or 'New'}, "
+            f"job {status.job_status or 'unknown'}, cluster {status.ray_cluster_name or '-'}"
+        )
+
+
+class SyncPodGroup(Action, frozen=True, kw_only=True):
+    """Create the PodGroup of the RayJob, or resize it to the wanted size."""
+
+    body: Body
+
+    def __str__(self) -> str:
+        return f"size PodGroup {self.body['metadata']['name']}"
+
+
+class SubmitJob(Action, frozen=True, kw_only=True):
+    """Submit the job to Ray's dashboard (HTTPMode).
+
+    Ray refuses a second job with the same ID, so a repetition does not run it twice.
+    """
+
+    cluster: RayCluster
+
+    def __str__(self) -> str:
+        return f"submit the job to RayCluster {self.cluster.metadata.name}"
+
+
+class StopJob(Action, frozen=True, kw_only=True):
+    """Ask Ray once to stop the job."""
+
+    cluster: RayCluster
+    job_id: str
+    must_succeed: bool = False
+    """Whether a failure ends the plan; else it is only logged."""
+
+    def __str__(self) -> str:
+        return f"stop job {self.job_id} on RayCluster {self.cluster.metadata.name}"

@@ -1,0 +1,151 @@
+"""The observed state of one RayJob, and values that are computed from that state alone."""
+
+from datetime import UTC, datetime
+from functools import cached_property
+
+import msgspec
+
+from common import labels
+from common.api.core import Job, Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.api.ray_job import DeploymentState, RayJob, SubmissionMode
+from common.feature_gates import FeatureGate
+from common.ray import cluster_traits as traits
+from common.ray import owner
+from job_reconciler import submitter
+from job_reconciler.outcome import NO_SUBMITTER, Answer, Submitter
+from job_reconciler.reasons import EventReason
+from job_reconciler.resources import head_service
+from job_reconciler.settings import Config
+
+
+class RuleViolation(msgspec.Struct, frozen=True):
+    """The first rule that a RayJob breaks."""
+
+    reason: EventReason
+    message: str
+
+
+class RayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Ray's newest answer about the job of this attempt, and the times that it reports."""
+
+    answer: Answer
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A RayJob, the objects of its attempt, and Ray's answer about its job."""
+
+    job: RayJob
+    config: Config
+    now: datetime
+    new_name: str = ""
+    """A name for the RayCluster and the Ray job of the next attempt."""
+    violation: RuleViolation | None = None
+    cluster: RayCluster | None = None
+    """The RayCluster that the status names."""
+    pods: tuple[Pod, ...] = ()
+    """The pods of the RayCluster; empty for a cluster that the job selects (`clusterSelector`)."""
+    submitter_job: Job | None = None
+    """The Kubernetes Job that submits the job, whoever owns it."""
+    dashboard_service: Service | None = None
+    """The Service of the cluster's dashboard."""
+    head_service: Service | None = None
+    """The Service with the name of the RayJob's own head Service, whoever owns it."""
+    problem: str = ""
+    """Why the job does not start, in one line; empty if nothing is known to prevent it."""
+    ray: RayAnswer | None = None
+    """Ray's newest answer about the job; None while Ray is not asked."""
+    submission_error: str = ""
+    """Why the last submission by HTTP had no answer."""
+    refusal: str = ""
+    """Ray's text if it refused the submission by HTTP."""
+    poll_at: datetime | None = None
+    """When to ask Ray again."""
+
+    @property
+    def state(self) -> DeploymentState | None:
+        """The state of the RayJob; None for a state that raybus does not know."""
+        try:
+            return DeploymentState(self.job.status.job_deployment_status)
+        except ValueError:
+            return None
+
+    @property
+    def selects_cluster(self) -> bool:
+        """Whether the job runs on a cluster that it does not own."""
+        return bool(self.job.raw_spec.get("clusterSelector"))
+
+    @property
+    def cluster_is_foreign(self) -> bool:
+        """Whether the status names a cluster that is neither selected nor owned by this RayJob.
+
+        Whoever can write the status could otherwise make raybus delete any cluster.
+        """
+        if self.cluster is None or self.selects_cluster:
+            return False
+        return not owner.owns(self.job.metadata, self.cluster.metadata)
+
+    @property
+    def submitter_is_foreign(self) -> bool:
+        """Whether the submitter's name is taken by a Job of another owner."""
+        return self.submitter_job is not None and not owner.owns(
+            self.job.metadata, self.submitter_job.metadata
+        )
+
+    @property
+    def head_service_is_foreign(self) -> bool:
+        """Whether the name of the head Service is taken by a Service of another owner."""
+        return self.head_service is not None and not head_service.belongs_to(
+            self.head_service, self.job
+        )
+
+    @cached_property
+    def head_pod(self) -> Pod | None:
+        """The newest head pod of the RayCluster; None if it has none.
+
+        A pod in deletion still changes when its successor runs, so its resourceVersion says nothing
+        about its age.
+        """
+        heads = [
+            pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
+        ]
+        return max(heads, key=_rank_head, default=None)
+
+    @cached_property
+    def submitter(self) -> Submitter:
+        """The state of the submitter; in modes without a submitter, it counts as absent."""
+        match self.job.spec.submission_mode:
+            case SubmissionMode.K8S_JOB:
+                return submitter.read_job(self.submitter_job)
+            case SubmissionMode.SIDECAR:
+                restarts = FeatureGate.SIDECAR_SUBMITTER_RESTART in self.config.gates
+                return submitter.read_head_pod(self.head_pod, restarts=restarts)
+            case _:
+                return NO_SUBMITTER
+
+    @property
+    def head_identity(self) -> str:
+        """Identifies the running head, so that a replaced head is noticed; empty if unknown.
+
+        A new head pod changes the identity, and so does a restart of the head's Ray container. For
+        a cluster that the job selects with `clusterSelector`, only a new head pod does.
+        """
+        if self.head_pod is not None:
+            ray = traits.ray_container(self.cluster, self.head_pod)
+            restarts = sum(
+                status.restart_count
+                for status in self.head_pod.status.container_statuses
+                if ray is not None and status.name == ray.name
+            )
+            return f"{self.head_pod.metadata.uid}/{restarts}"
+        head = None if self.cluster is None else self.cluster.status.head
+        return "" if head is None or not head.pod_name else f"{head.pod_name}/{head.pod_ip}"
+
+
+def _rank_head(pod: Pod) -> tuple[bool, datetime, int]:
+    """Return a key that is greatest for the newest head pod that is not being deleted."""
+    meta = pod.metadata
+    created = meta.creation_timestamp or datetime.min.replace(tzinfo=UTC)
+    return meta.deletion_timestamp is None, created, meta.version

@@ -1,0 +1,1 @@
+"""The Kubernetes objects of a RayJob, and what is sent to Ray."""

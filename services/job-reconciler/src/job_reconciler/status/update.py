@@ -1,0 +1,75 @@
+"""Decide whether a new status is written (spec rayjob §5.4), and with which Events."""
+
+from msgspec.structs import replace
+
+from common.api.meta import MAX_MESSAGE_LENGTH, clipped
+from common.api.ray_cluster import RayClusterStatus
+from common.api.ray_job import DeploymentState, RayJobStatus
+from common.runtime.actions import STATUS_REFUSED, Action, EmitEvent
+from job_reconciler import events
+from job_reconciler.actions import UpdateJobStatus
+from job_reconciler.observed import Observed
+
+_SHOWS_MESSAGE = frozenset(
+    {
+        DeploymentState.INITIALIZING,
+        DeploymentState.VALIDATION_FAILED,
+        DeploymentState.COMPLETE,
+        DeploymentState.FAILED,
+    }
+)
+"""States in which raybus itself writes the message."""
+
+
+def update(observed: Observed, status: RayJobStatus) -> tuple[Action, ...]:
+    """Return the actions that write a new status and report its change in Events.
+
+    Empty if the new status is not worth a write. The Events follow the write, so that they report
+    only what the stored status shows.
+    """
+    old = observed.job.status
+    status = replace(
+        status,
+        observed_generation=observed.job.metadata.generation,
+        message=clipped(status.message, MAX_MESSAGE_LENGTH),
+    )
+    if not is_changed(old, status):
+        return ()
+    told = (EmitEvent(event=event) for event in events.transitions(observed.job, status))
+    return UpdateJobStatus(status=status, events=STATUS_REFUSED), *told
+
+
+def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
+    """Return whether a new status is worth a write.
+
+    Each write goes to all watchers, so Ray's message and times alone are no reason for one. Before
+    Ray knows the job, the message tells why it does not start, and after its end, why nothing is
+    deleted. A changed message of this kind is written.
+    """
+    is_own_message = new.job_deployment_status in _SHOWS_MESSAGE or not new.job_status
+    return (
+        (old.job_status, old.job_deployment_status) != (new.job_status, new.job_deployment_status)
+        or old.job_status_check_failure_start_time != new.job_status_check_failure_start_time
+        or _essence(old.ray_cluster_status) != _essence(new.ray_cluster_status)
+        or (is_own_message and _shown(old) != _shown(new))
+    )
+
+
+def _shown(status: RayJobStatus) -> tuple[str, str]:
+    """Return what users read about a job that does not run."""
+    return status.reason, status.message
+
+
+def _essence(status: RayClusterStatus) -> RayClusterStatus:
+    """Return the part of a cluster's status whose change is worth a write."""
+    ignored = RayClusterStatus()
+    return replace(
+        status,
+        last_update_time=None,
+        state_transition_times=None,
+        observed_generation=0,
+        desired_cpu=ignored.desired_cpu,
+        desired_memory=ignored.desired_memory,
+        desired_gpu=ignored.desired_gpu,
+        desired_tpu=ignored.desired_tpu,
+    )

@@ -1,0 +1,95 @@
+"""The evidence of a run about RayJobs, and the laws that it breaks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from chaos.checker.evidence import Seen, Violation, root_of
+from common import labels
+from support.laws import Broken, find_broken
+from support.laws.jobs import LAWS, Deletion, DriverRun, JobsEvidence, JobState
+
+
+def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> list[Violation]:
+    """Return every law that a run breaks.
+
+    A violation has the root of its subject's tree and the time of the last state that names the
+    subject. If no state does, it has the subject and `end`, the end of the run in seconds.
+    """
+    ordered = sorted(seen, key=lambda each: each.version)
+    last_states = _find_last_states(ordered, drivers)
+    return [
+        _build_violation(broken, last_states.get(broken.subject), end=end)
+        for broken in find_broken(LAWS, collect(ordered, drivers))
+    ]
+
+
+def _build_violation(broken: Broken, last_state: Seen | None, *, end: float) -> Violation:
+    about, at = broken.subject, end
+    if last_state is not None:
+        at = last_state.at
+        root = root_of(last_state.kind, last_state.object.metadata, {})
+        if root is not None:
+            about = f"{root.namespace}/{root.name}"
+    return Violation(rule=broken.law, about=about, text=broken.text, at=at)
+
+
+def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> dict[str, Seen]:
+    """Return the last state of each subject of the laws: a RayJob, a job ID, or a scheduled run.
+
+    The state of a job ID that no RayJob has named is that of the driver's RayCluster.
+    """
+    found: dict[str, Seen] = {}
+    clusters: dict[str, Seen] = {}
+    for seen in ordered:
+        if seen.kind == "RayJob":
+            state = _state(seen)
+            found |= dict.fromkeys((state.job, state.job_id, state.run), seen)
+        elif seen.kind == "RayCluster":
+            clusters[seen.object.metadata.name] = seen
+    for run in drivers:
+        if run.job_id not in found and run.cluster in clusters:
+            found[run.job_id] = clusters[run.cluster]
+    return found
+
+
+def collect(seen: Iterable[Seen], drivers: Sequence[DriverRun]) -> JobsEvidence:
+    """Return the evidence in the order of resource versions."""
+    ordered = sorted(seen, key=lambda each: each.version)
+    return JobsEvidence(
+        states=[_state(each) for each in ordered if each.kind == "RayJob"],
+        drivers=drivers,
+        deletions=list(_deletions(ordered)),
+    )
+
+
+def _state(seen: Seen) -> JobState:
+    meta, status = seen.object.metadata, seen.object.status
+    cron_job = meta.labels.get(labels.CRON_JOB_NAME)
+    run = f"{cron_job} of {meta.annotations.get(labels.CRON_JOB_TIMESTAMP, '')}" if cron_job else ""
+    return JobState(
+        job=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        version=seen.version,
+        at=seen.at,
+        job_id=status.job_id,
+        cluster=status.ray_cluster_name,
+        state=status.job_deployment_status,
+        ray=status.job_status,
+        reason=status.reason,
+        succeeded=status.succeeded or 0,
+        failed=status.failed or 0,
+        retries=seen.object.spec.backoff_limit or 0,
+        is_deleting=meta.deletion_timestamp is not None,
+        is_gone=seen.is_gone,
+        run=run,
+    )
+
+
+def _deletions(ordered: Iterable[Seen]) -> Iterator[Deletion]:
+    deleted: set[str] = set()
+    for seen in ordered:
+        meta = seen.object.metadata
+        is_its = seen.kind == "RayCluster" and meta.labels.get(labels.ORIGIN_KIND) == "RayJob"
+        if is_its and not seen.is_alive and meta.uid not in deleted:
+            deleted.add(meta.uid)
+            job = f"{meta.namespace}/{meta.labels.get(labels.ORIGIN_NAME, '')}"
+            yield Deletion(cluster=meta.name, job=job, version=seen.version)

@@ -1,0 +1,1 @@
+"""KubeRay's own suites, run with raybus in place of KubeRay."""

@@ -1,0 +1,34 @@
+"""Builds the wheel of the command line, and the constraints to install it with."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+SOURCE_ONLY: Final = "nkeys"
+"""The only dependency that PyPI has as source alone: one Python file, which needs no compiler."""
+UV: Final = Path(sys.executable).with_name("uv")
+
+
+def build_wheel(checkout: Path, folder: Path) -> Path:
+    """Build the wheel of the command line; nothing is downloaded."""
+    command = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--offline"]
+    subprocess.run(
+        [*command, "--python", sys.executable, "--out-dir", folder, checkout / "deploy/wheel"],
+        check=True,
+    )
+    (folder / ".gitignore").unlink(missing_ok=True)
+    (wheel,) = folder.glob("raybus-*.whl")
+    return wheel
+
+
+def export_constraints(checkout: Path, file: Path) -> Path:
+    """Write the versions of uv.lock as constraints for pip."""
+    command = [UV, "export", "--quiet", "--frozen", "--offline", "--no-dev", "--no-emit-workspace"]
+    subprocess.run(
+        [*command, "--no-hashes", "--no-header", "--no-annotate", "--output-file", file],
+        cwd=checkout,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return file

@@ -105,7 +105,7 @@ e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 reques
 e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicies and noisy load, and streams of minutes; a table (45 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m policies
 
-e2e-rolling: prepare-node ## all four services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
+e2e-rolling: prepare-node ## all five services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m rolling
 
 kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX); a table

@@ -307,6 +307,7 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
             "clusterReconciler": 4,
             "serviceReconciler": 5,
             "trafficManager": 6,
+            "jobReconciler": 7,
         },
         "nats": {"servers": 1, "maxStore": "900MB", "storage": {"size": ""}},
         "networkPolicies": {"enabled": False},
@@ -323,7 +324,7 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
         each["metadata"]["name"]: each["spec"]["replicas"]
         for each in manifests.of_kind(found, "Deployment")
     }
-    assert replicas == dict(zip(SERVICES, (3, 4, 5, 6), strict=True))
+    assert replicas == dict(zip(SERVICES, (3, 4, 5, 6, 7), strict=True))
     nats = manifests.named(found, "StatefulSet", "nats")["spec"]
     assert (nats["replicas"], "volumeClaimTemplates" in nats) == (1, False)
     assert {"name": "jetstream", "emptyDir": {"sizeLimit": "1Gi"}} in nats["template"]["spec"][

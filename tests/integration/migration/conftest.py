@@ -133,7 +133,7 @@ def is_head(body: Body) -> bool:
 
 
 class Reconcilers:
-    """The four services at work, and what they asked for."""
+    """The services at work, and what they asked for."""
 
     def __init__(
         self, own: CountingClient, apps: Sequence[ReconcilerParts], reconciles: Sequence[Reconciles]

@@ -27,4 +27,4 @@ def test_rules_are_about_a_place() -> None:
     for each in declared.entries():
         for rule in each.rules:
             assert re.search(r"[a-zA-Z]{4}", rule.place), each.topic
-            assert rule.theirs or rule.ours or rule.rewrite or rule.beside, each.topic
+            assert rule.theirs or rule.ours or rule.rewrite or rule.beside or rule.cause, each.topic

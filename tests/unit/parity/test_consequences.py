@@ -153,3 +153,20 @@ def test_a_cluster_counts_as_provisioned_without_what_is_being_replaced(
 ) -> None:
     theirs, ours = an_outcome(writes=("create Pod new",), **theirs), an_outcome(**ours)
     assert consequences.of_replaced_pods(PROVISIONED, theirs, ours) is follows
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "follows"),
+    [
+        ("26T23:30 27T00:30 27T01:30 28T01:30", "26T23:30 27T00:30 28T01:30 29T01:30", True),
+        ("26T23:30 27T00:30 27T01:30 28T01:30", "26T23:30 27T00:30 29T01:30 30T01:30", False),
+        ("26T23:30 27T00:30 27T02:30 28T01:30", "26T23:30 27T00:30 28T01:30 29T01:30", False),
+        ("26T23:30 27T00:30", "26T23:30 27T00:30", False),
+    ],
+)
+def test_only_runs_an_hour_after_a_common_one_follow_from_a_clock_that_is_set_back(
+    theirs: str, ours: str, *, follows: bool
+) -> None:
+    runs = [" ".join(f"2024-10-{run}:00Z" for run in text.split()) for text in (theirs, ours)]
+    found = Difference("0/built/runs", *runs)
+    assert consequences.of_repeated_times(found, {}, {}) is follows

@@ -4,6 +4,7 @@ A rule that names such a cause declares no other differences.
 """
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from common import labels
@@ -71,10 +72,29 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
     return all(map(_is_ready, left)) and not (has_head and all(map(_is_ready, own)))
 
 
+def of_repeated_times(found: Difference, _: Json, __: Json) -> bool:
+    """Return whether raybus lacks only runs of KubeRay that come an hour after one that both have.
+
+    KubeRay runs a job in both hours that have one name when the clock is set back. Both lists have
+    the same length, so that of raybus ends with later runs.
+    """
+    theirs, ours = (
+        [*map(datetime.fromisoformat, text.split())] for text in (found.theirs, found.ours)
+    )
+    repeated = [run for run in theirs if run not in ours]
+    common = [run for run in theirs if run in ours]
+    return (
+        bool(repeated)
+        and common == ours[: len(common)]
+        and all(run - timedelta(hours=1) in common for run in repeated)
+    )
+
+
 CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
     "workers that raybus alone deletes": of_deleted_pods,
     "pods that are being replaced": of_replaced_pods,
     "addresses that raybus gathers": of_gathered_addresses,
+    "times that exist twice": of_repeated_times,
 }
 """Causes that a rule may name."""
 

@@ -23,6 +23,9 @@ SETTLING: Final = 15.0
 SETTLING_TIMEOUT: Final = 600.0
 """Seconds after which the measurement of an operator that still writes fails."""
 
+BYTES_SENT: Final = ("apiserver_response_sizes_sum", "apiserver_watch_events_sizes_sum")
+"""Metrics of the API server: bytes of answers, without watches, and of the events of watches."""
+
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Writes and processor time of the idle minutes."""
@@ -57,6 +60,8 @@ class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of a pod in a raybus reconciler's cache; 0 for other operators."""
     control_plane_cpu: dict[str, float] = {}
     """Processor seconds of the control plane during the run, by program."""
+    server_bytes: int = 0
+    """Bytes of answers and watch events that the API server sent during the run, to everybody."""
     idle: Idle | None = None
 
     @property
@@ -79,10 +84,12 @@ async def floor(count: int) -> ScaleUpFigures:
             await background.create_bare(rig, namespace_of(index), f"c{index:05d}")
 
         async with programs.watched(lambda: ()) as seen:
+            sent = await bytes_sent(rig)
             began, before = time.monotonic(), control_plane_cpu(rig)
             await background.each(count, one)
             await running.count(count * (background.WORKERS + 1))
             wall, used = time.monotonic() - began, control_plane_cpu(rig)
+            sent = await bytes_sent(rig) - sent
         servers = programs.since(before, used)
         moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
@@ -94,6 +101,7 @@ async def floor(count: int) -> ScaleUpFigures:
             ready_at=ready_at,
             computation_ms=median(seen.computations),
             control_plane_cpu=servers,
+            server_bytes=sent,
         )
 
 
@@ -120,6 +128,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
         mark, memory = rig.audit.here(), programs.pss_mib(operator.pids())
+        sent = await bytes_sent(rig)
         own, servers = programs.cpu_by_program(operator.pids()), control_plane_cpu(rig)
         async with programs.watched(operator.pids) as seen:
             began = asyncio.get_running_loop().time()
@@ -129,6 +138,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
             requests = await at_rest(rig.audit, since=mark)
         own = programs.since(own, programs.cpu_by_program(operator.pids()))
         servers = programs.since(servers, control_plane_cpu(rig))
+        sent = await bytes_sent(rig) - sent
         at = {
             name: moment
             for (namespace, name), moment in ready.at.items()
@@ -148,6 +158,7 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
         cpu_seconds=sum(own.values()),
         cpu_by_program=own,
         control_plane_cpu=servers,
+        server_bytes=sent,
         peak_pss=seen.peak_pss_mib,
         computation_ms=median(seen.computations),
         kib_per_pod=(programs.pss_mib(operator.pids()) - memory)
@@ -160,6 +171,22 @@ def control_plane_cpu(rig: Rig) -> dict[str, float]:
     """Return the processor seconds that each program of the control plane has used so far."""
     found = (each.identity for each in rig.control_plane.running)
     return {each.name: programs.cpu_seconds(programs.tree(each.pid)) for each in found}
+
+
+async def bytes_sent(rig: Rig) -> int:
+    """Return how many bytes of answers and watch events the API server has sent so far."""
+    return sum_bytes((await rig.kube.request("GET", "/metrics")).decode())
+
+
+def sum_bytes(page: str) -> int:
+    """Return the bytes that the page of metrics of an API server counts as sent."""
+    return round(
+        sum(
+            float(line.rpartition(" ")[2])
+            for line in page.splitlines()
+            if line.startswith(BYTES_SENT)
+        )
+    )
 
 
 async def at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:

@@ -1,0 +1,101 @@
+"""Compares what two operators add to the floor: the cost of the same pods without an operator.
+
+Most of a scale-up's wall time, and of the API server's work, is the floor that no operator can go
+below, so a ratio of totals hides what an operator adds.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench.goals import FigureGoal
+from bench.scale_up import ScaleUpFigures
+
+API_SERVER: Final = "kube-apiserver"
+
+
+class OverheadFigure(msgspec.Struct, frozen=True):
+    """A figure of which an operator adds a part, and the goal for raybus's part beside a peer's."""
+
+    label: str
+    value: Callable[[ScaleUpFigures], float]
+    max_ratio: float
+
+
+FIGURES: Final = (
+    OverheadFigure("wall time", lambda figures: figures.wall, 0.7),
+    OverheadFigure(
+        "CPU of the API server", lambda figures: figures.control_plane_cpu.get(API_SERVER, 0.0), 0.6
+    ),
+    OverheadFigure("bytes from the API server", lambda figures: figures.server_bytes, 0.5),
+    OverheadFigure("CPU of its own processes", lambda figures: figures.cpu_seconds, 0.9),
+)
+
+
+class OverheadRound(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one round."""
+
+    floor: ScaleUpFigures
+    own: ScaleUpFigures
+    peer: ScaleUpFigures
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+    """(raybus - floor) / (peer - floor) of one figure, in each round that has such a ratio.
+
+    A round has none if the peer added nothing, as noise may make it seem.
+    """
+
+    figure: str
+    ratios: list[float]
+    max_ratio: float
+
+    @property
+    def goal(self) -> FigureGoal:
+        """The goal, judged by the median of all rounds."""
+        value = "no round in which the peer added anything"
+        if self.ratios:
+            low, high = min(self.ratios), max(self.ratios)
+            value = f"{median(self.ratios):.2f} ({low:.2f} to {high:.2f})"
+        return FigureGoal(
+            figure=f"overhead, {self.figure}",
+            value=value,
+            goal=f"{self.max_ratio:g} × the peer's",
+            is_reached=median(self.ratios) <= self.max_ratio if self.ratios else None,
+        )
+
+
+def compute(rounds: Sequence[OverheadRound]) -> list[Overhead]:
+    """Return the overhead of each figure, beside that of the peer."""
+    return [
+        Overhead(
+            figure=figure.label,
+            ratios=[
+                (figure.value(each.own) - figure.value(each.floor)) / added
+                for each in rounds
+                if (added := figure.value(each.peer) - figure.value(each.floor)) > 0
+            ],
+            max_ratio=figure.max_ratio,
+        )
+        for figure in FIGURES
+    ]
+
+
+def build_table(overheads: Sequence[Overhead]) -> Table:
+    """Build the table for people: the median, and the lowest and highest round."""
+    rounds = max((len(overhead.ratios) for overhead in overheads), default=0)
+    table = Table(
+        "overhead = (raybus - floor) / (peer - floor)",
+        "median (lowest to highest)",
+        "goal",
+        "",
+        title=f"{rounds} rounds",
+        title_justify="left",
+    )
+    for overhead in overheads:
+        goal = overhead.goal
+        table.add_row(overhead.figure, goal.value, goal.goal, goal.verdict)
+    return table

@@ -1,1 +1,1 @@
-"""Publishes changes of Kubernetes objects to the bus."""
+"""The watcher: publishes changes of Kubernetes objects to the bus."""

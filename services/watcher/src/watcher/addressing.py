@@ -1,10 +1,10 @@
-"""Assignment of objects to partitions, by their owners; no I/O.
+"""Find the root of each object in its tree of owners; the root decides the partition. No I/O.
 
 A tree is a RayService, a RayJob or a RayCronJob with its RayClusters and everything that belongs to
-them. The root of the tree decides the partition. A RayCluster names its RayService or RayJob in
-labels, as KubeRay does (spec rayservice §4.2, rayjob §4). A RayJob follows its RayCronJob by its
-controller reference. Every other object follows its controller reference, or the labels by which
-reconcilers list it. A child may be observed before its parent.
+them. A RayCluster names its RayService or RayJob in labels, as KubeRay does (spec rayservice §4.2,
+rayjob §4). A RayJob follows its RayCronJob by its controller reference. Every other object follows
+its controller reference, or the labels by which reconcilers list it. A child object may be observed
+before its parent.
 """
 
 from typing import Final
@@ -21,23 +21,23 @@ RAY_CRON_JOB: Final = "RayCronJob"
 RAY_CLUSTER: Final = "RayCluster"
 SERVICE: Final = "Service"
 TOP: Final = frozenset({RAY_SERVICE, RAY_CRON_JOB})
-"""Kinds that never have a parent."""
+"""Kinds that never have a parent object."""
 OWNERS: Final = frozenset({RAY_SERVICE, RAY_JOB, RAY_CLUSTER})
 PARENTS: Final = {
     RAY_JOB: frozenset({RAY_CRON_JOB}),
     RAY_CLUSTER: frozenset({RAY_SERVICE, RAY_JOB}),
     "EndpointSlice": OWNERS | {SERVICE},
 }
-"""Possible kinds of the parent, for kinds whose parents are not exactly `OWNERS`.
+"""Permitted kinds of the parent, for each kind whose parent may be of other kinds than `OWNERS`.
 
 A tree is therefore never deeper than five levels, whatever labels users write.
 """
 
 
 class RootAddress(msgspec.Struct, frozen=True):
-    """The root of an object.
+    """The root of an object's tree, as far as it is known.
 
-    `is_certain` is False while a parent between the object and its root has not been observed.
+    While `is_certain` is False, a parent has not been observed yet, so `root` may still change.
     """
 
     root: ObjectRef
@@ -45,7 +45,7 @@ class RootAddress(msgspec.Struct, frozen=True):
 
 
 def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
-    """Return the parent of an object; None for a root."""
+    """Return the parent that an object's metadata names, observed or not; None for a root."""
     if kind in TOP:
         return None
     parents, namespace = PARENTS.get(kind, OWNERS), meta.namespace
@@ -69,7 +69,7 @@ def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
 
 
 class OwnerGraph:
-    """The owner graph of all objects that have been observed."""
+    """The parent of every observed object."""
 
     def __init__(self) -> None:
         self._parents: dict[ObjectRef, ObjectRef | None] = {}
@@ -79,7 +79,10 @@ class OwnerGraph:
         """Deleted objects that still have children."""
 
     def add(self, ref: ObjectRef, parent: ObjectRef | None) -> list[ObjectRef]:
-        """Add an object or change its parent; return descendants whose root may have changed."""
+        """Add an object or change its parent; return its descendants, whose root may have changed.
+
+        The list is empty if the parent is unchanged.
+        """
         self._removed.discard(ref)
         if ref in self._parents and self._parents[ref] == parent:
             return []
@@ -109,7 +112,7 @@ class OwnerGraph:
             gone = parent if parent in self._removed else None
 
     def address(self, ref: ObjectRef) -> RootAddress:
-        """Return the root of an object or, if the root is unknown, its nearest known ancestor."""
+        """Return the root of an object's tree; if it is unknown, the topmost known ancestor."""
         visited = {ref}
         while (parent := self._parents.get(ref)) is not None and parent not in visited:
             visited.add(parent)

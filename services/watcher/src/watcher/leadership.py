@@ -1,17 +1,17 @@
-"""Rules of the Lease that gives the right to publish; no I/O.
+"""Rules of the Lease that gives a watcher the right to publish; no I/O.
 
 The Lease is KubeRay's own, so that KubeRay and raybus exclude each other during a migration. The
 rules are client-go's. A Lease expires when this replica has seen it unchanged for its duration,
 whatever times it contains, so clocks may differ. A leader that cannot renew in time stops before
 another may start.
 
-A leader that cannot reach NATS is useless, so it yields: it continues to renew the Lease, which
+A leader that cannot reach NATS cannot publish, so it yields: it continues to renew the Lease, which
 keeps KubeRay waiting, and an annotation permits another watcher to take the Lease at once. A
-watcher without NATS does not take it.
+watcher that cannot reach NATS does not take the Lease.
 
-A leader that shuts down hands over (ADR 39). It announces that it leaves, and continues to publish
-until another watcher has prepared or none answers. Nothing is listed between the two leaders, so
-the hand-over is short however many objects exist.
+A leader that shuts down hands over (ADR 39). It announces in an annotation that it leaves, and
+continues to publish until another watcher has listed all objects, or no watcher answers. The new
+leader then publishes at once, so the hand-over is short however many objects exist.
 """
 
 from datetime import datetime
@@ -33,50 +33,58 @@ A container that restarts in its pod has the same identity, so it keeps the Leas
 RENEW_SECONDS: Final = 1.5
 """Interval between renewals by the leader."""
 CHECK_SECONDS: Final = 0.5
-"""Interval at which a standby reads the Lease and a leader checks NATS."""
+"""Interval at which a standby watcher reads the Lease, and a leader checks its Lease and NATS."""
 DEADLINE_SECONDS: Final = 4.0
 """Time without a successful renewal after which a leader stops.
 
 It is shorter than `DURATION_SECONDS`, so the leader stops before its Lease can expire.
 """
 ANSWER_SECONDS: Final = 0.8
-"""Time that a leaving leader waits for another watcher to begin its preparation."""
+"""Time that a leaving leader waits until another watcher begins to list all objects."""
 PREPARE_SECONDS: Final = 40.0
-"""Time that a leaving leader waits for a watcher that prepares.
+"""Maximum time that a leaving leader waits until another watcher has listed all objects.
 
-Preparation took 9 to 17 s for 5,000 RayClusters on two busy cores. The termination grace period of
-the pod must be longer.
+This took 9 to 17 s for 5,000 RayClusters on two busy cores. The termination grace period of the pod
+must be longer.
 """
 HAND_OVER_CHECK_SECONDS: Final = 0.1
-"""Interval at which both watchers read the Lease during a hand-over."""
+"""Interval at which the leaving leader and its successor read the Lease during a hand-over."""
 ANNOTATION: Final = "raybus.io/watcher"
-"""Annotation of the Lease: identity and role of its holder."""
+"""Annotation of the Lease: identity and role of the Lease holder."""
 NEXT_ANNOTATION: Final = "raybus.io/next-watcher"
-"""Annotation of the Lease of a leaving leader: the watcher that prepares to follow it."""
+"""Annotation of the Lease of a leaving leader: the watcher that prepares to lead next."""
 
 
 class LeaderRole(StrEnum):
-    """Role of a watcher that holds the Lease."""
+    """Role of the watcher that holds the Lease."""
 
     LEADS = "leads"
     YIELDS = "yields"
-    """The holder only keeps the Lease from KubeRay; any watcher may take the Lease."""
+    """The holder cannot reach NATS, and renews the Lease only so that KubeRay cannot take it.
+
+    Any watcher may take the Lease.
+    """
     LEAVES = "leaves"
-    """The holder leads until another watcher has prepared."""
+    """The holder shuts down. It publishes until another watcher is prepared to lead."""
     HANDED_OVER = "handed-over"
-    """The holder released the Lease after it had published everything that the API server
-    reported."""
+    """The former holder released the Lease.
+
+    Before, it had published everything that the API server reported.
+    """
 
 
 class Preparation(StrEnum):
-    """Progress of the watcher that is to follow a leaving leader."""
+    """Progress of the watcher that will lead after the leaving leader."""
 
     BEGUN = "prepares"
     DONE = "is-prepared"
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that is to follow a leaving leader; `str` gives the value of the annotation."""
+    """The watcher that will lead after the leaving leader.
+
+    `str` returns the value of the annotation.
+    """
 
     identity: str
     progress: Preparation
@@ -93,9 +101,9 @@ class WatcherLease(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> LeaderRole | None:
-        """Role of the holder; None if the holder is no watcher.
+        """Role of the Lease holder; None if the holder is no watcher.
 
-        An annotation by an earlier holder does not count.
+        An annotation that an earlier holder wrote does not count.
         """
         identity, does = self._annotation(ANNOTATION)
         return (
@@ -116,9 +124,9 @@ class WatcherLease(msgspec.Struct, frozen=True):
 
     @property
     def next_holder(self) -> str:
-        """Identity of the watcher to which a leader has handed over; empty if there is none.
+        """Identity of the watcher to which the last leader handed over; empty if there is none.
 
-        It is also empty once somebody holds the Lease.
+        Also empty once a watcher or KubeRay holds the Lease.
         """
         is_handed_over = (
             self._annotation(ANNOTATION)[1] == LeaderRole.HANDED_OVER
@@ -140,7 +148,7 @@ class WatcherObservation(msgspec.Struct, frozen=True):
     role: LeaderRole | None
     since: float
     next_holder: str = ""
-    """Watcher that may take the free Lease first; empty if all may."""
+    """Identity of the watcher that may take the free Lease first; empty if every watcher may."""
 
 
 def format_annotation(identity: str, does: LeaderRole | Preparation) -> str:
@@ -149,7 +157,7 @@ def format_annotation(identity: str, does: LeaderRole | Preparation) -> str:
 
 
 def may_prepare(lease: WatcherLease, me: str) -> bool:
-    """Return whether this replica should prepare to lead.
+    """Return whether this replica, `me`, should prepare to lead.
 
     It should if the leader leaves and no other replica is preparing.
     """
@@ -160,7 +168,7 @@ def may_prepare(lease: WatcherLease, me: str) -> bool:
 def observe(
     before: WatcherObservation | None, lease: WatcherLease, *, now: float
 ) -> WatcherObservation:
-    """Return the observation of a Lease after another read."""
+    """Return the observation after another read of the Lease; `before` if nothing changed."""
     content = (lease.spec, lease.role, lease.next_holder)
     if before is not None and (before.spec, before.role, before.next_holder) == content:
         return before
@@ -168,10 +176,10 @@ def observe(
 
 
 def find_blocking_holder(observation: WatcherObservation, me: str, *, now: float) -> str | None:
-    """Return the identity for which this replica must wait; None if it may take the Lease.
+    """Return the identity of the holder that this replica, `me`, must wait for.
 
-    This replica waits for another holder of the Lease, and for the next holder after a hand-over.
-    It does not wait for a holder that yields or whose Lease has expired.
+    None if it may lead. A replica waits for another holder of the Lease, and for the next holder
+    after a hand-over. It does not wait for a holder that yields or whose Lease has expired.
     """
     holder = observation.spec.holder_identity or observation.next_holder
     if not holder or holder == me or observation.role is LeaderRole.YIELDS:
@@ -184,7 +192,7 @@ def find_blocking_holder(observation: WatcherObservation, me: str, *, now: float
 
 
 def build_taken_spec(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
-    """Return the spec of the Lease after this replica has taken or renewed it."""
+    """Return the spec of the Lease after the replica `me` has taken or renewed it at time `at`."""
     stamp = micro_time(at)
     if spec is not None and spec.holder_identity == me:
         acquired, transitions = spec.acquire_time or stamp, spec.lease_transitions or 0
@@ -194,5 +202,5 @@ def build_taken_spec(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseS
 
 
 def build_released_spec(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
-    """Return the spec of the Lease after this replica has released it."""
+    """Return the spec of the Lease after its holder has released it at time `at`."""
     return LeaseSpec("", 1, micro_time(at), micro_time(at), spec.lease_transitions)

@@ -1,11 +1,13 @@
-"""The desired content of the stream, and the workers that publish the differences.
+"""The desired last message of each subject, and the workers that publish missing messages.
 
 At most one message per subject is in flight, so the messages of a subject stay in order; many
 subjects are served at once. Only the newest state counts: a state that is superseded while it waits
 is never sent. Each publish names the expected last sequence of its subject, so a replaced leader
-cannot overwrite its successor. A publish without an answer is repeated until there is one. The
-number of this watcher's messages in the stream is therefore known, and any additional message is
-another writer's.
+cannot overwrite its successor. A publish without an answer is repeated until there is an answer.
+The number of this watcher's messages in the stream is therefore known, and any additional message
+comes from another writer.
+
+A put is a request to make a subject hold a message.
 """
 
 import asyncio
@@ -29,33 +31,34 @@ from watcher.ports import StateStream, StreamEntry
 log = structlog.get_logger()
 
 IN_FLIGHT: Final = 64
-"""Number of subjects that are published at once.
+"""Maximum number of subjects that are published at once.
 
-An answer takes about 0.3 ms, so this is more than enough; the limit protects the server.
+An answer takes about 0.3 ms, so this is more than enough; the limit protects the NATS server.
 """
 GATHERED_SECONDS: Final = 0.02
-"""Minimum seconds between two times at which the workers receive changed subjects.
+"""Minimum seconds between two times at which changed subjects are given to the workers.
 
-If many objects change, their messages share socket writes and their answers share reads."""
+If many objects change, their messages share socket writes and their answers share reads.
+"""
 PAUSE_SECONDS: Final = 0.2
 """Seconds before an unanswered publish is repeated."""
 FULL_SECONDS: Final = 1.0
-"""Time that states wait if the stream is full; deletions do not wait, because they free space."""
+"""Time that states wait if the stream is full; tombstones do not wait, because they free space."""
 NOTHING: Final = StreamEntry()
 
 
 class _Put(msgspec.Struct, frozen=True):
     message: Message
     ticket: int
-    """Number of the put. Numbers increase with each put."""
+    """Number of the put; a later put has a higher number."""
     at: int
     """Time of the put in nanoseconds, for its trace."""
     is_unanswered: bool = False
-    """Whether an earlier attempt may have been stored, because its answer was lost."""
+    """Whether an earlier attempt got no answer, so that the message may already be stored."""
 
 
 class Outbox:
-    """Holds the desired content of the stream, and publishes the messages that the stream lacks."""
+    """The desired last message of each subject; publishes each message that the stream lacks."""
 
     def __init__(
         self,
@@ -65,7 +68,10 @@ class Outbox:
         *,
         is_open: bool = True,
     ) -> None:
-        """Start from the content of the stream, `entries`; if not `is_open`, only collect puts."""
+        """Start from `entries`, the content of the stream; if not `is_open`, only collect puts.
+
+        `end_session` is called with the reason when this session cannot continue.
+        """
         self._stream = stream
         self._held = entries
         self._end_session = end_session
@@ -80,22 +86,23 @@ class Outbox:
         Timers that expire at the same time fire in any order, so the order is kept here.
         """
         self._handed_out = asyncio.Semaphore(0)
-        """Number of queued subjects that the workers may take."""
+        """Number of subjects in `_queue` that the workers may take."""
         self._handed_out_at = float("-inf")
-        """Loop time of the last or next hand-out of subjects."""
+        """Loop time at which subjects were last given to the workers, or will be next."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
-        """Subjects whose state waits for a newer one, with the timer that ends the wait."""
+        """Subjects whose state waits to be replaced by a newer one, with the timer of the wait."""
         self._puts = 0
         self.is_open = is_open
         self._ahead: dict[str, StreamEntry] = {}
-        """Entries that another watcher stored while this watcher prepared.
+        """Entries that the previous leader stored after this watcher had loaded the stream.
 
-        This watcher's watches may still report older states of these objects."""
+        This watcher's watches may still report older states of these objects.
+        """
         self._run = token_hex(4)
-        """Part of each message id, random for each session.
+        """Random part of each message id, one for each session.
 
-        Without it, an object that returns to a subject in the same version would count as a
-        duplicate.
+        Without it, the NATS server would drop the message of an object that returns to a subject in
+        the same version, as a duplicate.
         """
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
@@ -106,14 +113,13 @@ class Outbox:
         self.last_sequence = 0
         """Newest known sequence; a stream with a lower sequence has lost messages."""
         self.stored_count = 0
-        """Number of messages stored by this session; each increases the stream's sequence by one.
-        """
+        """Number of messages that this session stored; each adds one to the stream's sequence."""
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def list_stored(self) -> dict[str, str]:
-        """Return the object kind of each subject that holds an object or is about to."""
+        """Return, by subject, the kind of the object that the subject holds or will hold."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
         kinds = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
         return kinds | {
@@ -123,16 +129,20 @@ class Outbox:
         }
 
     async def get_newest(self, subject: str) -> Message | None:
-        """Return the message that a subject holds or will hold; None if neither is known now."""
+        """Return the message that a subject holds or will hold.
+
+        None if none, or while it is in flight.
+        """
         if (put := self._next.get(subject)) is not None:
             return put.message
         return None if subject in self._tickets else await self._stream.read(subject)
 
     def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
-        """Make a subject hold a message; does nothing if it already does.
+        """Make a subject hold a message; does nothing if the subject already holds it.
 
-        `received` is the time when the API server sent the object, for the trace. For `wait`
-        seconds the message may be replaced by a newer one; a put without a wait is sent at once.
+        `received` is the time in nanoseconds at which the watcher got the object, for the trace.
+        For `wait` seconds the message may be replaced by a newer one; a put without a wait is sent
+        at once.
         """
         ahead = self._ahead.get(subject)
         if ahead is not None and not isinstance(message, Synced):
@@ -162,10 +172,10 @@ class Outbox:
             tracing.root("watch", traceparent, received, object=about, version=message.version)
 
     def open(self, stored: Mapping[str, StreamEntry]) -> None:
-        """Start to send, because no other watcher publishes any more.
+        """Start to publish the collected puts, because the previous leader has stopped publishing.
 
-        `stored` are the entries that another watcher has stored since the stream was loaded. Puts
-        that they make obsolete are dropped.
+        `stored` are the entries that the previous leader has stored since this watcher loaded the
+        stream. A put is dropped if one of them already has its state or a newer one.
         """
         self._ahead = dict(stored)
         for subject, entry in stored.items():
@@ -185,7 +195,7 @@ class Outbox:
             self._hand_out(subject)
 
     def _hand_out(self, subject: str) -> None:
-        """Give a subject to the workers, at least `GATHERED_SECONDS` after the last hand-out."""
+        """Let a worker take a subject, at the earliest `GATHERED_SECONDS` after the last time."""
         self._deferred.pop(subject, None)
         self._queue.append(subject)
         loop = asyncio.get_running_loop()
@@ -198,7 +208,7 @@ class Outbox:
             self._handed_out.release()
 
     async def flush(self) -> None:
-        """Wait until every put so far, or a newer put of its subject, is stored.
+        """Wait until every put so far, or a newer put of the same subject, is stored.
 
         Only one caller may wait at a time.
         """
@@ -209,7 +219,7 @@ class Outbox:
             self._arrived.clear()
 
     async def work(self) -> None:
-        """Publish subjects until cancelled; several workers run at once.
+        """Publish changed subjects until cancelled; `IN_FLIGHT` workers run at once.
 
         A message is retried until it is stored, or until a newer one replaces it. A message that
         may have been stored is never replaced before its answer is known. If a worker ends, the
@@ -258,10 +268,11 @@ class Outbox:
     async def _handle_failure(
         self, subject: str, put: _Put, problem: Exception, began: float
     ) -> _Put | None:
-        """Handle a failed publish; return the next put to publish, None if there is none.
+        """Handle a failed publish; return the put to publish next on the subject, or None.
 
         If the stream is full, a tombstone frees space by purging its subject, and any other message
-        waits. A state that the server rejects is replaced by a quarantine message.
+        waits. A state that the server rejects is replaced by a quarantine message. `began` is the
+        loop time of the first attempt.
         """
         match problem:
             case errors.Conflict():
@@ -304,7 +315,7 @@ class Outbox:
         return None
 
     def _settle(self, subject: str, put: _Put, sequence: int | None, began: float) -> None:
-        """Record that a put is stored at a sequence or, if that is None, is unnecessary."""
+        """Record that a put is stored at `sequence`; None if its message need not be stored."""
         metrics.PUBLISH_SECONDS.observe(asyncio.get_running_loop().time() - began)
         if self._tickets.get(subject) == put.ticket:
             del self._tickets[subject]
@@ -328,13 +339,13 @@ class Outbox:
             tracing.child("publish", messages.get_traceparent(message), put.at)
 
     async def _handle_conflict(self, subject: str, put: _Put, began: float) -> _Put | None:
-        """Handle a subject that is at another sequence than expected.
+        """Handle a publish that failed because its subject is at another sequence than expected.
 
-        Returns the next put to publish, None if there is none. The server checks the sequence
-        before the message id. An earlier attempt that was stored without an answer therefore looks
-        like another writer's message. It must be recognized and counted as this watcher's own.
-        Otherwise the session would end because of an unknown writer, and every reader would load
-        the state again.
+        Returns the put to publish next on the subject, or None. The server checks the sequence
+        before the message id. An earlier attempt of this watcher that was stored without an answer
+        therefore looks like another writer's message. It must be recognized and counted as this
+        watcher's own. Otherwise the session would end because of an unknown writer, and every
+        reader would load the state again.
         """
         metrics.CONFLICTS.inc()
         try:
@@ -377,7 +388,7 @@ def _build_entry(sequence: int, message: ObjectState | Quarantined | Synced) -> 
 
 
 def _is_superseded(entry: StreamEntry, message: ObjectState | Quarantined | Tombstone) -> bool:
-    """Return whether the stream's entry already has the state of a message, or a newer one."""
+    """Return whether the stream's entry already has the state of a message, or a newer state."""
     return version_number(entry.version) > version_number(message.version) or _is_same(
         entry, message
     )

@@ -1,21 +1,23 @@
-"""Which objects the watcher publishes, and which of their fields; no I/O.
+"""Decide which objects, and which of their fields, the watcher publishes; no I/O.
 
 Label selectors exclude the objects of other applications. A selector has no "or". Services and
-EndpointSlices are therefore watched in three parts that exclude one another. The kinds of the
-Gateway API, RayJob and RayCronJob are optional, because their CRDs may be installed later or never.
+EndpointSlices are therefore watched by two or three selectors that exclude one another. The kinds
+of the Gateway API, RayJob and RayCronJob are optional, because their CRDs may be installed later or
+never.
 
 For kinds with a view in `common.api.core`, only the fields of the view are kept. For all other
-kinds, everything except bookkeeping is kept. KubeRay copies the annotations of a RayService or a
-RayJob to its RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3, rayjob
-§4), so these kinds keep that annotation.
+kinds, everything except bookkeeping fields is kept. KubeRay copies the annotations of a RayService
+or a RayJob to its RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3,
+rayjob §4), so these kinds keep that annotation.
 
 A pod that is not running yet changes several times per second, and no decision depends on these
-changes. Such a state waits for a newer one. EndpointSlices are read only for RayServices and
-RayJobs, so those of other RayClusters are not published.
+changes. Such a pod's state is therefore published with a delay, so that a newer state can replace
+it. EndpointSlices are read only for RayServices and RayJobs, so those of other RayClusters are not
+published.
 
-An object whose state cannot be published is in quarantine. Readers make no decision about the
-object or the root object of its tree. The message in place of the state therefore contains the
-reason and the metadata by which readers find the root. All other objects are handled as usual.
+An object whose state cannot be published is in quarantine. A message without the state replaces it,
+with the reason and the metadata by which readers find the root of the object's tree. Reconcilers
+make no decision about that tree. All other objects are handled as usual.
 """
 
 from typing import Any, Final, cast
@@ -45,7 +47,7 @@ REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
     (resources.JOB, f"{labels.APP_CREATED_BY}={labels.KUBERAY_OPERATOR}"),
     (resources.CONTROLLER_REVISION, labels.CLUSTER),
 )
-"""Watched kinds, each with a label selector."""
+"""Watched kinds whose CRDs must be installed, each with a label selector (empty: all objects)."""
 OPTIONAL: Final = (
     resources.RAY_JOB,
     resources.RAY_CRON_JOB,
@@ -57,7 +59,7 @@ OPTIONAL: Final = (
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayJob", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
-"""Kinds that must not reach the bus."""
+"""Kinds that must never be published on the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
@@ -77,7 +79,7 @@ ROOT_LABELS: Final = frozenset(
 MAX_REASON_LENGTH: Final = 512
 """Maximum length of a quarantine reason, in characters."""
 PENDING_SECONDS: Final = 1.0
-"""Time that the state of a pending pod waits for a newer state."""
+"""Time that the state of a pending pod waits to be replaced by a newer state."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -85,20 +87,20 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _PodPhase(msgspec.Struct, frozen=True):
-    """The part of a pod that decides whether its state may wait."""
+    """The part of a pod that decides whether its state waits for a newer one."""
 
     status: _Status = _Status()
 
 
 def is_read(kind: str, place: TreeLocation) -> bool:
-    """Return whether any service reads objects of a kind in the tree at this location."""
+    """Return whether any service reads objects of this kind in the tree `place`."""
     return kind != "EndpointSlice" or place.tree is not TreeKind.CLUSTER
 
 
 def seconds_to_wait(message: ObjectState | Quarantined, meta: ObjectMeta) -> float:
-    """Return how long a message may wait for a newer one of the same object.
+    """Return how long a message waits to be replaced by a newer message of the same object.
 
-    Only the state of a pending pod that is not being deleted may wait.
+    Only the state of a pending pod that is not being deleted waits; 0 for every other message.
     """
     if (
         message.kind != "Pod"
@@ -114,7 +116,10 @@ def seconds_to_wait(message: ObjectState | Quarantined, meta: ObjectMeta) -> flo
 
 
 def trim(resource: Resource, raw: bytes) -> bytes:
-    """Return the body of an object for the bus; `ValueError` for a kind that must not reach it."""
+    """Return the JSON of an object with only the fields that are published.
+
+    Raises `ValueError` for a kind that must never be published.
+    """
     if resource.kind in NEVER:
         raise ValueError(f"a {resource.kind} must not be published")
     view = VIEWS.get(resource.kind)
@@ -133,9 +138,9 @@ def trim(resource: Resource, raw: bytes) -> bytes:
 
 
 def _without_environments(value: Any) -> Any:
-    """Return a copy of a body without environments of containers, which may hold secrets.
+    """Return a copy of a JSON value without the environments of containers, which may hold secrets.
 
-    Used for a body that cannot be read as the view of its kind.
+    Used for an object that does not decode as the view of its kind.
     """
     if isinstance(value, list):
         return [_without_environments(item) for item in cast("list[Any]", value)]
@@ -149,9 +154,9 @@ def _without_environments(value: Any) -> Any:
 
 
 def _encode_body(resource: Resource, body: Body) -> bytes:
-    """Return the JSON of a body without bookkeeping and with its kind.
+    """Return the JSON of an object without bookkeeping fields, and with its `apiVersion` and kind.
 
-    Items of a list do not contain their kind.
+    The items of an API server's list do not contain their kind.
     """
     metadata: Body = body["metadata"]
     metadata.pop("managedFields", None)
@@ -162,7 +167,10 @@ def _encode_body(resource: Resource, body: Body) -> bytes:
 
 
 def make_quarantined(kind: str, meta: ObjectMeta, reason: str) -> Quarantined:
-    """Return the message in place of an object; it is small, whatever the object contains."""
+    """Return the message that replaces the state of an object that cannot be published.
+
+    The message is small, whatever the object contains.
+    """
     metadata = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
@@ -183,7 +191,7 @@ def make_quarantined(kind: str, meta: ObjectMeta, reason: str) -> Quarantined:
 
 
 def quarantine_state(state: ObjectState, reason: str) -> Quarantined:
-    """Return the message in place of a state that the NATS server rejects."""
+    """Return the message that replaces a state that the NATS server rejected."""
     try:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata
     except (msgspec.DecodeError, RecursionError):

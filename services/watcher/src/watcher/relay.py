@@ -1,4 +1,4 @@
-"""Processing of a watched object in one session: from the watch, through its root, to its subject.
+"""Turn what the watches report into messages on the subject of each object's tree.
 
 At the start of a session the stream may hold anything. The session loads the content of the stream,
 lists all objects, publishes the differences and tombstones for deleted objects, and then publishes
@@ -6,6 +6,9 @@ a sync marker with a new epoch in every partition. Only then may readers make de
 the session publishes each change. A lost connection, or a stream that was lost or recreated, ends
 the session. The next session starts from the beginning, because Kubernetes is the source of truth
 and the stream is only transport.
+
+If an object gets another root, its message moves to the subject of the new tree: the session
+publishes the message there, and a tombstone on the old subject.
 """
 
 import asyncio
@@ -34,15 +37,15 @@ from watcher.outbox import Outbox
 log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
-"""Number of waiting subjects above which moves of trees pause."""
+"""Number of subjects waiting to be published above which no further objects move between trees."""
 MAX_MOVES: Final = 32
-"""Objects of one tree that are moved before the next tree has its turn.
+"""Maximum number of objects of one tree that move before the next tree has its turn.
 
-The limit keeps a large tree, or a tree that moves all the time, from delaying the others.
+The limit keeps a large tree, or a tree that changes all the time, from delaying other trees.
 """
 PAUSE_SECONDS: Final = 0.05
 TRIES: Final = 200
-"""Attempts to read an object's message before the move gives up.
+"""Attempts to read an object's message from the stream before its move to another tree fails.
 
 The message may be in flight, or NATS may be unreachable for some seconds.
 """
@@ -50,23 +53,29 @@ _envelope: Final = msgspec.json.Decoder(Envelope)
 
 
 class _Object(msgspec.Struct):
-    """An object that exists at the API server."""
+    """An object that exists at the API server, as this session knows it."""
 
     uid: str = ""
     get_listed_version: int = 0
     sources: set[int] = msgspec.field(default_factory=set[int])
-    """Watches that show the object. Several watches may select parts of one kind."""
+    """Numbers of the watches that show the object. Several watches may select parts of one kind."""
     lost_at: int = 0
     """Newest version at which a watch stopped showing the object.
 
-    Watches do not progress equally.
+    The maximum is kept, because watches do not progress equally.
     """
     subject: str = ""
-    """Subject on the bus; empty while the root is unknown, and for objects that nobody reads."""
+    """Subject that holds the object.
+
+    Empty while the root is unknown, and if no service reads the object.
+    """
 
 
 class Relay:
-    """One session's view of the API server; it turns changes into puts of the outbox."""
+    """Everything that one session knows of the API server; passes each change to the outbox.
+
+    Each watch has a number, the parameter `source` of the methods.
+    """
 
     def __init__(self, outbox: Outbox, end_session: Callable[[str], None]) -> None:
         self.outbox = outbox
@@ -78,34 +87,37 @@ class Relay:
         publish.
         """
         self._moving: dict[ObjectRef, dict[ObjectRef, None]] = {}
-        """Objects whose descendants must move, each with the descendants that have not moved yet.
+        """Objects that got another root.
 
-        A message moves to the subject of the tree to which its object now belongs.
+        Each has its descendants that have not moved to the new tree yet.
         """
         self._move_asked = asyncio.Event()
         self._held_back: dict[ObjectRef, ObjectState | Quarantined] = {}
-        """Objects that move together with their descendants.
+        """Objects that got another root, each with its newest message.
 
-        Their message is published after the descendants have moved.
+        The message is published after the descendants of the object have moved.
         """
         self._is_listing = True
         self._versions: dict[int, int] = {}
-        """Version of the last list of each watch."""
+        """Resource version of the last list of each watch."""
         self._selections: dict[int, tuple[str, str | None]] = {}
         """Kind and namespace (None: all namespaces) of each watch."""
         self._reached: dict[int, float] = {}
-        """Version up to which each watch has reported everything."""
+        """Resource version up to which each watch has reported all changes."""
         self._missing: dict[ObjectRef, int] = {}
-        """Objects that no watch shows any more, with the version of the last list without them."""
+        """Objects that no watch shows any more.
+
+        Each has the version of the first list without the object.
+        """
 
     def follow(self, source: int, kind: str, namespace: str | None) -> None:
-        """Register a watch of a kind in one namespace; None stands for all namespaces."""
+        """Register watch `source` of a kind in one namespace; None stands for all namespaces."""
         self._selections[source] = (kind, namespace)
 
     def take(self, source: int, resource: Resource, raw: bytes, reason: str = "") -> None:
-        """Process the state of an object from watch `source`.
+        """Process the state `raw` of an object that the watch `source` reported.
 
-        `reason` says why only the metadata of the object can be read; empty if all can be read.
+        `reason` is the cause if only the metadata of the object can be read, and empty otherwise.
         """
         received = tracing.now()
         kind = resource.kind
@@ -152,11 +164,11 @@ class Relay:
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
-        """Process a deletion.
+        """Process the deletion of an object, whose last state is `raw`.
 
-        The tombstone has the version before the deletion. An object that only changed its labels,
-        and so moved from one watch to another, appears in the other watch with the same version as
-        the deletion, and must take precedence.
+        The watch `source` reported it. The tombstone has the version before the deletion. An object
+        that only changed its labels, and so moved from one watch to another, appears in the other
+        watch with the same version as the deletion, and must take precedence.
         """
         meta = _envelope.decode(raw).metadata
         ref = ObjectRef(kind, meta.namespace, meta.name)
@@ -164,11 +176,12 @@ class Relay:
             self._drop(ref)
 
     def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
-        """Process a list: the objects in `keys` exist, and no others that the watch selects.
+        """Process a complete list by the watch `source`: of what it selects, only `keys` exist.
 
         A missing object may have changed its labels. Then another watch of its kind will show the
-        object, perhaps with a version below that of this list. A missing object is declared deleted
-        only after all watches of its kind have reported everything up to this list.
+        object, perhaps with a version below the `version` of this list. A missing object is
+        declared deleted only after all watches of its kind have reported everything up to this
+        list.
         """
         at = version_number(version)
         before = self._versions.get(source, 0)
@@ -191,13 +204,14 @@ class Relay:
         self._reach(source, at or math.inf)  # a kind that is not served has nothing to report
 
     def reached(self, source: int, version: str) -> None:
-        """Process a bookmark: the watch has reported everything up to this version."""
+        """Process a bookmark: the watch `source` has reported every change up to this version."""
         self._reach(source, version_number(version))
 
     def _reach(self, source: int, version: float) -> None:
-        """Record how far a watch has reported, and declare missing objects deleted.
+        """Record the version up to which a watch has reported, and declare missing objects deleted.
 
-        A missing object is deleted once every watch that may show it has reported beyond its loss.
+        A missing object is deleted once every watch that may show it has reported up to the version
+        at which the object was missing.
         """
         self._reached[source] = version
         for ref, at in list(self._missing.items()):
@@ -210,7 +224,10 @@ class Relay:
                 yield source
 
     def everything_is_listed(self) -> None:
-        """Publish objects that waited for a parent, and tombstones for deleted objects."""
+        """Publish objects whose root is unknown, and tombstones for objects that no longer exist.
+
+        Called once in a session, when all lists are complete.
+        """
         self._is_listing = False
         for subject, put in self._place_objects(list(self._uncertain.items())):
             self.outbox.put(subject, put)
@@ -237,11 +254,14 @@ class Relay:
 
     @property
     def version(self) -> int:
-        """The version that every list has reached; kinds that are not served do not count."""
+        """The resource version that the lists of all watches have reached; 0 before the first list.
+
+        Kinds that the API server does not serve do not count.
+        """
         return min((version for version in self._versions.values() if version), default=0)
 
     def publish_marker(self, marker: Synced) -> None:
-        """Publish a sync marker in every partition."""
+        """Put a sync marker for every partition into the outbox."""
         for partition in range(subjects.PARTITIONS):
             for tree in subjects.MARKED_TREES:
                 self.outbox.put(subjects.build_marker_subject(partition, tree), marker)
@@ -252,9 +272,10 @@ class Relay:
     def _place_objects(
         self, objects: Iterable[tuple[ObjectRef, ObjectState | Quarantined]]
     ) -> Iterator[tuple[str, Message]]:
-        """Yield the puts that bring objects to the trees of their roots.
+        """Yield the subjects and messages that bring each object into the tree of its root.
 
-        During the initial lists an object waits if its root may become known soon.
+        A tombstone replaces the object at its old subject. During the initial lists an object whose
+        root is unknown waits, because a later list may show its parent.
         """
         for ref, state in objects:
             address, obj = self._owners.address(ref), self._objects[ref]
@@ -273,7 +294,7 @@ class Relay:
                 yield old, _build_tombstone(ref, state.version, moved_to=place)
 
     def _is_misplaced(self, ref: ObjectRef) -> bool:
-        """Return whether a published object is not in the tree of its root."""
+        """Return whether an object was published outside the tree of its present root."""
         obj = self._objects.get(ref)
         return (
             obj is not None
@@ -282,14 +303,17 @@ class Relay:
         )
 
     def _find_subject(self, ref: ObjectRef) -> str:
-        """Return the subject on which an object belongs; empty if no service reads it there."""
+        """Return the subject in the tree of the object's root.
+
+        Empty if no service reads the object there.
+        """
         return _build_subject(ref, self._locate(ref))
 
     def _locate(self, ref: ObjectRef) -> TreeLocation:
         return subjects.locate_tree(self._owners.address(ref).root)
 
     async def move(self) -> None:
-        """Move misplaced objects until cancelled, some objects of each tree in turn."""
+        """Move misplaced objects to their trees until cancelled, some objects per tree in turn."""
         while True:
             while not self._moving:
                 self._move_asked.clear()
@@ -313,7 +337,10 @@ class Relay:
                     self.outbox.put(subject, put)
 
     async def _move(self, ref: ObjectRef) -> None:
-        """Publish an object at its new place, with the message that the stream holds."""
+        """Publish a misplaced object in the tree of its root, using the message at its old subject.
+
+        Ends the session if the stream does not hold that message after `TRIES` attempts.
+        """
         for _ in range(TRIES):
             obj = self._objects.get(ref)
             if obj is None or not self._is_misplaced(ref):
@@ -337,7 +364,10 @@ class Relay:
         )
 
     def _is_hidden_from(self, source: int, ref: ObjectRef, version: int) -> bool:
-        """Record that a watch no longer shows an object; return whether no other watch does."""
+        """Record that a watch no longer shows an object; return whether no other watch shows it.
+
+        Returns False for an unknown object.
+        """
         if (obj := self._objects.get(ref)) is None:
             return False
         obj.lost_at = max(obj.lost_at, version)
@@ -374,7 +404,7 @@ def _build_tombstone(
 def _build_message(
     resource: Resource, meta: ObjectMeta, raw: bytes, reason: str
 ) -> ObjectState | Quarantined:
-    """Return the message of an object; an error in the object affects only that object."""
+    """Return the message with an object's state; a quarantine message if it cannot be read."""
     kind = resource.kind
     if not reason:
         try:
@@ -399,7 +429,7 @@ def _build_message(
 
 
 class RelaySource:
-    """One source of the relay: receives the changes of one watch.
+    """Passes everything that one watch reports to the relay.
 
     Implements `common.kube.watch.WatchSink`.
     """
@@ -407,7 +437,7 @@ class RelaySource:
     def __init__(
         self, relay: Relay, number: int, resource: Resource, namespace: str | None = None
     ) -> None:
-        """Pass everything that watch `number` reports on to the relay."""
+        """Register watch `number` of a kind in one namespace; None stands for all namespaces."""
         relay.follow(number, resource.kind, namespace)
         self.reached = partial(relay.reached, number)
         self.present = partial(relay.take, number, resource)

@@ -1,10 +1,10 @@
-"""Sessions of the leader, one after another.
+"""Sessions in which a leader publishes the objects of the API server, one session after another.
 
-A session that begins before its term prepares (ADR 39): it reads the stream and lists all objects,
-but publishes nothing. A session ends when the stream no longer exists, when another process has
-written to it, when the connection is lost, or when an object must move and the stream does not hold
-it. The next session starts almost at once or, if sessions keep ending early, after a growing
-backoff.
+A session that begins before its replica leads only prepares (ADR 39): it reads the stream and lists
+all objects, but publishes nothing. A session ends when the stream no longer exists, when another
+process has written to it, when the connection is lost, or when an object must move to another tree
+and the stream does not hold its message. The next session starts almost at once or, if sessions
+keep ending early, after a growing backoff.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from watcher.term import Term
 log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
-"""Interval between checks that the stream is still the same."""
+"""Interval between checks that the stream is still the same and has no other writer."""
 FIRST_RETRY: Final = 0.1
 """Seconds before the next session, if the last session was healthy."""
 MAX_RETRY_DELAY: Final = 5.0
@@ -44,12 +44,12 @@ RENEW_SECONDS: Final = 10.0
 FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, RAY_JOB, RAY_CRON_JOB})
 """Kinds that are listed first, because users create them.
 
-A new cluster does not wait for the list of 100,000 pods.
+A new RayCluster then does not wait for the list of 100,000 pods.
 """
 FIRST_SECONDS: Final = 5.0
-"""Maximum time that other kinds wait for the list of the `FIRST` kinds."""
+"""Maximum time that the other kinds wait until the `FIRST` kinds are listed."""
 STUCK_SECONDS: Final = 180.0
-"""Time without any activity of a watch, not even an error, after which the watch is stuck.
+"""Time without any activity of a watch, not even an error, after which the watch counts as stuck.
 
 All timeouts of a watch are shorter.
 """
@@ -57,7 +57,7 @@ CREATED_ANEW: Final = "the state stream was created anew"
 
 
 class Sessions:
-    """Keeps the state stream in step with the API server while this replica is the leader."""
+    """Keeps the state stream equal to the API server while this replica leads."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class Sessions:
         *,
         new_epoch: Callable[[], str],
     ) -> None:
-        """Watch the given namespaces; without a namespace, watch all."""
+        """Watch these namespaces; all namespaces if the sequence is empty.
+
+        `new_epoch` returns the name for the epoch of a new session.
+        """
         self._kube = kube
         self._stream = stream
         self._targets = [
@@ -91,7 +94,10 @@ class Sessions:
 
     @property
     def problem(self) -> str | None:
-        """Why the stream may differ from the API server, for the readiness probe; else None."""
+        """Why the stream may differ from the API server; None if it does not.
+
+        For the readiness probe.
+        """
         unsent = self._outbox.problem if self._outbox is not None else None
         return (
             self._problem
@@ -134,7 +140,7 @@ class Sessions:
             await asyncio.sleep(retry)
 
     async def _run_session(self, term: Term) -> str:
-        """Run one session until it must end; return the reason."""
+        """Run one session until it must end; return why it ended."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
 
@@ -183,10 +189,10 @@ class Sessions:
     async def _publish(
         self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
     ) -> None:
-        """Publish changes from the beginning of the term.
+        """Wait until the term has begun, then publish changes until the session ends.
 
-        `begun` identifies the stream at the start of the session; `before` is the last sync marker
-        of that stream.
+        `begun` is the stream at the start of the session; `before` is its last sync marker at that
+        time.
         """
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
@@ -212,9 +218,10 @@ class Sessions:
     async def _complete(
         self, term: Term, relay: Relay, before: Synced | None, kept_epoch: str | None
     ) -> NoReturn:
-        """Publish the differences after all lists are complete, then publish the sync marker.
+        """Wait until all lists are complete, publish the differences, then publish the sync marker.
 
-        The marker is published again for each newer list, and every `RENEW_SECONDS`.
+        The marker is published again for each newer list, and every `RENEW_SECONDS`. `kept_epoch`
+        is the epoch of the previous leader; None if a new epoch begins.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -258,7 +265,10 @@ class Sessions:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _guard(self, identity: StreamInfo, outbox: Outbox) -> str:
-        """Wait until the stream is replaced, loses messages or has another writer; return why."""
+        """Wait until the stream is replaced, loses messages or has another writer.
+
+        Return what happened. `identity` is the stream when this watcher began to publish.
+        """
         outbox.last_sequence = max(outbox.last_sequence, identity.state.last_seq)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -295,7 +305,7 @@ class Sessions:
 async def run_in_turn(watches: Sequence[Watch]) -> None:
     """Run watches until cancelled, those of the `FIRST` kinds first.
 
-    The other watches start when the first ones have listed, or after `FIRST_SECONDS`.
+    The other watches start when the first ones have listed their objects, or after `FIRST_SECONDS`.
     """
     first = [watch for watch in watches if watch.target.resource in FIRST]
     async with asyncio.TaskGroup() as group:
@@ -317,11 +327,12 @@ async def _end_with(
 
 
 def choose_epoch(marker: Synced | None, version: int) -> str | None:
-    """Return the epoch of a stream that the previous leader handed over, or None.
+    """Return the epoch of a stream that the previous leader handed over, or None for a new epoch.
 
-    With the same epoch, readers need not load the stream again. `version` is the version of this
-    watcher's lists. None if the stream has no marker, was published by another build, or is newer
-    than the lists because the API server's versions have started over.
+    With the same epoch, readers need not load the stream again. `marker` is the last sync marker of
+    the stream, and `version` the resource version of this watcher's lists. A new epoch begins if
+    the stream has no marker, was published by another build, or is newer than the lists because the
+    API server's versions have started over.
     """
     if marker is None or version < marker.version:
         return None
@@ -330,10 +341,10 @@ def choose_epoch(marker: Synced | None, version: int) -> str | None:
 
 
 def choose_history(before: Synced | None, version: int, epoch: str) -> str:
-    """Return the name of the version history that sync markers carry.
+    """Return the name of the history of resource versions, which sync markers carry.
 
-    A new history begins if the version is below that of the last marker, as after a restore of the
-    API server from a backup.
+    A new history, named like the epoch, begins if `version` is below that of the last marker,
+    `before`, as after a restore of the API server from a backup.
     """
     if before is None:
         return ""

@@ -4,12 +4,12 @@ import asyncio
 
 
 class Term:
-    """The time for which one replica leads, including its preparation."""
+    """The time for which one replica leads, including its preparation before."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         """Set once this replica leads. Nothing may be published before."""
         self.prepared = asyncio.Event()
-        """Set while everything that is to be published is listed."""
+        """Set while the current session has listed all objects."""
         self.is_handed_over = False
         """Whether the previous leader handed over a complete stream to this replica."""

@@ -1,4 +1,4 @@
-"""Assembly of the watcher."""
+"""Build the parts of the watcher and run them."""
 
 import asyncio
 from secrets import token_hex
@@ -66,7 +66,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _check_gates(kube: KubeClient, gates: Gates) -> None:
-    """Like KubeRay, raise `InvalidSpec` if a feature gate needs a newer API server."""
+    """Raise `InvalidSpec` if a feature gate needs a newer API server, as KubeRay does."""
     if gates & feature_gates.MIN_KUBERNETES.keys():
         answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
         feature_gates.check_kubernetes(gates, str(answer.get("gitVersion", "")))

@@ -1,1 +1,1 @@
-"""Adapters for NATS and the Lease at the API server."""
+"""Adapters for NATS and for the Lease at the API server."""

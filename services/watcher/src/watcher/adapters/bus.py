@@ -1,4 +1,7 @@
-"""The state stream on NATS; implements `watcher.ports.Stream` and `watcher.ports.Server`."""
+"""The state stream on NATS.
+
+Implements `watcher.ports.StateStream` and `watcher.ports.BusServer`.
+"""
 
 import asyncio
 import contextlib
@@ -16,9 +19,10 @@ from watcher.ports import StreamEntry
 
 
 class NatsStream:
-    """The state stream of its only writer.
+    """The state stream, for the watcher that writes to it.
 
-    Every publish and every purge first asks `may_write`; `Unavailable` if it returns False.
+    `may_write` returns whether this watcher still leads. It is called before every publish and
+    every purge, which raise `Unavailable` if it returns False.
     """
 
     def __init__(
@@ -56,9 +60,9 @@ class NatsStream:
         return info
 
     async def load(self) -> dict[str, StreamEntry]:
-        """Return the last entry of every subject that holds an object; only headers are read.
+        """Return the last entry of every subject that holds an object; reads only headers.
 
-        `Unavailable` if the stream belongs to another installation.
+        Raises `Unavailable` if the stream belongs to another installation.
         """
         ours = await self._installation.read_identity()
         marker = await self.marker()
@@ -74,7 +78,10 @@ class NatsStream:
         return await self._headers(from_sequence(sequence))
 
     async def _headers(self, begin: StartPolicy) -> dict[str, StreamEntry]:
-        """Read the stream to its end; return the last entry of each subject."""
+        """Read the headers of the stream from `begin` to its end.
+
+        Return the last entry of each subject.
+        """
         entries: dict[str, StreamEntry] = {}
         read = asyncio.Event()
 

@@ -1,6 +1,6 @@
-"""The Lease at the API server: take it, renew it, yield it and release it.
+"""Take, renew, yield and release the Lease at the API server.
 
-A leader without NATS makes room for a replica that can reach NATS.
+A leader that cannot reach NATS yields the Lease to a replica that can.
 """
 
 import asyncio
@@ -24,28 +24,34 @@ from watcher.term import Term
 log = structlog.get_logger()
 
 OURS: Final = (errors.RaybusError, TimeoutError)
-"""Exceptions that a request to the API server may raise."""
+"""Exceptions that a failed request to the API server may raise."""
 ASK_SECONDS: Final = 1.0
-"""Seconds between two checks whether NATS answers."""
+"""Seconds between two requests that check whether NATS answers."""
 ASK_AGAIN_SECONDS: Final = 0.2
-"""Seconds between two checks whether NATS answers, while it does not answer."""
+"""Seconds between these requests after NATS did not answer one."""
 RENEWAL_SECONDS: Final = 2.0
-"""Timeout of one attempt to renew the Lease.
+"""Timeout in seconds of one attempt to renew the Lease.
 
-A second attempt fits in before the Lease can expire."""
+A second attempt fits in before the Lease can expire.
+"""
 CHECKED_SECONDS: Final = 1.0
 """Maximum seconds by which the gap between two checks adds to the measured silence of NATS.
 
-A leader checks every 0.5 s. A longer gap means that this process was stopped, so the remainder of
-the gap does not count."""
+A leader checks every 0.5 s. A longer gap means that this process was stopped, so the rest of the
+gap does not count as silence of NATS.
+"""
 ASKED_SECONDS: Final = 4.5
-"""Maximum seconds by which one question to NATS adds to the measured silence.
+"""Like `CHECKED_SECONDS`, for the silence after which this replica connects again.
 
-Each question is two requests that may time out."""
+Two requests to NATS may time out between two of its checks, so the gap may be longer.
+"""
 SERVER_SECONDS: Final = 4.0
-"""Silence of the NATS server after which a leader yields; two requests can time out in it."""
+"""Seconds without an answer of the NATS server after which a leader yields.
+
+Two requests can time out within this time.
+"""
 STREAM_SECONDS: Final = 12.0
-"""Silence of the stream after which a leader yields and reconnects."""
+"""Seconds without an answer of the stream after which a leader yields and connects again."""
 
 
 Work = Callable[[Term], Coroutine[Any, Any, None]]
@@ -53,12 +59,12 @@ Work = Callable[[Term], Coroutine[Any, Any, None]]
 
 
 class ReachCheck:
-    """Whether this replica can reach NATS; `run` asks continuously.
+    """Checks whether this replica can reach NATS; `run` sends requests until cancelled.
 
     A server that does not answer a ping is out of reach, but another replica may reach it, so the
-    leader yields after a few seconds. A server that answers while the stream does not is probably
-    electing the stream's leader. The election takes up to eight seconds, and no other watcher can
-    speed it up, so the leader yields later in this case.
+    leader yields after `SERVER_SECONDS`. A server that answers while the stream does not is
+    probably electing the stream's leader. The election takes up to eight seconds, and no other
+    watcher can speed it up, so the leader yields only after `STREAM_SECONDS`.
     """
 
     def __init__(self, server: BusServer) -> None:
@@ -72,7 +78,7 @@ class ReachCheck:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a leader should yield to a replica that may reach NATS."""
+        """Whether a leader should yield to another replica, which may be able to reach NATS."""
         is_server_lost = self._server_silence.seconds() > SERVER_SECONDS
         return self._stream_silence.seconds() > STREAM_SECONDS or is_server_lost
 
@@ -104,7 +110,7 @@ class ReachCheck:
 
 
 class Leadership:
-    """One replica's attempt to be the only publisher."""
+    """One replica's part in the election of the only watcher that publishes."""
 
     def __init__(
         self, kube: Kube, clock: Clock, reach: ReachCheck, *, namespace: str, me: str
@@ -119,24 +125,27 @@ class Leadership:
         self._valid_until = 0.0
         self._written_at = 0.0
         self._prepares = False
-        """Whether this replica prepares to follow a leaving leader."""
+        """Whether this replica prepares to lead after the leaving leader."""
         self.problem: str | None = "the Lease has not been read yet"
         """Why neither this replica nor another watcher leads; None if one does."""
         self.standing_by: str | None = None
-        """Holder of the Lease while this replica stands by; None if it leads or has a problem."""
+        """Text that names the Lease holder while this replica stands by.
+
+        None if it leads or has a problem.
+        """
 
     @property
     def has_valid_lease(self) -> bool:
-        """Whether no other replica can lead now.
+        """Whether this replica's Lease has not expired, so that no other replica can lead now.
 
         The time is read from the machine's clock, which continues while the process is stopped.
         """
         return steady() < self._valid_until
 
     async def lead(self, work: Work, *, is_complete: Callable[[], bool]) -> None:
-        """Wait for the Lease, run `work` while this replica holds it, and release it.
+        """Wait for the Lease, run `work` while this replica holds the Lease, and release the Lease.
 
-        One call is one term. If the present leader leaves, the work starts before the term begins.
+        One call is one term. If the present leader leaves, `work` starts before the term begins.
         `is_complete` returns whether the stream holds everything that the API server has reported,
         so that another watcher can continue from it.
         """
@@ -186,7 +195,10 @@ class Leadership:
                 self._valid_until = 0.0
 
     async def _try_to_lead(self, term: Term) -> bool:
-        """Take the Lease if it is free and NATS can be reached; return whether it was taken."""
+        """Take the Lease if it is free and NATS can be reached.
+
+        Return whether this replica took it.
+        """
         if (reason := self._reach.problem) is not None:
             await self._try(LeaderRole.YIELDS)
             self._set_problem(reason)
@@ -194,11 +206,11 @@ class Leadership:
         return await self._try(LeaderRole.LEADS, term)
 
     async def _keep(self) -> str:
-        """Renew the Lease until it is lost or NATS is out of reach; return why.
+        """Renew the Lease until it is lost or NATS is out of reach; return what happened.
 
         A leader that could not renew in time publishes nothing, because another watcher may hold
         the Lease. If it can renew later and nobody held the Lease meanwhile, for example after
-        seconds without CPU, its work continues.
+        seconds without CPU, it continues to publish.
         """
         began = self._transitions
         while True:
@@ -227,14 +239,14 @@ class Leadership:
 
     @property
     def _transitions(self) -> int | None:
-        """Number of changes of the holder when the Lease was last read or written."""
+        """Number of changes of the Lease holder when this replica last read or wrote the Lease."""
         return None if self._seen is None else self._seen.spec.lease_transitions
 
     async def _hand_over(self, is_complete: Callable[[], bool]) -> bool:
-        """Announce that this replica leaves, and lead until another replica has prepared.
+        """Announce that this replica leaves, and lead until another replica is prepared to lead.
 
-        Returns False if none answers or prepares in time, or if this replica lost the Lease or
-        NATS.
+        Returns False if no replica answers or is prepared in time, or if this replica lost the
+        Lease or NATS.
         """
         with contextlib.suppress(*OURS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
@@ -260,15 +272,16 @@ class Leadership:
         return False
 
     def _set_problem(self, reason: str) -> None:
-        """Record why this replica does not lead and no other watcher is known to lead."""
+        """Record why this replica does not lead, while no other watcher is known to lead."""
         if reason != self.problem:
             log.warning("not leading", why=reason)
         self.problem, self.standing_by = reason, None
 
     async def _try(self, role: LeaderRole, term: Term | None = None) -> bool:
-        """Take or renew the Lease if allowed; return whether that was done.
+        """Take or renew the Lease in this role if that is allowed.
 
-        With `Role.YIELDS` it only renews.
+        Return whether the Lease was written. With `LeaderRole.YIELDS` this replica only renews a
+        Lease that it holds.
         """
         try:
             async with asyncio.timeout(leadership.DEADLINE_SECONDS):
@@ -315,7 +328,7 @@ class Leadership:
         return False
 
     async def _withdraw(self) -> None:
-        """End this replica's preparation, so that another replica can prepare instead."""
+        """Record in the Lease that this replica no longer prepares, so that another replica can."""
 
         def prepared_for(lease: WatcherLease) -> LeaseSpec | None:
             return (
@@ -351,9 +364,10 @@ class Leadership:
     async def _rewrite(
         self, change: Callable[[WatcherLease], LeaseSpec | None], annotations: Mapping[str, str]
     ) -> bool:
-        """Change the Lease; return False if it does not exist or `change` returns None.
+        """Write the spec that `change` returns, and the annotations, to the Lease.
 
-        If the Lease is written at the same time, the change is repeated on the new content. The
+        Returns False if the Lease does not exist or `change` returns None. If another process
+        writes the Lease at the same time, `change` is called again with the new content. That
         writer may be the holder, or a cancelled renewal of this replica that still arrived.
         """
         async with asyncio.timeout(leadership.RENEW_SECONDS):
@@ -373,7 +387,11 @@ class Leadership:
     async def _write(
         self, previous: WatcherLease | None, role: LeaderRole, began: float, *, following: str = ""
     ) -> None:
-        """Take or renew the Lease, and compute its validity from the time `asked`."""
+        """Take or renew the Lease.
+
+        Its validity counts from `began`, when this replica read the Lease. `previous` is the Lease
+        as read, or None if it does not exist. `following` is the new value of `NEXT_ANNOTATION`.
+        """
         mine = leadership.build_taken_spec(
             None if previous is None else previous.spec, self._me, at=self._clock.now()
         )
@@ -392,7 +410,7 @@ class Leadership:
     async def _put(
         self, spec: LeaseSpec, lease: WatcherLease | None, annotations: Mapping[str, str]
     ) -> WatcherLease:
-        """Write the Lease with changed annotations; an empty annotation is removed."""
+        """Create or replace the Lease; an annotation with an empty value is removed."""
         metadata = {} if lease is None else lease.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
         body = {

@@ -1,8 +1,8 @@
-"""Compares two versions of a CRD: what an object may lose, or what is refused, after the change.
+"""Compares two versions of a CRD, to find what an upgrade of the CRD breaks.
 
-The API server drops a field that the CRD does not have, whenever an object is written, and refuses
-a value that a rule of the CRD forbids. The schemas of pod templates are those of Kubernetes and are
-not compared.
+When an object is written, the API server drops each field that the CRD does not have, and refuses
+a value that a rule of the CRD forbids. The schemas of pod templates come from Kubernetes, so they
+are not compared.
 """
 
 import operator
@@ -15,7 +15,7 @@ import msgspec
 from crd_generator.schema import Schema
 
 POD_TEMPLATES: Final = ("template", "submitterPodTemplate")
-"""Fields with a pod template."""
+"""Fields whose value is a pod template."""
 _UPPER: Final = ("maximum", "maxLength", "maxItems", "maxProperties")
 _LOWER: Final = ("minimum", "minLength", "minItems", "minProperties")
 
@@ -27,23 +27,26 @@ class ChangeKind(StrEnum):
     REMOVED = "removed"
     TYPE = "type"
     REQUIRED = "required"
-    """The field was optional."""
+    """The field was optional before."""
     RULE = "rule"
-    """A rule is new or narrower."""
+    """A validation rule of the field is new, or allows fewer values than before."""
 
 
 class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a CRD that another version of the CRD does not have, or has in another form."""
+    """One difference of a field between two versions of a CRD."""
 
     path: str
-    """Path from the root of the object. A list adds nothing: `spec.workerGroupSpecs.groupName`."""
+    """Path from the root of the object.
+
+    List indices are left out: `spec.workerGroupSpecs.groupName`.
+    """
     kind: ChangeKind
     text: str = ""
     """The difference, such as `string, now integer`; empty for an added or removed field."""
 
 
 def find_schema(definition: Mapping[str, Any]) -> Schema:
-    """Return the schema of the stored version; empty if there is none."""
+    """Return the schema of the version that etcd stores; empty if the CRD has no such version."""
     versions: list[Schema] = definition["spec"]["versions"]
     stored = next((version for version in versions if version.get("storage")), Schema())
     schema: Schema = stored.get("schema", {}).get("openAPIV3Schema", {})
@@ -51,7 +54,7 @@ def find_schema(definition: Mapping[str, Any]) -> Schema:
 
 
 def list_fields(schema: Schema) -> dict[str, Schema]:
-    """Return the schema of each field by its path, without the fields of pod templates."""
+    """Return the schema of each field by its path. Fields of pod templates are left out."""
     return dict(_walk(schema, ""))
 
 
@@ -64,7 +67,7 @@ def _walk(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _inner(schema: Schema) -> Schema:
-    """Return the schema of the elements of a list, or of the values of a map."""
+    """Return the schema of the elements of a list or map; the schema itself for other types."""
     inner: Any = schema.get("items") or schema.get("additionalProperties")
     return cast("Schema", inner) if isinstance(inner, dict) else schema
 
@@ -87,9 +90,9 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldCh
 
 
 def find_lost_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return versions in which objects are stored and which the other CRD does not have.
+    """Return the versions in `status.storedVersions` of `before` that `after` does not have.
 
-    The API server refuses such a CRD.
+    The API server refuses such an update of the CRD.
     """
     stored: list[str] = before.get("status", {}).get("storedVersions", [])
     known = {version["name"] for version in after["spec"]["versions"]}
@@ -148,7 +151,7 @@ def _compare_rules(before: Schema, after: Schema, path: str) -> Iterator[FieldCh
 
 
 def _describe_narrowed(before: Schema, after: Schema) -> Iterator[str]:
-    """Yield a text for each rule that the first schema does not have, or has in a wider form."""
+    """Yield one text for each validation rule of `after` that is new, or stricter than before."""
     old_values, new_values = before.get("enum"), after.get("enum")
     if new_values is not None and old_values != new_values:
         lost = [value for value in old_values or () if value not in new_values]
@@ -171,7 +174,10 @@ def _describe_narrowed(before: Schema, after: Schema) -> Iterator[str]:
 
 
 def is_set(document: Any, path: str) -> bool:
-    """Return whether an object has the field, in any element of a list."""
+    """Return whether an object has the field at `path`.
+
+    In a list, one element with the field suffices.
+    """
     name, _, rest = path.partition(".")
     return any(
         name in found and (not rest or is_set(found[name], rest)) for found in _objects(document)
@@ -179,7 +185,10 @@ def is_set(document: Any, path: str) -> bool:
 
 
 def is_missing(document: Any, path: str) -> bool:
-    """Return whether an object has the parent of the field without the field, in any element."""
+    """Return whether the parent of the field exists in an object but the field does not.
+
+    In a list, one such element suffices.
+    """
     name, _, rest = path.partition(".")
     if not rest:
         return any(name not in found for found in _objects(document))
@@ -187,6 +196,6 @@ def is_missing(document: Any, path: str) -> bool:
 
 
 def _objects(document: Any) -> list[dict[str, Any]]:
-    """Return the object itself, or the objects in a list."""
+    """Return the objects of a list, or the document itself if it is one object."""
     found: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
     return [each for each in found if isinstance(each, dict)]

@@ -60,7 +60,7 @@ _MARKER: Final = re.compile(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the data file. Return the exit code."""
+    """Write `common/api/go_schema.json`. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crd_generator.go_source", description=__doc__)
     parser.add_argument("--api", type=Path, required=True, help="folder of the module k8s.io/api")
     parser.add_argument(
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def render(schema: GoSchema) -> str:
-    """Return the text of the data file, with one field per line for readable diffs."""
+    """Return the content of `go_schema.json`, with one field per line for readable diffs."""
     lines = [f'{{"version": {json.dumps(schema.version)}, "types": {{']
     for position, (name, kind) in enumerate(schema.types.items()):
         end = "" if position == len(schema.types) - 1 else ","
@@ -154,7 +154,11 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Add the marker of a comment line to the list. A line without a comment ends the list."""
+    """Return the markers with the one in this comment line added.
+
+    Return none if the line is no comment, because a marker belongs to the comment directly above a
+    declaration.
+    """
     text = line.strip()
     if not text.startswith("//"):
         return []
@@ -163,7 +167,7 @@ def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, 
 
 
 def _resolve(package: str, written: str) -> str:
-    """Return the full name of a Go type as written in a package."""
+    """Return the full name, such as `core/v1.EnvVar`, of a Go type that `package` writes."""
     for prefix in ("*", "[]"):
         if written.startswith(prefix):
             return prefix + _resolve(package, written.removeprefix(prefix))
@@ -177,7 +181,7 @@ def _resolve(package: str, written: str) -> str:
 
 
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
-    """Return the types that the roots use directly or indirectly, with aliases resolved."""
+    """Return the types that `ROOTS` use directly or indirectly, with aliases resolved."""
     wanted: list[str] = list(ROOTS)
     found: dict[str, GoType] = {}
     while wanted:

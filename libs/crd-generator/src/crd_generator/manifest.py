@@ -1,4 +1,4 @@
-"""All CRDs by the name of their file, and the text of such a file."""
+"""The list of all CRDs by file name, and how a CRD is written as YAML."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def list_definitions() -> dict[str, Schema]:
-    """Return the CRDs of KubeRay's kinds and that of UpgradePolicies."""
+    """Return the CRDs of the `ray.io` kinds and of UpgradePolicy, by file name."""
     return {
         **definitions.all_definitions(),
         upgrade_policy.FILE: upgrade_policy.definition(),

@@ -66,15 +66,15 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     bare: frozenset[str] = frozenset()
     """Types whose schema has only names and types of fields, without validation of values.
 
-    This makes the CRD smaller. Unknown fields are still rejected.
+    This makes the CRD smaller. The API server still drops unknown fields.
     """
     opaque: frozenset[str] = frozenset()
-    """Types whose fields the schema does not describe; the API server keeps unknown ones."""
+    """Types whose fields the schema does not describe. The API server keeps all their fields."""
     left_out: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """Fields that only this version has: for each type, Go types by field name."""
+    """Fields that only this version has: by Go type, the type of each extra field by its name."""
 
 
 def build(go_type: str, version: Version) -> Schema:
@@ -96,7 +96,7 @@ def build(go_type: str, version: Version) -> Schema:
 
 
 def _bare(full: Schema) -> Schema:
-    """Return the schema without validation of values."""
+    """Return a copy of the schema without its validation of values."""
     shape = {key: value for key, value in full.items() if key in _SHAPE}
     if "properties" in shape:
         shape["properties"] = {name: _bare(field) for name, field in shape["properties"].items()}
@@ -131,7 +131,10 @@ def _is_required(path: str, field: GoField, version: Version) -> bool:
 
 
 def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
-    """Return the fields with the type that declares each, including fields of embedded structs."""
+    """Return each field, with the name of the Go type that declares it.
+
+    Includes fields of embedded structs.
+    """
     known: GoType = go_types.known()[name]
     found: list[tuple[str, GoField]] = []
     for field in known.fields:
@@ -171,7 +174,7 @@ def _property(field: GoField, version: Version) -> Schema:
 
 
 def _restrict(schema: Schema, rule: str, limit: str) -> None:
-    """Add a rule of kubebuilder to the schema of a field."""
+    """Add a kubebuilder validation marker, such as `MinItems=1`, to the schema of a field."""
     if rule == "Enum":
         schema["enum"] = limit.split(";")
     elif rule == "MinItems":

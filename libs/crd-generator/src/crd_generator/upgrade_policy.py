@@ -27,13 +27,13 @@ _COLUMNS: Final = (
 )
 """Printer columns: name, type, JSON path, priority.
 
-A column for a list shows its first match, or the whole list as JSON. Columns with a whole list are
-for `-o wide` only (priority 1).
+A column whose path leads to a list shows the first match, or the whole list as JSON. Columns with a
+whole list have priority 1, so they appear only with `-o wide`.
 """
 
 
 def definition() -> Schema:
-    """Return the complete CRD."""
+    """Return the complete CRD of UpgradePolicy."""
     version: Schema = {
         "name": "v1alpha1",
         "served": True,
@@ -88,7 +88,7 @@ def _root() -> Schema:
 
 
 def spec() -> Schema:
-    """Return the schema of the spec."""
+    """Return the schema of `spec`."""
     return _object(
         "The policy. An edit applies to the next upgrade, or at once (applyEdits).",
         {
@@ -251,7 +251,7 @@ def _gate() -> Schema:
 
 
 def _rules_of_kinds(decimal: str) -> list[Schema]:
-    """Return rules that allow each field only for its kind of gate."""
+    """Return rules that allow each field of a gate only for the kinds of gates that use it."""
     return [
         _rule(
             "has(self.metric) || has(self.prometheus) || !has(self.max)",

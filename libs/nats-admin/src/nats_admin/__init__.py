@@ -1,4 +1,4 @@
-"""Administration of NATS: streams, users, keys, certificates, configuration of a server.
+"""Administration of NATS: streams, users, keys, certificates and server configuration.
 
 No service imports this package.
 """

@@ -1,4 +1,4 @@
-"""Creates and reads certificates of NATS servers and their authorities."""
+"""Creates and reads certificates of NATS servers and of the CAs that sign them."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Validity of new certificates: ten years, since only our own pods in one cluster use them."""
+"""Validity of new certificates: ten years, because only pods of raybus in one cluster use them."""
 RENEW_BEFORE: Final = timedelta(days=30)
 """Remaining validity below which a certificate that raybus made is replaced."""
 
@@ -31,7 +31,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
 
 def make_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> CertificatePair:
-    """Return a new certificate authority."""
+    """Return a new, self-signed CA certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus NATS authority")])
     usage = x509.KeyUsage(
@@ -62,9 +62,9 @@ def make_server_certificate(
     now: datetime,
     lifetime: timedelta = LIFETIME,
 ) -> CertificatePair:
-    """Return a new server certificate for host names and addresses.
+    """Return a new server certificate for host names and IP addresses, signed by the CA.
 
-    Servers use it as a client certificate among each other too.
+    NATS servers also use it as a client certificate when they connect to each other.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, password=None)
@@ -90,7 +90,7 @@ def make_server_certificate(
 
 
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
-    """Return whether an authority has signed a certificate."""
+    """Return whether the CA certificate `authority` has signed `certificate`; all in PEM."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
             x509.load_pem_x509_certificate(authority)
@@ -101,7 +101,7 @@ def is_signed_by(certificate: bytes, authority: bytes) -> bool:
 
 
 def read_names(certificate: bytes) -> list[str]:
-    """Return the host names and addresses of a certificate."""
+    """Return the host names and IP addresses for which a PEM certificate is valid."""
     parsed = x509.load_pem_x509_certificate(certificate)
     try:
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -111,12 +111,15 @@ def read_names(certificate: bytes) -> list[str]:
 
 
 def read_end(certificate: bytes) -> datetime:
-    """Return the end of validity of a certificate."""
+    """Return the end of validity of a PEM certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def is_for_routes(certificate: bytes) -> bool:
-    """Return whether a server may use a certificate for connections to other servers."""
+    """Return whether a NATS server may use a PEM certificate for connections to other servers.
+
+    It then needs both extended key usages, server and client authentication, or none at all.
+    """
     parsed = x509.load_pem_x509_certificate(certificate)
     try:
         return set(USES) <= set(

@@ -1,14 +1,14 @@
-"""Keys and certificates in a folder, for a NATS without Kubernetes.
+"""Keys and certificates in a folder, for a NATS server that runs without Kubernetes.
 
-Examples are `docker compose`, `raybus up`, and a server that a user runs.
+`docker compose`, `raybus up` and a server that a user runs need such a folder:
 
-    ca.crt, ca.key       the authority
-    tls.crt, tls.key     the server
-    nats-server.conf     its configuration
+    ca.crt, ca.key       the certificate authority (CA)
+    tls.crt, tls.key     the server's certificate, signed by the CA
+    nats-server.conf     the server's configuration
     users/USER.seed      the private key of each user
 
-Files that exist are kept. To replace a key, delete its file, complete the folder again, and reload
-the server.
+Existing files are kept. To replace a key, delete its file, create the missing files again, and
+reload the server.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,11 @@ from nats_admin.server_conf import ServerConfig
 def complete_folder(
     folder: Path, server: ServerConfig, *, names: Sequence[str], now: datetime
 ) -> list[str]:
-    """Create the missing files; return the names of the files written.
+    """Create the missing files in `folder`; return the names of the files that were written.
 
-    The server's certificate is renewed if it cannot be used any more.
-
-    The users come first and the server last, so that an interrupted run leaves no server with keys
-    that no user has.
+    `names` are the host names and addresses of the server. Its certificate is renewed when it is no
+    longer usable (`is_usable`). Users' keys are written before the server's configuration, so that
+    an interrupted run leaves no configuration with a public key whose private key does not exist.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
     contents = _ensure_authority(folder, now=now)
@@ -49,9 +48,9 @@ def complete_folder(
 
 
 def write(path: Path, content: bytes) -> bool:
-    """Write a file atomically if its content differs; return whether it did.
+    """Write a file atomically if its content differs; return whether it was written.
 
-    Only its owner can read the file.
+    Only the file's owner can read it.
     """
     if path.exists() and path.read_bytes() == content:
         return False
@@ -66,9 +65,10 @@ def write(path: Path, content: bytes) -> bool:
 def is_usable(
     pair: CertificatePair, authority: bytes, names: Sequence[str], *, now: datetime
 ) -> bool:
-    """Return whether a server can use a certificate for `RENEW_BEFORE` or longer.
+    """Return whether a server can use a certificate for longer than `RENEW_BEFORE`.
 
-    Checked are its authority, its names, its use between servers, and its end.
+    The certificate must be signed by the CA `authority`, cover all `names`, and be valid for
+    connections between servers.
     """
     return (
         certificates.is_signed_by(pair.certificate, authority)
@@ -86,9 +86,9 @@ def _ensure_authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
 
 
 def ensure_seed(path: Path) -> str:
-    """Return the private key in a file, which is created if it does not exist.
+    """Return the NKEY seed (private key) in a file.
 
-    Raises `InvalidSpec` if the file does not hold a seed.
+    Creates the file if it does not exist. Raises `InvalidSpec` if the file holds no seed.
     """
     if not path.exists():
         write(path, nkeys.new_seed().encode())
@@ -105,9 +105,9 @@ def ensure_seed(path: Path) -> str:
 def _ensure_server_pair(
     folder: Path, authority: CertificatePair, names: Sequence[str], *, now: datetime
 ) -> CertificatePair:
-    """Return the existing certificate if it is usable, else a new one.
+    """Return the existing server certificate if it is usable, else a new one.
 
-    A certificate of another authority is never replaced.
+    An existing certificate that another CA has signed is never replaced.
     """
     if not (folder / "tls.key").exists():
         return certificates.make_server_certificate(authority, names=names, now=now)

@@ -1,7 +1,7 @@
 """The required configuration of the streams with upgrade events; `provision` applies it.
 
 RAY_EVENTS is a history: messages are dropped only by age, size or number, and no user can delete or
-purge them. RAY_EVENTS in the account of external subscribers is a mirror of it.
+purge them. The NATS account of external subscribers has a mirror of it under the same name.
 """
 
 from typing import Final
@@ -14,24 +14,25 @@ MAX_AGE: Final = 30 * 24 * 3600 * SECOND
 PER_SUBJECT: Final = 1000
 """Maximum number of events of one type of one RayService.
 
-So a RayService that is upgraded endlessly does not displace the history of others.
+A RayService that is upgraded endlessly then does not displace the events of other RayServices.
 """
 MIRROR_API: Final = "JS.ray"
-"""Prefix of the subjects by which the account of external subscribers calls our JetStream API.
+"""Prefix under which the account of external subscribers calls JetStream of the services' account.
 
-Only the mirror uses it."""
+Only the mirror uses it.
+"""
 MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects on which events reach the mirror."""
 
 
 def build_stream_config(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
-    """Return the configuration of the event stream."""
+    """Return the configuration of RAY_EVENTS. `replicas` is the number of servers that store it."""
     published: Config = {"subjects": [subjects.ALL_EVENTS], "duplicate_window": DUPLICATE_WINDOW}
     return _build_history_config(replicas, max_bytes) | published
 
 
 def build_mirror_config(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
-    """Return the configuration of the mirror of the event stream.
+    """Return the configuration of the mirror of RAY_EVENTS.
 
     External subscribers may only read it.
     """

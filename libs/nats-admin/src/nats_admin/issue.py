@@ -15,13 +15,13 @@ from nats_admin.server_conf import ServerConfig
 
 
 def make_key(options: argparse.Namespace) -> int:
-    """Create a private key if the file does not exist; print the public key to register."""
+    """Create a private key unless the file exists; print the public key, to be registered."""
     sys.stdout.write(f"{nkeys.derive_public_key(credential_folder.ensure_seed(options.file))}\n")
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
-    """Complete the folder; print the files that were written."""
+    """Create the missing files in the folder `--out`; print the names of the files written."""
     folder: Path = options.out.absolute()
     server = ServerConfig(
         folder=options.mount or str(folder),

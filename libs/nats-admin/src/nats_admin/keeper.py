@@ -1,9 +1,10 @@
 """Updates the files of the NATS server in the same pod from the ConfigMaps of its namespace.
 
-ConfigMaps hold public keys of users and certificates of servers (`nats_admin.key_registry`). The
-configuration is written to a folder that the server mounts. Private keys never leave the pod: the
-key of the server is on its own volume. The keys of the users `keeper` are in the memory of this
-process, which writes their public keys into the configuration itself.
+The ConfigMaps hold public keys of users and CA certificates of servers
+(`nats_admin.key_registry`). The keeper writes the configuration to a folder that the server mounts.
+Private keys never leave the pod: the server's key is on its own volume, and the keys of the users
+`keeper` and `keeper-outside` stay in the memory of this process, which writes their public keys
+into the configuration itself.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ CHECK_SECONDS: Final = 1.0
 PODS_SECONDS: Final = 30.0
 """Seconds between two checks for deleted pods.
 
-An entry is removed if its pod was missing in two consecutive checks."""
+A pod's entry in a ConfigMap is removed if the pod was missing in two consecutive checks.
+"""
 ANSWER_SECONDS: Final = 5.0
 AUTHORITY: Final = "ca.crt"
 
@@ -44,17 +46,17 @@ class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     beside: NeighborServer
     volume: Path
-    """Folder that keeps the server's key and certificate over restarts."""
+    """Folder that keeps the server's key and certificate across restarts."""
     given_folder: Path
-    """Folder for a certificate that the installer provides: `tls.crt`, `tls.key` and `ca.crt`.
+    """Folder for `tls.crt`, `tls.key` and `ca.crt` that the installer of raybus may provide.
 
-    It takes precedence.
+    If it has a key, this certificate is used instead of the one in `volume`.
     """
     namespace: str
     entry: str
     """Name of this replica's entries in the ConfigMaps: the name of its pod."""
     names: list[str]
-    """Names under which clients and servers reach the server."""
+    """Host names and addresses under which clients and other servers reach the server."""
     server: ServerConfig
 
 
@@ -64,7 +66,7 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 
 
 class Keeper:
-    """Writes the files of one server; implements the sink of the watch of ConfigMaps."""
+    """Writes the files of one NATS server. Also receives the changes of the ConfigMap watch."""
 
     def __init__(
         self, kube: KubeClient, place: ServerPlace, clock: Clock, own_keys: Mapping[str, str]
@@ -73,9 +75,9 @@ class Keeper:
         self._place = place
         self._clock = clock
         self._own_keys = own_keys
-        """Public keys of this process, by user.
+        """Public keys of the users that this process connects as, by user name.
 
-        They must not be empty: a server without users accepts every client.
+        Must not be empty: a server without users accepts every client.
         """
         self._maps: dict[str, dict[str, str]] = {}
         self._changed = asyncio.Event()
@@ -101,7 +103,10 @@ class Keeper:
         await self._write()
 
     async def run(self) -> None:
-        """Follow the ConfigMaps until cancelled."""
+        """Rewrite the files and reload the server whenever a ConfigMap changes, until cancelled.
+
+        Also checks every `CHECK_SECONDS`. Errors are logged and retried.
+        """
         target = WatchTarget(
             resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL
         )
@@ -130,9 +135,9 @@ class Keeper:
                     continue
 
     async def _write(self) -> None:
-        """Update the files from the certificate and the ConfigMaps.
+        """Write the server's files from its certificate and the ConfigMaps.
 
-        The server's authority is registered first.
+        First registers the CA of this server in the ConfigMap of servers.
         """
         pair, authority = self._read_certificate()
         text = authority.decode()
@@ -154,9 +159,10 @@ class Keeper:
         )
 
     def _read_certificate(self) -> tuple[CertificatePair, bytes]:
-        """Return the certificate of the server, and its authority.
+        """Return the server's certificate and the certificate of the CA that signed it.
 
-        The installer's certificate comes first, then the one on the volume, then a new one.
+        Takes the installer's certificate if there is one, else the one on the volume, else makes a
+        new one.
         """
         given, volume, now = self._place.given_folder, self._place.volume, self._clock.now()
         if (given / "tls.key").exists():
@@ -185,7 +191,7 @@ class Keeper:
         return pair, new_authority.certificate
 
     async def _forget_pods(self) -> None:
-        """Remove the entries of deleted pods periodically, until cancelled."""
+        """Remove the ConfigMap entries of deleted pods every `PODS_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(PODS_SECONDS)
             try:
@@ -194,7 +200,7 @@ class Keeper:
                 self._report_problem(f"entries of pods that are gone cannot be removed: {problem}")
 
     async def forget_pods(self) -> None:
-        """Remove the entries of pods that were missing in this check and in the previous one."""
+        """Remove ConfigMap entries of pods that were missing in this and in the previous check."""
         body = await self._kube.list(POD, self._place.namespace)
         pods = frozenset(
             pod.metadata.name for pod in msgspec.json.decode(body, type=Items[Envelope]).items

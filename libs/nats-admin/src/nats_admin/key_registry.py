@@ -1,16 +1,16 @@
-"""Public keys of NATS users, and certificates of NATS servers, in ConfigMaps.
+"""Public keys of NATS users, and CA certificates of NATS servers, in ConfigMaps.
 
 ConfigMap                     entry                     value                            changed by
 nats-keys-USER                name of the pod           public key (U...)                (1)
 nats-keys-subscriber,         any                       public key                       (2)
 nats-keys-administrator...
 nats-keys-named-subscribers   NAME or NAME.ANYTHING     public key of subscriber NAME    (2)
-nats-servers                  name of the server's pod  certificate of its authority     (3)
+nats-servers                  name of the server's pod  certificate of the server's CA   (3)
 
 (1) the ServiceAccount of USER; (2) an administrator, or a user with the right to; (3) the
 ServiceAccount `nats`.
 
-An entry gives only the permissions of the user of its ConfigMap. ConfigMaps with other names are
+A key has only the permissions of the user whose ConfigMap it is in. ConfigMaps with other names are
 ignored, whatever their labels. Malformed entries are ignored and reported.
 """
 
@@ -34,37 +34,43 @@ from nats_admin import permissions
 from nats_admin.subscribers import NamedSubscriber
 
 LABEL: Final = "raybus.io/nats-keys"
-"""Label of the ConfigMaps with keys and certificates, by which they are watched."""
+"""Label of the ConfigMaps with keys and certificates.
+
+The keeper watches the ConfigMaps that have it.
+"""
 KEEPERS: Final = frozenset({"keeper", "keeper-outside"})
 """Users without a ConfigMap: the keeper writes their keys into the configuration itself."""
 PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")
-"""Users whose entries are named after pods, and are removed with them."""
+"""Users whose entries are named after pods. An entry is removed after its pod is deleted."""
 USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in KEEPERS)
 """Users with a ConfigMap of their own."""
 _LAST: Final = "cluster-reconciler"
 """User whose keys are read last.
 
 This service may read every ConfigMap, so it could register another user's public key as its own.
-The key then belongs to the other user.
+Because it is read last, such a key still counts for the other user.
 """
 _PUBLIC_KEY: Final = re2.compile("[A-Z2-7]{56}")
 
 Maps = Mapping[str, Mapping[str, str]]
-"""The data of ConfigMaps, by name."""
+"""The data of ConfigMaps, by the name of the ConfigMap."""
 
 
 class RegisteredKeys(msgspec.Struct, frozen=True):
-    """The registered keys and certificates, and messages about ignored entries."""
+    """The registered keys and CA certificates, and messages about ignored entries."""
 
     keys: dict[str, list[str]]
-    """The public keys of each user."""
+    """The public keys of each user, by user name."""
     authorities: str
-    """Certificates of the servers' authorities, in PEM."""
+    """CA certificates of all servers, in one PEM text."""
     ignored: tuple[str, ...] = ()
 
 
 def read_registry(maps: Maps, named: Iterable[NamedSubscriber] = ()) -> RegisteredKeys:
-    """Return the keys of all users and the certificates of all servers."""
+    """Return the keys of all users and the CA certificates of all servers.
+
+    `named` are the named subscribers, which are users as well.
+    """
     keys: dict[str, list[str]] = {}
     owners: dict[str, str] = {}
     ignored: list[str] = []
@@ -91,13 +97,13 @@ def read_registry(maps: Maps, named: Iterable[NamedSubscriber] = ()) -> Register
 
 
 def find_orphans(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
-    """Return the entries of pods that do not exist, as pairs of ConfigMap and entry."""
+    """Return the entries of pods that are not in `pods`, as pairs (ConfigMap name, entry name)."""
     owned = (*(KEYS_PREFIX + user for user in PROCESSES), SERVERS)
     return {(name, entry) for name in owned for entry in maps.get(name, {}) if entry not in pods}
 
 
 def _list_entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
-    """Yield the location and value of each entry of a user."""
+    """Yield a description of the location of each entry of a user, and the entry's value."""
     has_own = user in USERS
     name = KEYS_PREFIX + (user if has_own else NAMED)
     for entry, value in sorted(maps.get(name, {}).items()):

@@ -1,7 +1,7 @@
 """Exports metrics from a NATS server's monitoring port: storage, memory, connections, replicas.
 
-It runs in the container `keeper` beside each server. Each server exports what it stores itself.
-Only the leader of a stream knows the lag of its replicas, so only the leader exports it.
+The monitor runs in the container `keeper` beside each server, and exports what that server stores.
+Only the leader of a stream knows how far its replicas lag, so only the leader exports the lag.
 """
 
 import asyncio
@@ -81,7 +81,11 @@ STREAM_AWAY: Final = MetricFamily(
 
 
 class StreamMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream on one server. `lag` and `away` are None unless the server leads the stream."""
+    """A stream as one server sees it. `lag` and `away` are None unless the server leads the stream.
+
+    `lag` is the number of Raft entries by which the slowest replica is behind; `away` is the number
+    of replicas without contact to the leader.
+    """
 
     account: str
     name: str
@@ -128,7 +132,7 @@ class _Replica(msgspec.Struct, frozen=True):
     current: bool = False
     offline: bool = False
     active: int = 0
-    """Nanoseconds since the replica's last contact with the leader; 0 if there was none."""
+    """Nanoseconds since the replica's last contact with the leader; 0 if it never had contact."""
     lag: int = 0
 
     @property
@@ -162,7 +166,7 @@ class _Jsz(msgspec.Struct, frozen=True):
 
 
 def decode_answers(varz: bytes, jsz: bytes) -> ServerMetrics:
-    """Decode the answers of `/varz` and `STREAMS`.
+    """Decode the answers of the server's monitoring paths `/varz` and `STREAMS`.
 
     Raises `ValueError` for an answer that a NATS server does not give.
     """
@@ -235,7 +239,7 @@ def _build_stream_family(
 
 
 class Monitor:
-    """Polls one server; a collector of `prometheus_client`."""
+    """Polls one server and exports its metrics as a collector of `prometheus_client`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -250,9 +254,10 @@ class Monitor:
         port_file: Path | None = None,
         ready: HealthCheck = lambda: None,
     ) -> None:
-        """Poll the server, and serve `/metrics` on a port, until cancelled.
+        """Poll the server, and serve `/metrics` and `/readyz` on `port`, until cancelled.
 
-        `/readyz` has the problem of the monitoring port, or else that of `ready`.
+        `/readyz` fails while the server does not answer, and otherwise while `ready` returns a
+        problem.
         """
         registry.register(self)
         try:

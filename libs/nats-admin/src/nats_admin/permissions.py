@@ -1,10 +1,10 @@
 """The permissions of each NATS user to publish and to subscribe.
 
-There is one row per user, with the least rights. Three facts about NATS determine the rows. The
-server enforces a filter only if it is part of the subject of the request that creates the consumer.
-Each user needs its own inbox, or else it could read another user's answers. A push consumer
-delivers to any subject that its creator names, unchecked; so all users outside of our services are
-in another account, with a mirror of the events.
+Each row of `USERS` gives one user the least rights that it needs. Three facts about NATS determine
+the rows. The server enforces a consumer's filter only if the filter is part of the subject of the
+request that creates the consumer. Each user needs its own inbox, or else it could read another
+user's answers. A push consumer delivers to any subject that its creator names, unchecked; so all
+users outside of raybus's services are in another account, with a mirror of the events.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ EVENTS: Final = subjects.EVENTS_STREAM
 
 
 class NatsUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A user: its account, and the subjects that it may publish to and subscribe to."""
+    """A NATS user: its account, and the subjects that it may publish to and subscribe to."""
 
     name: str
     account: str
@@ -40,16 +40,16 @@ READ_SERVICES, READ_JOBS = (
     (f"{FOLLOW_STATE}.{subjects.build_partition_filter('*', tree)}", FLOW)
     for tree in (TreeKind.SERVICE, TreeKind.JOB)
 )
-"""Subjects for reading only the trees of RayServices, or only those of RayJobs."""
+"""Subjects for reading only the state of RayServices, or only that of RayJobs."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
-"""Subjects for creating the consumers of named subscribers."""
+"""Subjects for creating the consumers that named subscribers read from."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
 def _list_recovery_subjects(stream: str) -> tuple[str, ...]:
-    """Return the subjects to save, delete and restore a stream."""
+    """Return the subjects that back up, delete and restore a stream."""
     verbs = ("INFO", "DELETE", "SNAPSHOT", "RESTORE")
     return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
 
@@ -58,7 +58,7 @@ READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST
 
 
 def _build_user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> NatsUser:
-    """Return a user with its own inbox for answers."""
+    """Return a user that may publish to `publish`, and receive its own answers and `receives`."""
     return NatsUser(
         name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives)
     )
@@ -67,7 +67,7 @@ def _build_user(name: str, account: str, *publish: str, receives: tuple[str, ...
 def _build_sharded_user(name: str, *publish: str) -> NatsUser:
     """Return the user of a service with several replicas.
 
-    Its replicas publish and receive hints about their Leases.
+    Besides `publish`, the replicas publish and receive hints about their Leases.
     """
     hints = subjects.build_hint_subject(name)
     return _build_user(name, RAY, *publish, hints, receives=(hints,))
@@ -150,9 +150,9 @@ USERS: Final = (
 
 
 def list_users(subscribers: Iterable[NamedSubscriber]) -> tuple[NatsUser, ...]:
-    """Return all users: those of the table, and the named subscribers.
+    """Return the users of the table `USERS` and those of the named subscribers.
 
-    A named subscriber uses the one consumer that was created for it, and may create none.
+    A named subscriber may read the one consumer that was created for it, and may create none.
     """
     return (*USERS, *(_build_subscriber(subscriber) for subscriber in subscribers))
 
@@ -181,7 +181,7 @@ EXPORTS: Final = (
     f'{{service: "$JS.FC.{EVENTS}.>", accounts: [{OUTSIDE}]}}',
     f'{{stream: "{subjects.ALL_EVENTS}", accounts: [{OUTSIDE}]}}',
 )
-"""Exports of the services' account: the events, and the API that the mirror needs."""
+"""What the services' account exports: the events, and the API that the mirror needs."""
 IMPORTS: Final = (
     f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: '
     f'"{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',

@@ -30,7 +30,7 @@ from nats_admin import subscribers
 
 USER: Final = "provisioner"
 KEEPER: Final = "keeper"
-"""The user of `--watch`, which may create streams but not change them."""
+"""The NATS user of `streams --watch`, which may create streams but not change them."""
 MAX_SERVERS: Final = 7
 ALLOWED_REPLICAS: Final = (1, 3, 5)
 
@@ -100,7 +100,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a server, with or without Kubernetes."""
+    """Add the options of a NATS server, with or without Kubernetes."""
     parser.add_argument(
         "--host",
         default="0.0.0.0",  # noqa: S104  (pods are reached from outside)

@@ -1,7 +1,8 @@
-"""Makes the NATS server in the same pod reload its files after a change.
+"""Makes the NATS server in the same pod reload its configuration and certificates after a change.
 
-It signals the server's process, so it works even if no client can connect. Whether the server has
-read the files is asked from the server, so restarts of either process do no harm.
+The reload is requested by a signal to the server's process, so it works even if no client can
+connect. The server itself reports when it last read its files, so a restart of the server or of
+this process does no harm.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.05
 TAKES_SECONDS: Final = 5.0
-"""Seconds after which files that the server has not read count as rejected."""
+"""Seconds after the signal. Files that the server has not read by then count as rejected."""
 AGAIN_SECONDS: Final = 30.0
 """Seconds between two signals for the same rejected files."""
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
 
 
 class NeighborServer(msgspec.Struct, frozen=True, kw_only=True):
-    """The NATS server, as another container of its pod can reach it."""
+    """Files and addresses through which another container of the pod reaches the NATS server."""
 
     folder: Path
     pid_file: Path
@@ -40,18 +41,19 @@ class _ReloadState(msgspec.Struct, frozen=True):
 
 
 class Reloader:
-    """Makes one server reload its files."""
+    """Makes one NATS server reload its files when they change."""
 
     def __init__(self, server: NeighborServer) -> None:
         self._server = server
         self._done: tuple[str, str] | None = None
-        """The files that the server has read: their digest, and the start time of the server."""
+        """Digest of the files that the server has read, and start time of the server process."""
         self._refused: tuple[str, str] | None = None
         self._refused_at = 0.0
 
     async def settle(self, client: httpx.AsyncClient) -> None:
         """Make the server reload files that have changed since it last read them.
 
+        Waits for the reload; after `TAKES_SECONDS` without a reload, logs an error and returns.
         Raises `OSError` or `httpx.HTTPError` if the server cannot be signalled or asked.
         """
         before = await self._read_state(client)
@@ -82,7 +84,7 @@ class Reloader:
 
 
 def compute_digest(folder: Path) -> str:
-    """Return a digest of the contents of a server's files."""
+    """Return one digest over the contents of the files that a server reads from its folder."""
     digest = hashlib.sha256()
     for name in READ:
         content = (folder / name).read_bytes() if (folder / name).exists() else b""

@@ -1,4 +1,4 @@
-"""The configuration file of the NATS server, from a template and the table of users."""
+"""Renders the configuration file of the NATS server from a template and the users' permissions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -15,7 +15,7 @@ INDENT: Final = " " * 6
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses, folders and options of a server, as the server sees them."""
+    """Addresses, folders and options of a NATS server. Paths are those inside its container."""
 
     folder: str
     """Folder with `tls.crt`, `tls.key` and `ca.crt`."""
@@ -30,7 +30,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     pid_file: str | None = None
     """File for the process id of the server, which is needed to send it the reload signal."""
     max_store: str | None = None
-    """Disk space for JetStream, such as `8GB`, or a variable; None: the server decides."""
+    """Disk space for JetStream, such as `8GB` or `$NAME`. None: the server decides."""
     sync_interval: str = "1s"
     """Interval of syncs to disk; `always` syncs at each write."""
     cluster: "ServerCluster | None" = None
@@ -42,22 +42,25 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Several servers that share the streams.
+    """Several NATS servers that share the streams.
 
-    Each knows the addresses of all, including its own.
+    Every server knows the addresses of all servers, including its own.
     """
 
     routes: tuple[str, ...]
-    """`HOST:PORT` of every server, as the others reach it."""
+    """`HOST:PORT` of every server, as the other servers reach it."""
     port: int = 6222
 
 
 MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MAX_SUBSCRIBERS
-"""Maximum consumers of the mirror: one for each named subscriber, and as many of other users."""
+"""Maximum consumers of the mirror: one per named subscriber, and as many for other users."""
 
 
 def render(server: ServerConfig, public_keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the configuration file. The server rejects users without a key in `public_keys`."""
+    """Return the configuration file.
+
+    `public_keys` maps user names to keys. The server rejects a user without a key there.
+    """
     template = Template(
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()
     )

@@ -1,10 +1,10 @@
 """The command `keeper`: maintains the NATS server in the same pod, and the streams.
 
-It restarts a server whose disk was full. Other problems of the server's health check are logged. A
-stream that met a full disk accepts no message until the server restarts, even when there is room
-again, and publishers get no answer (measured with nats-server 2.15). The kubelet's probes do not
-detect this. The health check that does also fails while a cluster has no leader, when a restart
-would make things worse, so it is no probe.
+The keeper restarts a server whose disk was full, and logs other problems of the server's health
+check. A stream that met a full disk accepts no message until the server restarts, even when there
+is room again, and publishers get no answer (measured with nats-server 2.15). The kubelet's probes
+do not detect this. The server's own health check `/healthz` does, but is not used as a probe: it
+also fails while a cluster has no leader, when a restart would make things worse.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 class DiskWatch:
-    """Detects a full disk of the NATS server in the same pod."""
+    """Watches the NATS server in the same pod, and restarts it after its disk was full."""
 
     def __init__(self, server: NeighborServer) -> None:
         self._server = server
@@ -53,7 +53,7 @@ class DiskWatch:
         self._ended_at = float("-inf")
 
     async def run(self) -> None:
-        """Check the server until cancelled."""
+        """Check the server's health every `CHECK_SECONDS`, until cancelled."""
         async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
             while True:
                 try:
@@ -110,13 +110,14 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 def _assign_keys(
     accounts: Sequence[StreamAccount], place: ServerPlace
 ) -> tuple[list[StreamAccount], dict[str, str]]:
-    """Give each account a key of this process; return the accounts, and the public keys by user."""
+    """Return the accounts, each with a new key of this process, and public keys by user name."""
 
     class Own(GeneratedKey):
         async def announce(self) -> str:
-            """Return the authority of the server in the same pod.
+            """Return the CA certificate of the NATS server in the same pod.
 
-            The keeper itself writes our keys into the server's configuration.
+            Nothing is registered: the keeper itself writes this process's public keys into the
+            server's configuration.
             """
             return (place.beside.folder / "ca.crt").read_text()
 

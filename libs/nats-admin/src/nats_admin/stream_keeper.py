@@ -32,21 +32,23 @@ CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
 """The consumers are checked once in this many checks of the streams.
 
-Streams and consumers are lost together."""
+A lost volume loses streams and consumers together, so the check of the streams notices it first.
+"""
 START_SECONDS: Final = 60.0
-"""Seconds to wait for a server that is starting, without `--watch`."""
+"""Seconds to wait for a NATS server that is still starting, without `--watch`."""
 MAX_PAUSE: Final = 3600.0
-"""Maximum seconds for which an administrator can prevent the creation of streams."""
+"""Maximum seconds for which an administrator's message can prevent the creation of streams."""
 OUTSIDE: Final = "-outside"
-"""Suffix of the users in the account of external subscribers."""
+"""Suffix of the names of users in the account of external subscribers."""
 
 
 async def ensure_streams(
     bus: Bus, configs: Sequence[streams.Config], *, may_change: bool = False
 ) -> list[str]:
-    """Create missing streams; return how existing ones differ.
+    """Create missing streams; return the differences of existing streams from `configs`.
 
-    With `may_change`, differing streams are changed first.
+    With `may_change`, differing streams are changed first, and only the remaining differences are
+    returned.
     """
     wrong: list[str] = []
     for config in configs:
@@ -65,21 +67,21 @@ async def ensure_streams(
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
-    """A consumer as the server describes it."""
+    """A consumer's configuration as the server reports it."""
 
     config: dict[str, object]
 
     @property
     def filters(self) -> object:
-        """The subjects that the consumer delivers.
+        """The subjects whose messages the consumer delivers.
 
-        The server has a separate field for a single subject.
+        The server reports a single subject in another field than several subjects.
         """
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
 
 async def ensure_consumers(bus: Bus, configs: Sequence[streams.Config]) -> None:
-    """Create missing consumers of named subscribers, and update the filters of changed ones."""
+    """Create missing consumers of named subscribers, and correct the filters of existing ones."""
     for config in configs:
         name = f"{subjects.EVENTS_STREAM}.{config['name']}"
         with contextlib.suppress(errors.NotFound):
@@ -97,9 +99,9 @@ async def ensure_consumers(bus: Bus, configs: Sequence[streams.Config]) -> None:
 async def _update_stream(
     bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]
 ) -> list[str]:
-    """Change a stream without losing its messages.
+    """Change a stream to `config` without losing its messages.
 
-    Returns the differences that cannot be changed.
+    Returns the differences that remain, because NATS cannot change them in an existing stream.
     """
     name = str(config["name"])
     try:
@@ -113,7 +115,7 @@ async def _update_stream(
 class _Pause:
     """A time during which an administrator wants no stream to be created.
 
-    A stream can only be restored while it does not exist.
+    To restore a stream from a backup, the stream must not exist.
     """
 
     def __init__(self) -> None:
@@ -121,7 +123,10 @@ class _Pause:
         self._session: Session | None = None
 
     async def listen(self, session: Session) -> None:
-        """Subscribe to the administrator's messages, once for each connection."""
+        """Subscribe to administrators' messages that begin or end a pause.
+
+        A repeated call with the same session does nothing.
+        """
         if self._session is not session:
             self._session = session
             await session.listen(subjects.RECOVERY, self._receive)
@@ -138,7 +143,7 @@ class _Pause:
 
 
 class LastCheck:
-    """The result of the last check of an account's streams."""
+    """The result of the last check of the streams of one NATS account."""
 
     def __init__(self) -> None:
         self.problem: str | None = "the streams were not checked yet"
@@ -153,7 +158,7 @@ async def keep_streams(
 ) -> None:
     """Maintain the streams and consumers until cancelled, except during a pause.
 
-    Each problem is logged once; `last_check` gets the first problem of each check.
+    Each problem is logged once. `last_check` receives the first problem of each check, or None.
     """
     last_check = last_check or LastCheck()
     reported: list[str] = []
@@ -178,17 +183,20 @@ async def keep_streams(
 
 
 class StreamAccount(msgspec.Struct, frozen=True):
-    """An account with the streams to maintain in it, and its user."""
+    """A NATS account with the streams to maintain in it, and the user that maintains them."""
 
     settings: Settings
     configs: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
-    """The keys of the user; None: the keys that the settings name."""
+    """The keys of the user; None for the keys that `settings` name."""
 
 
 def build_accounts(settings: Settings, options: argparse.Namespace) -> list[StreamAccount]:
-    """Return the account of raybus, and that of external subscribers if its user has a key."""
+    """Return the account of raybus, and that of external subscribers if its user has a key.
+
+    With `nats_register_key`, the user registers a key, so the second account is returned too.
+    """
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[NamedSubscriber, ...] = options.subscribers
@@ -218,9 +226,9 @@ def build_accounts(settings: Settings, options: argparse.Namespace) -> list[Stre
 async def watch(
     accounts: Sequence[StreamAccount], settings: Settings, options: argparse.Namespace
 ) -> None:
-    """Maintain the streams until cancelled.
+    """Maintain the streams of all accounts until cancelled.
 
-    With `--metrics` export the server's metrics too, and be ready while the streams exist.
+    With `--metrics`, also export the server's metrics, and report ready while all streams exist.
     """
     monitor: str = options.server_monitor
     checks = [LastCheck() for _ in accounts]
@@ -244,7 +252,10 @@ async def watch(
 
 
 async def make(accounts: Sequence[StreamAccount]) -> int:
-    """Create or change the streams once; return 1, with a line for each difference that remains."""
+    """Create or change the streams once.
+
+    Return the exit code: 1 if differences remain, after printing one line for each.
+    """
     problems: list[str] = []
     for account in accounts:
         async with connected(account.settings) as bus:

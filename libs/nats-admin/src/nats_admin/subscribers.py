@@ -1,8 +1,8 @@
 """Named subscribers: readers of upgrade events outside raybus, limited to their namespaces.
 
-Each has a key and one consumer. A key that may create consumers can create thousands, and can read
-the events of all tenants. So a named subscriber creates none: its durable pull consumer has its
-name, is filtered by the server, and is created by the process that maintains the streams.
+A named subscriber has a key and one durable pull consumer with its name, which the server filters.
+The process that maintains the streams creates the consumer. The subscriber itself may create none:
+with that right, a key could create thousands of consumers and read the events of all tenants.
 """
 
 import argparse
@@ -18,13 +18,16 @@ from common.bus.streams import SECOND, Config
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 MAX_SUBSCRIBERS: Final = 100
-"""Maximum number of named subscribers of an installation. Each costs the server a consumer."""
+"""Maximum number of named subscribers of an installation. Each one costs the server a consumer."""
 MAX_UNACKNOWLEDGED_MESSAGES: Final = 1_000
 ACK_WAIT: Final = 30 * SECOND
 
 
 class NamedSubscriber(msgspec.Struct, frozen=True):
-    """A named subscriber, and the namespaces whose events it may read; none means all."""
+    """A named subscriber, and the namespaces whose events it may read.
+
+    Empty means all namespaces.
+    """
 
     name: str
     namespaces: tuple[str, ...] = ()
@@ -38,7 +41,10 @@ class NamedSubscriber(msgspec.Struct, frozen=True):
         return f"subscriber-{self.name}"
 
     def build_consumer_config(self, *, replicas: int = 1) -> Config:
-        """Return the configuration of the subscriber's consumer for the JetStream API."""
+        """Return the subscriber's consumer configuration for the JetStream API.
+
+        `replicas` is the number of servers that store the consumer's position.
+        """
         filters = [subjects.build_events_filter(namespace) for namespace in self.namespaces] or [
             subjects.ALL_EVENTS
         ]
@@ -55,12 +61,12 @@ class NamedSubscriber(msgspec.Struct, frozen=True):
 
 
 def parse_subscribers(text: str) -> tuple[NamedSubscriber, ...]:
-    """Parse `team-a=ns1,ns2;auditor`: names with their namespaces.
+    """Parse `team-a=ns1,ns2;auditor`: names of subscribers with their namespaces.
 
-    A name without namespaces may read the events of all.
+    A name without namespaces may read the events of all namespaces.
 
     Raises:
-        InvalidSpec: A name or a namespace is illegal, a name repeats, or there are too many.
+        InvalidSpec: A name or a namespace is illegal, a name repeats, or there are too many names.
     """
     subscribers = tuple(_parse_subscriber(part.strip()) for part in text.split(";") if part.strip())
     names = [subscriber.name for subscriber in subscribers]
@@ -77,7 +83,7 @@ def parse_subscribers(text: str) -> tuple[NamedSubscriber, ...]:
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--subscribers`."""
+    """Add the option `--subscribers`, whose value is a tuple of `NamedSubscriber`."""
     parser.add_argument(
         "--subscribers",
         type=_parse_option,

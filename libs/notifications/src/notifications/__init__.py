@@ -1,1 +1,1 @@
-"""Posts events of upgrades and jobs to Slack, to receivers like it, and to any HTTP receiver."""
+"""Posts events of upgrades and jobs to Slack, to Slack-compatible receivers, and to any webhook."""

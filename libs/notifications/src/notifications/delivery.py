@@ -1,9 +1,9 @@
 """Delivers the events of one named subscriber to one destination, in order.
 
-Destinations are independent, so no event waits for another destination. NATS keeps the position and
-the number of deliveries of each event, so the process can end at any time. An event is acknowledged
-after the destination accepted it, or when it is dropped. If NATS delivers an event again, the same
-process does not send it again.
+Destinations are independent, so no event waits for another destination. NATS stores the position
+and the number of deliveries of each event, so the process can end at any time. An event is
+acknowledged after the destination accepted it, or when it is dropped. If NATS redelivers an event
+to a process that has already sent it, the process only acknowledges it.
 """
 
 import asyncio
@@ -34,9 +34,10 @@ from notifications.settings import Destination, NotificationSettings
 log = structlog.get_logger()
 
 EXTEND_SECONDS: Final = 10.0
-"""Seconds between two extensions of the time for an acknowledgement.
+"""Seconds between two requests to NATS for more time until the acknowledgement.
 
-This is a third of the time until NATS redelivers an event."""
+This is a third of the time after which NATS redelivers an event.
+"""
 RECONNECT_SECONDS: Final = 1.0
 MAX_REMEMBERED_EVENTS: Final = 10_000
 RESOURCES: Final = frozenset(family.resource for family in event_catalogue.FAMILIES)
@@ -44,7 +45,10 @@ _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A notification to send: event id, body, and time of the event."""
+    """A notification to send.
+
+    `identity` is the id of the event, and `time` the time of the event.
+    """
 
     identity: str
     body: bytes
@@ -52,7 +56,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class WebhookSender:
-    """Delivers events to one destination."""
+    """Sends the events of one named subscriber to one destination."""
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class WebhookSender:
         jitter: Callable[[], float],
     ) -> None:
         self.problem: str | None = "no event was asked for yet"
-        """Why no event can be read; None if NATS would deliver one."""
+        """Why no event can be read from NATS; None if events can be read. Used for readiness."""
         self._destination = destination
         self._texts = notifications.texts
         self._secrets = notifications.secrets[destination.name]
@@ -78,7 +82,10 @@ class WebhookSender:
             metric.labels(destination.name)
 
     async def run(self, bus: Bus) -> None:
-        """Deliver events until cancelled, also over losses of the connection to NATS."""
+        """Deliver events until cancelled.
+
+        Connects again after each loss of the connection to NATS.
+        """
         while True:
             try:
                 async with pull_messages(
@@ -140,7 +147,7 @@ class WebhookSender:
         )
 
     async def _deliver(self, pull: Pull, delivery: Delivery, message: Notification) -> None:
-        """Send until the notification is accepted or dropped."""
+        """Send the notification until the destination accepts it or `request.decide` drops it."""
         name = self._destination.name
         for attempt in count(delivery.count):
             answer = await self._send_once(message)
@@ -173,10 +180,10 @@ class WebhookSender:
             await self._wait(pull, delivery, decision.after)
 
     async def _send_once(self, message: Notification) -> ReceiverAnswer:
-        """Send once.
+        """Send one request and return its answer, or `NO_ANSWER` after an error.
 
         The body of the answer is not read, and no text of httpx is logged, because both can contain
-        the address, which is secret.
+        the URL, which is secret.
         """
         headers = request.build_headers(
             message.identity, message.body, key=self._secrets.key, now=self._clock.now()
@@ -198,7 +205,7 @@ class WebhookSender:
             return ReceiverAnswer(request.NO_ANSWER)
 
     async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
-        """Wait, and keep NATS from delivering the event again meanwhile."""
+        """Wait. Meanwhile, keep NATS from redelivering the event."""
         until = self._clock.monotonic() + seconds
         while (remaining := until - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(remaining, EXTEND_SECONDS))

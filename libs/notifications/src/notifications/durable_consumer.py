@@ -1,8 +1,8 @@
-"""Reads a durable pull consumer one message at a time.
+"""Reads a durable pull consumer of NATS one message at a time.
 
-A message belongs to the reader until it is acknowledged, or not extended in time. The reader needs
-only the rights of a named subscriber: to get the state of its consumer, to read from it, and to
-acknowledge.
+After a delivery, NATS gives the message to no other reader until the reader lets the time for the
+acknowledgement pass without extending it. The reader needs only the rights of a named subscriber:
+to get the state of its consumer, to read from it, and to acknowledge.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ _NO_RESPONDERS: Final = "503"
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that waits for its acknowledgement."""
+    """A received message that is not acknowledged yet."""
 
     subject: str
     payload: bytes
     reply: str
-    """The subject for acknowledgements."""
+    """The subject to which acknowledgements are published."""
     count: int
     """Number of deliveries of this message, including this one."""
     stored_at: datetime
@@ -48,14 +48,14 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 class Pull:
-    """A durable consumer, read over one connection."""
+    """Reads a durable consumer over one NATS connection."""
 
     def __init__(self, bus: Bus, session: Session, consumer: str, created: datetime) -> None:
         self.created = created
-        """When the consumer was created."""
+        """When the consumer was created. An event that was stored before is not sent."""
         self.inbox = f"{session.inbox}.pull"
         self._received: asyncio.Queue[Incoming | str] = asyncio.Queue(MAX_RECEIVED)
-        """Received messages, and the reason when the connection is lost."""
+        """Received messages; after the loss of the connection only the reason, as a text."""
         self._bus = bus
         self._session = session
         self._consumer = consumer
@@ -65,7 +65,10 @@ class Pull:
         await self._received.put(message)
 
     def end(self, reason: str) -> None:
-        """Report that the connection is lost. NATS redelivers unread messages over a new one."""
+        """Make `wait_for_next` fail with this reason, because the connection is lost.
+
+        Unread messages are discarded; NATS redelivers them over a new connection.
+        """
         while not self._received.empty():
             self._received.get_nowait()
         self._received.put_nowait(reason)
@@ -115,15 +118,15 @@ class Pull:
         await self._session.publish(delivery.reply, b"+WPI")
 
     async def release(self, delivery: Delivery) -> None:
-        """Make the server deliver a message again at once, to any reader."""
+        """Make the server redeliver a message at once, to any reader."""
         await self._session.publish(delivery.reply, b"-NAK")
 
 
 @contextlib.asynccontextmanager
 async def pull_messages(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
-    """Read a consumer over the current connection, or the next one.
+    """Read `consumer` of `stream` over the current NATS connection; wait for one if there is none.
 
-    Raises `NotFound` if the consumer does not exist.
+    The context ends the subscription. Raises `NotFound` if the consumer does not exist.
     """
     session = await bus.session()
     name = f"{stream}.{consumer}"

@@ -1,4 +1,4 @@
-"""Metrics of the notifications, by destination."""
+"""Prometheus metrics of the notifications, labeled with the destination."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The request of a notification, and the decision after its answer (no I/O)."""
+"""Builds the request of a notification, and decides what to do after its answer (no I/O)."""
 
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -17,11 +17,11 @@ NO_ANSWER: Final = 0
 _INVALID: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""Statuses of a receiver that has read and rejected the body. Sending again is useless."""
+"""Statuses by which a receiver says that it rejects the body. Sending it again is useless."""
 
 
 class Slack(msgspec.Struct, frozen=True):
-    """The body for Slack and Slack-compatible receivers."""
+    """The request body for Slack and Slack-compatible receivers."""
 
     text: str
     unfurl_links: bool = False
@@ -29,14 +29,14 @@ class Slack(msgspec.Struct, frozen=True):
 
 
 class Generic(msgspec.Struct, frozen=True):
-    """The body for any other receiver: the text, and the CloudEvent as stored."""
+    """The request body for any other receiver: the text, and the CloudEvent as stored in NATS."""
 
     text: str
     event: msgspec.Raw
 
 
 class ReceiverAnswer(msgspec.Struct, frozen=True):
-    """Status and Retry-After of an answer; its body is not read."""
+    """Status and Retry-After header of an answer. The status is `NO_ANSWER` if there was none."""
 
     status: int
     retry_after: str = ""
@@ -60,7 +60,7 @@ class Drop(msgspec.Struct, frozen=True):
 def build_headers(
     identity: str, body: bytes, *, key: bytes | None, now: datetime
 ) -> dict[str, str]:
-    """Return the headers of a request, with a signature if there is a key."""
+    """Return the headers of a request. The body is signed if there is a key."""
     values = {
         "Content-Type": "application/json",
         "User-Agent": "raybus-notifications",
@@ -74,9 +74,9 @@ def build_headers(
 def decide(
     answer: ReceiverAnswer, *, attempt: int, max_attempts: int, now: datetime, jitter: float
 ) -> Retry | Drop | None:
-    """Return what to do after an attempt; None if the event was accepted.
+    """Return what to do after attempt number `attempt` (from 1); None if the event was accepted.
 
-    `attempt` counts from 1 to `max_attempts`, and `jitter` is between 0 and 1.
+    `jitter`, from 0 to 1, spreads the waiting times.
     """
     if 200 <= answer.status < 300:
         return None

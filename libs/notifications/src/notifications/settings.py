@@ -1,8 +1,8 @@
 """Settings: destinations, filters and templates from a file, secrets from a folder.
 
-The file `RAYBUS_NOTIFICATIONS_FILE` (YAML) holds `Choices`. The folder
-`RAYBUS_NOTIFICATIONS_SECRETS` holds the address `NAME.url` of each destination, and the key
-`NAME.key` if its requests are signed. No error message contains a secret.
+The YAML file `RAYBUS_NOTIFICATIONS_FILE` is a `SettingsFile`. The folder
+`RAYBUS_NOTIFICATIONS_SECRETS` holds the URL of each destination in `NAME.url`, and in `NAME.key`
+the key that signs its requests, if they are signed. No error message contains a secret.
 """
 
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ from common.upgrade import events as upgrade_events
 from notifications import templates
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-"""Form of a destination's name, which is also the name of a named subscriber."""
+"""Form of a destination's name, which is also the name of its named subscriber in NATS."""
 MAX_TIMEOUT: Final = 15.0
-"""Maximum timeout in seconds.
+"""Maximum seconds to wait for an answer.
 
-Timeout and extension interval together stay below NATS' acknowledgement time.
+Together with the extension interval, this stays below the time after which NATS redelivers.
 """
 
 
 class Destination(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """A receiver of notifications with its filters. An empty filter excludes nothing."""
+    """A receiver of notifications with its filters. An empty filter excludes no event."""
 
     name: str
     format: Literal["slack", "generic"] = "slack"
@@ -55,7 +55,7 @@ class Destination(
         )
 
     def _names_object(self, source: EventSource, cron_job: str) -> bool:
-        """Return whether a list of names contains the object, or all lists are empty."""
+        """Return whether a filter by name contains the object; True without any filter by name."""
         if not (self.ray_services or self.ray_jobs or self.ray_cron_jobs):
             return True
         if source.resource == upgrade_events.FAMILY.resource:
@@ -66,7 +66,7 @@ class Destination(
 class SettingsFile(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """The content of the settings file."""
+    """The content of the settings file of the notifications."""
 
     destinations: Annotated[tuple[Destination, ...], Meta(min_length=1)]
     templates: dict[str, str] = {}
@@ -76,7 +76,7 @@ class SettingsFile(
 
 
 class DestinationSecrets(msgspec.Struct, frozen=True):
-    """The address of a destination, which often contains a secret, and its signing key."""
+    """The URL of a destination, which often contains a secret, and its signing key, if any."""
 
     url: str
     key: bytes | None
@@ -86,7 +86,7 @@ class DestinationSecrets(msgspec.Struct, frozen=True):
 
 
 class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings, validated."""
+    """The validated settings of the notifications."""
 
     choices: SettingsFile
     secrets: dict[str, DestinationSecrets]
@@ -95,18 +95,22 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True):
-    """File and folders that the environment names."""
+    """Paths of the settings, which environment variables may change."""
 
     notifications_file: Path = Path("/etc/raybus/notifications/notifications.yaml")
     notifications_secrets: Path = Path("/etc/raybus/notifications-secrets")
     nats_credentials: Path | None = None
-    """Folder with `ca.crt` and `users/subscriber-NAME.seed`; None if keys are registered in
-    Kubernetes.
+    """Folder with `ca.crt` and `users/subscriber-NAME.seed`.
+
+    None if keys are registered in Kubernetes, or if the common NATS settings name the seed.
     """
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Paths":
-        """Read the environment variables; the paths are checked later, when they are read."""
+        """Read the paths from environment variables.
+
+        Whether the files exist is checked when they are read.
+        """
         paths = cls()
         return cls(
             notifications_file=Path(
@@ -144,7 +148,7 @@ def read(paths: Paths) -> NotificationSettings:
 
 
 def decode(text: bytes) -> SettingsFile:
-    """Decode the settings file; templates are not checked.
+    """Decode the settings file, and check all but the templates.
 
     Raises `InvalidSpec`, naming the field.
     """

@@ -1,4 +1,4 @@
-"""The texts of notifications: templates, their fields, and escaping of foreign text (no I/O).
+"""The texts of notifications: templates, their fields, and escaping of text from outside (no I/O).
 
 The fields of a template are the fields of the event's `data` as in docs/events, with underscores
 instead of dots (`$upgrade_from`, `$receipt_seconds_draining`), and those in `FIELDS_OF_ALL`.
@@ -17,9 +17,9 @@ from common.untrusted import clipped
 
 FIELDS_OF_ALL: Final = frozenset({"namespace", "name", "kind", "time", "id"})
 OTHER: Final = "other"
-"""Name of the template for event kinds of later releases."""
+"""Name of the template for kinds of events that this release does not know."""
 MAX_LENGTH: Final = 500
-"""Maximum characters of one field. Messages contain text from applications and Kubernetes."""
+"""Maximum characters of one field. Fields can contain long texts of applications and Kubernetes."""
 UNKNOWN: Final = "unknown"
 _NO_WIDTH: Final = "\u200b"
 
@@ -72,15 +72,15 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "job-deleted": "$namespace/$name: the job is deleted ($state)",
     OTHER: "$namespace/$name: $kind",
 }
-"""The default templates by kind of event. They have no markup, so that they suit every receiver."""
+"""The default templates by kind of event. They have no markup, so they suit every receiver."""
 
 
 def check_templates(templates: Mapping[str, str]) -> dict[str, Template]:
-    """Return the templates of all kinds: the given ones, and the defaults for other kinds.
+    """Return a template for every kind of event: the one from `templates`, or else the default.
 
     Raises:
-        InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names
-            both.
+        InvalidSpec: A kind or a field does not exist, or a template does not parse. The text names
+            the kind and the field.
     """
     for kind, text in templates.items():
         if kind not in DEFAULTS:
@@ -102,7 +102,7 @@ def check_templates(templates: Mapping[str, str]) -> dict[str, Template]:
 
 
 def list_fields(kind: str) -> frozenset[str]:
-    """Return the fields that a template of a kind may use."""
+    """Return the fields that a template for this kind of event may use."""
     known = event_catalogue.KINDS.get(kind)
     families = event_catalogue.FAMILIES
     structs = [family.base for family in families] if known is None else [known]
@@ -148,7 +148,7 @@ def strip_markup(text: str) -> str:
 
 
 def _format_line(text: str) -> str:
-    """Return a text from outside on one line, with at most `MAX_LENGTH` characters."""
+    """Return a text on one line, shortened to at most `MAX_LENGTH` characters."""
     return clipped(" ".join(text.split()), MAX_LENGTH)
 
 

@@ -1,4 +1,4 @@
-"""Assembles the notifications: a NATS user, a connection and a sender for each destination."""
+"""Starts the notifications: a NATS user, a connection and a sender for each destination."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ LIMITS: Final = httpx.Limits(max_keepalive_connections=0)
 
 
 class EnvironmentProxyTransport(httpx.AsyncBaseTransport):
-    """Sends each request directly, or through the proxy that the environment names for its URL."""
+    """Sends each request directly, or through the proxy that the environment sets for its URL."""
 
     def __init__(self, proxies: OutboundProxies) -> None:
         self._proxies = proxies
@@ -46,7 +46,10 @@ class EnvironmentProxyTransport(httpx.AsyncBaseTransport):
 
 
 async def serve(settings: Settings) -> None:
-    """Deliver to all destinations until cancelled."""
+    """Send the events to all destinations, and serve health checks and metrics, until cancelled.
+
+    Raises `InvalidSpec` for wrong settings.
+    """
     paths = Paths.from_environment(os.environ)
     notifications = read(paths)
     parts: list[tuple[WebhookSender, Bus]] = []
@@ -82,9 +85,10 @@ async def serve(settings: Settings) -> None:
 
 
 async def _deliver(parts: list[tuple[WebhookSender, Bus]]) -> None:
-    """Deliver to all destinations.
+    """Run the senders until cancelled.
 
-    The delivery ends before the connections close, so that pending events are released.
+    They end before the connections close, so that each sender can still release the event that it
+    has not delivered.
     """
     async with asyncio.TaskGroup() as group:
         for sender, bus in parts:
@@ -92,7 +96,7 @@ async def _deliver(parts: list[tuple[WebhookSender, Bus]]) -> None:
 
 
 def _build_user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:
-    """Return the settings and the key of the NATS user for a named subscriber."""
+    """Return the settings and keys with which a named subscriber connects to NATS."""
     user = msgspec.structs.replace(settings, service=f"subscriber-{name}")
     if settings.nats_register_key:
         keys = Registration(settings, named_subscriber=name)

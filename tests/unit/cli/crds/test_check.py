@@ -61,6 +61,10 @@ async def test_a_removed_field_names_the_objects_that_lose_it(kube: FakeKube) ->
     lines = [*check.format_lines([report])]
     assert "  × spec.retired: removed; concerns 1 object(s): shop/demo" in lines
     assert "  √ spec.unused: removed; concerns no object" in lines
+    remedy = check.format_remedy([report])
+    assert remedy is not None
+    assert "save the values of a removed field" in remedy
+    assert "type" not in remedy
 
 
 async def test_a_changed_type_names_the_objects_that_have_the_field(kube: FakeKube) -> None:
@@ -73,6 +77,7 @@ async def test_new_fields_concern_no_object(kube: FakeKube) -> None:
     change_spec(kube, autoscalerOptions={"type": "object", "properties": {}})
     report = await report_clusters(kube)
     assert report.is_harmless
+    assert check.format_remedy([report]) is None
     assert "spec.autoscalerOptions.idleTimeoutSeconds" in report.new_fields
     assert " new (spec.autoscalerOptions." in next(check.format_lines([report]))
 
@@ -93,3 +98,6 @@ async def test_objects_that_may_not_be_listed_count_as_concerned(kube: FakeKube)
     report = await report_clusters(kube)
     assert not report.is_harmless
     assert "you may not list the objects" in [*check.format_lines([report])][1]
+    remedy = check.format_remedy([report])
+    assert remedy is not None
+    assert "repeat the check as a user who may list the objects" in remedy

@@ -21,6 +21,13 @@ from raybus_cli.doctor.survey import CRD
 
 MAX_NAMED: Final = 3
 """Maximum number of objects, or of new fields, that a line names."""
+REMEDIES: Final = {
+    ChangeKind.REMOVED: "save the values of a removed field, which the next write drops",
+    ChangeKind.TYPE: "change the value to the new type",
+    ChangeKind.REQUIRED: "set the field that is now required",
+    ChangeKind.RULE: "change the value so that the new rule accepts it",
+}
+"""What a user does about a change before the CRDs are replaced."""
 
 
 class ChangedField(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +135,22 @@ def format_lines(reports: Sequence[DefinitionReport]) -> Iterator[str]:
         for change in report.changes:
             mark = "√" if change.is_harmless else "×"
             yield f"  {mark} {change.path}: {change.text}; {_describe_objects(change)}"
+
+
+def format_remedy(reports: Sequence[DefinitionReport]) -> str | None:
+    """Return what to do before the CRDs are replaced; None if no object is concerned."""
+    if all(report.is_harmless for report in reports):
+        return None
+    changes = [change for report in reports for change in report.changes if not change.is_harmless]
+    steps = [text for kind, text in REMEDIES.items() if any(kind is each.kind for each in changes)]
+    if any(report.lost_versions for report in reports):
+        steps.append("store the objects in a version that stays")
+    if any(change.objects is None for change in changes):
+        steps.append("repeat the check as a user who may list the objects")
+    return (
+        "Nothing was changed. Keep the CRDs of the cluster for now, with which raybus "
+        f"{VERSION} works, too. In the objects with ×: {'; '.join(steps)}. Then check again."
+    )
 
 
 def _summarize(report: DefinitionReport) -> str:

@@ -72,7 +72,7 @@ def check(
     otherwise.
 
     Examples:
-    $ raybus crds check
+    $ raybus crds check && raybus crds print | kubectl apply --server-side -f -
     $ raybus crds check --context staging -o json
     """
     place = session.select_place(kubeconfig, context, None)
@@ -82,6 +82,8 @@ def check(
     else:
         for line in checking.format_lines(reports):
             printing.print_message(line)
+        if (remedy := checking.format_remedy(reports)) is not None:
+            printing.print_message(remedy)
     raise SystemExit(0 if all(report.is_harmless for report in reports) else 1)
 
 

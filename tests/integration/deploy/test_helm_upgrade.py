@@ -76,6 +76,7 @@ CHANGED: Document = {
         "defaultPodLabels": {"a": "b"},
         "defaultPodAnnotations": {"a": "b"},
     },
+    "crds": {"check": False},
     "networkPolicies": {"enabled": False},
     "openshift": True,
     "nats": {

@@ -85,9 +85,10 @@ async def for_e2e(progress: Progress) -> None:
 
 
 async def for_e2e_all(progress: Progress) -> None:
-    """Install also what the end-to-end tests on demand need: cert-manager and an S3 store."""
+    """Install also what the end-to-end tests on demand need: cert-manager, an S3 store and Helm."""
     await for_e2e(progress)
-    await binaries.obtain(binaries.BESIDE_RAY, LocalSettings.from_environment(), progress)
+    names = [*binaries.BESIDE_RAY, binaries.HELM]
+    await binaries.obtain(names, LocalSettings.from_environment(), progress)
 
 
 def _debian(progress: Progress) -> None:

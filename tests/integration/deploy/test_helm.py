@@ -58,6 +58,7 @@ def render(
             str(CHART),
             "--namespace",
             "raybus",
+            "--skip-tests",
             *(() if "image" in (values or {}) else ("--set", REGISTRY)),
             "--values",
             str(file),

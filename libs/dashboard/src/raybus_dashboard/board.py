@@ -5,6 +5,7 @@ changes:
 
 sources   the age of the shown state, and the errors of its sources
 rows      the changed rows and the names of removed ones; `all` is true in the first event
+jobs      all RayJobs and RayCronJobs
 detail    the selected RayService
 beat      a heartbeat while nothing changes
 """
@@ -55,13 +56,13 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Board:
-    """The state that pages share."""
+    """The state that several pages share; a change wakes the pages that wait for it."""
 
     def __init__(self, sources: PageSources) -> None:
         self.sources = sources
         self.rows: Mapping[str, ListedService] = {}
         self.is_listed = False
-        """Whether the list was read at least once."""
+        """Whether the list of RayServices was read at least once."""
         self.jobs: ShownJobs | None = None
         """The jobs; None before they were read for the first time."""
         self.details: dict[str, Detail] = {}
@@ -83,12 +84,15 @@ class Board:
 
     @property
     def has_all_events(self) -> bool:
-        """Whether all events have been received."""
+        """Whether all stored upgrade events have been received, and new ones arrive."""
         return self.sources.event_feed is EventFeed.LIVE
 
     @contextlib.contextmanager
     def count_page(self, chosen: str | None) -> Generator[None]:
-        """Count an open page and its selected RayService for the duration of a block."""
+        """Count an open page within a `with` block.
+
+        `chosen` is the RayService that the page has selected, as NAMESPACE/NAME.
+        """
         self._pages += 1
         if chosen is not None:
             self._wanted[chosen] += 1
@@ -104,7 +108,7 @@ class Board:
                 del self.details[key]
 
     def list(self, rows: Mapping[str, ListedService]) -> None:
-        """Replace the list of RayServices, and notify pages if it changed."""
+        """Replace the list of RayServices, by NAMESPACE/NAME, and notify pages if it changed."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows
@@ -128,29 +132,32 @@ class Board:
             self._notify()
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
-        """Set whether events arrive, and request a read, because events may have been missed."""
+        """Set the state of the event feed, and request a read of the API server.
+
+        The read finds changes whose events were missed.
+        """
         self.set_sources(
             msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem)
         )
         self.request_read()
 
     async def wait_for_change(self, since: int) -> int:
-        """Wait until the state is newer than version `since`; return its version."""
+        """Wait until the state is newer than version `since`, and return its version."""
         while self._version <= since:
             await self._changed.wait()
         return self._version
 
     def request_read(self, key: str | None = None) -> None:
-        """Request an immediate read of the list, and of the details.
+        """Request an immediate read of the list of RayServices, and of the details on pages.
 
-        Details are read only if `key` is None or selected on a page.
+        With a `key`, details are read only if a page has selected that RayService.
         """
         self._requested["list"].set()
         if key is None or key in self._wanted:
             self._requested["details"].set()
 
     async def wait(self, what: str, seconds: float) -> None:
-        """Wait some seconds before the next read, or until a read is requested.
+        """Wait `seconds` before the next read, or until a read is requested.
 
         `what` is `list` or `details`.
         """
@@ -170,7 +177,10 @@ BEAT: Final = b"event: beat\ndata: {}\n\n"
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of the list: changed rows, and the keys of removed rows."""
+    """The data of the event `rows`.
+
+    `rows` are the changed rows, `gone` the keys of removed rows. `all` is true in the first event.
+    """
 
     all: bool
     rows: list[ListedService]
@@ -178,7 +188,10 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageFeed:
-    """What one page has received, and the events that it receives next."""
+    """Encodes the differences between the board and what one page has received.
+
+    `chosen` is the RayService that the page has selected, as NAMESPACE/NAME.
+    """
 
     def __init__(self, board: Board, chosen: str | None) -> None:
         self._board = board
@@ -191,7 +204,8 @@ class PageFeed:
     def encode_changes(self, *, has_detail: bool = True) -> bytes:
         """Return the changes that the page has not received, as Server-Sent Events.
 
-        The result is empty without changes.
+        The result is empty without changes. Without `has_detail` the selected RayService is left
+        out.
         """
         return (
             self._encode_sources()

@@ -104,7 +104,7 @@ def dashboard(
 
 
 class _Run:
-    """One run of the dashboard."""
+    """One run of the dashboard: its board, poller, event listener and web server."""
 
     def __init__(
         self,
@@ -167,7 +167,10 @@ class _Run:
 def _build_connection(
     place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None
 ) -> Through:
-    """Return the connection to NATS; raise `InvalidSpec` that names the invalid option."""
+    """Return a function that connects to NATS: at the address in the options, or by a port forward.
+
+    Raises `InvalidSpec`, which names the invalid option.
+    """
     if nats is None and credentials is None:
         return lambda read: run.run_through_forward(place, raybus_namespace, read)
     way = run.NatsAccess(connection.build_settings(nats, credentials))

@@ -46,7 +46,11 @@ dropped.
 
 
 class EventLog:
-    """The upgrade events of all RayServices, as received from the bus."""
+    """The upgrade events of all RayServices, as received from the bus.
+
+    `changed` is called with the key of a RayService that has a new event, `caught_up` when all
+    stored events have been received.
+    """
 
     def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
         self._changed = changed
@@ -60,7 +64,7 @@ class EventLog:
     def take(self, event: StoredMessage) -> bool:
         """Keep an event; ignore a message that is not an upgrade event.
 
-        Always returns True, to read on.
+        Always returns True, so that the reader continues.
         """
         try:
             read = upgrade_events.decode(event.payload)
@@ -80,7 +84,10 @@ class EventLog:
         return True
 
     def caught_up(self) -> bool:
-        """Report that all stored events have been received. Always returns True, to read on."""
+        """Report that all stored events have been received.
+
+        Always returns True, so that the reader continues.
+        """
         self._caught_up()
         return True
 
@@ -144,8 +151,8 @@ class History:
     def list_timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
         """Return the upgrades of a RayService, newest first, at most `KEPT`.
 
-        If all events have been received (`has_all_events`), samples are not added to upgrades that
-        have events.
+        Without `has_all_events`, upgrades are extended by samples of the status that are newer than
+        their last event.
         """
         upgrades = self._events.list_upgrades(key)
         pairs: dict[tuple[str, str], list[Sample]] = {}
@@ -164,9 +171,9 @@ class History:
 
 
 def _sample(progress: ObservedUpgrade, last: Sample | None, *, now: datetime) -> Sample | None:
-    """Return a sample of the upgrade in progress, or of its end; None without either.
+    """Return a sample of an upgrade that is in progress, or has ended since the `last` sample.
 
-    The end is sampled if the last sample was in progress.
+    The result is None if neither is the case.
     """
     old, new = progress.old, progress.new
     if progress.parts is not None:
@@ -199,7 +206,7 @@ Through = Callable[[Read], Awaitable[None]]
 
 
 class Audience(Protocol):
-    """Receives what the event listener has to report; a board, for example."""
+    """Receives the reports of the event listener; a `Board`, for example."""
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
         """Report whether events arrive."""
@@ -211,7 +218,7 @@ class Audience(Protocol):
 
 
 class UpgradeEventListener:
-    """Reads upgrade events from the bus until it is cancelled."""
+    """Reads the upgrade events of a namespace (None: of all) from the bus until it is cancelled."""
 
     def __init__(
         self, through: Through, namespace: str | None, audience: Audience, events: EventLog

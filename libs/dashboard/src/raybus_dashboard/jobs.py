@@ -23,7 +23,7 @@ log = structlog.get_logger()
 MAX_JOBS: Final = 500
 """Maximum number of RayJobs, and of RayCronJobs, on the dashboard page. The newest are shown."""
 MAX_TEXT: Final = 2000
-"""Maximum characters of a text of a tenant on the dashboard page."""
+"""Maximum characters of a text from a tenant's object, such as a message, on the page."""
 UNREADABLE: Final = "Unreadable"
 """The status of an object that cannot be decoded."""
 
@@ -82,7 +82,7 @@ def build_jobs(jobs: bytes, cron_jobs: bytes, *, now: datetime, problem: str = "
     """Build the page's jobs from two lists of the API server.
 
     Only the objects that are shown are decoded. An object that cannot be decoded is shown with the
-    reason.
+    reason. `problem` is the reason why a list could not be read.
     """
     listed = sorted(_split(jobs), key=_sort_by_creation, reverse=True)
     listed_cron_jobs = sorted(_split(cron_jobs), key=_sort_by_name)

@@ -1,7 +1,7 @@
 """Computes the list of RayServices in threads.
 
-A tenant's object may have 1 MB, and the event loop serves all users. The entry of a RayService's
-version is computed once, whichever user reads it.
+The event loop serves all users, and decoding a tenant's object of 1 MB would block it. The row of
+one version of a RayService is computed once for all users who read it.
 """
 
 import asyncio
@@ -74,7 +74,10 @@ class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Known = tuple[Metadata, str, str]
-"""Metadata of the RayService, uid and version of its pending cluster (empty if unknown)."""
+"""Cache key: metadata of the RayService, uid and resource version of its pending cluster.
+
+The last two are empty if the cluster is unknown.
+"""
 
 
 class SharedListing:
@@ -98,7 +101,7 @@ class SharedListing:
         self._threads.close()
 
     async def compute(self, namespace: str | None, work: Callable[[], T]) -> T:
-        """Run a computation about the objects of a namespace in a thread."""
+        """Run a computation about the objects of a namespace (None: of all) in a thread."""
         return await self._threads.run(namespace or ALL, work)
 
     async def split(self, namespace: str | None, body: bytes) -> list[ServiceVersion]:
@@ -108,7 +111,7 @@ class SharedListing:
     async def update_entries(
         self, versions: Sequence[ServiceVersion], clusters: Mapping[str, RayCluster]
     ) -> dict[str, ListEntry]:
-        """Return the entries by RayService key.
+        """Return the entries of RayService versions by key; compute those that are not cached.
 
         `clusters` maps the same keys to pending clusters.
         """

@@ -157,7 +157,7 @@ class ShownCluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShownCause(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A blocking issue and its remedy."""
+    """A finding of `raybus explain`: a problem of the RayService, and its remedy."""
 
     what: str
     remedy: str
@@ -222,7 +222,10 @@ def explain_unreadable(problem: Exception) -> str:
 def build_detail(
     snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = ""
 ) -> Detail:
-    """Build the detail of the selected RayService."""
+    """Build the detail of the selected RayService.
+
+    `timelines` are its known upgrades, `problem` is the error of a failed read.
+    """
     built = tree.build(snapshot, now=now)
     causes = findings.explain(snapshot, now=now).findings
     return Detail(

@@ -35,7 +35,7 @@ MAX_PENDING_CLUSTERS: Final = 20
 
 
 class PendingClusters:
-    """Reads and caches pending clusters."""
+    """Reads the pending clusters of upgrades, once for each traffic weight."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Moment, RayCluster | None]] = {}
@@ -48,7 +48,8 @@ class PendingClusters:
     ) -> dict[str, RayCluster]:
         """Return the pending clusters by RayService key.
 
-        `moving` has the cluster name and weight by the same key.
+        `moving` has their names and traffic weights by the same key. A cluster that could not be
+        read, or not yet, is left out.
         """
         self._held = {
             key: entry
@@ -88,7 +89,7 @@ LULL: Final = 0.5
 """Minimum seconds between reads that events request."""
 
 _EMPTY: Final = b'{"items": []}'
-"""The answer for a kind that the cluster does not have."""
+"""List response used for a kind that the cluster does not have or the user may not read."""
 _MISSES: Final = (errors.RaybusError, msgspec.MsgspecError)
 
 
@@ -111,12 +112,15 @@ class Connection:
         return self._kube
 
     def describe(self, problem: Exception) -> str:
-        """Format an error as one line, and note an expired login for `renew`."""
+        """Format an error as one line, and remember an expired login until `renew`."""
         self._is_shut = self._is_shut or isinstance(problem, errors.Unauthorized)
         return session.format_error(problem)
 
     async def renew(self) -> None:
-        """Close the connection if the login has expired; called when no request uses it."""
+        """Close the connection if the login has expired.
+
+        The caller ensures that no request uses the connection.
+        """
         if self._is_shut:
             self._is_shut = False
             await self.close()
@@ -265,9 +269,10 @@ class Poller:
             del self._last[key]
 
     async def _wait(self, what: str, began: float, seconds: float) -> None:
-        """Wait before the next read.
+        """Wait before the next read of `what`, which is `list` or `details`.
 
-        Events can request it earlier, but not before `LULL` seconds.
+        `began` is the time at which the last read began. An upgrade event can request the next read
+        earlier, but not before `LULL` seconds.
         """
         spent = asyncio.get_running_loop().time() - began
         await asyncio.sleep(max(LULL, spent))

@@ -1,4 +1,4 @@
-"""What both servers of the dashboard share: files, security headers, event stream, logs, actions.
+"""Code of both dashboard servers: files, security headers, event stream, logs, actions.
 
 Actions are performed with the rights of the page's user, by the same code as the command line. The
 Content-Security-Policy lets the page load only its own files, and turn no text into markup or
@@ -98,9 +98,10 @@ async def send(
     is_over: Callable[[], bool],
     check: Check,
 ) -> None:
-    """Stream the state and its changes until `is_over`.
+    """Stream the board's state and its changes to a page until `is_over` returns True.
 
-    `check` is called before each batch of changes.
+    `check` is called before each batch of changes. If it returns False, the selected RayService is
+    left out.
     """
     version = -1
     while not is_over():
@@ -138,7 +139,7 @@ async def answer(connect: Connect, request: web.Request) -> web.Response:
 
 
 async def read(connect: Connect, wanted: LogRequest) -> Tail:
-    """Read the end of a log.
+    """Read the end of the log that a page requests.
 
     Raise `InvalidSpec` for an invalid name, `Rejected` if there is no such log.
     """
@@ -186,7 +187,7 @@ class _Outdated(errors.Rejected):
 
 
 class Actor:
-    """Performs the actions of a page."""
+    """Performs the actions of a page with the client that `connect` creates."""
 
     def __init__(self, connect: Connect) -> None:
         self._connection = Connection(connect)

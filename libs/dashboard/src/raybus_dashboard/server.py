@@ -73,9 +73,9 @@ async def serve(
     actor: Actor | None = None,
     reads_logs: Connect | None = None,
 ) -> AsyncGenerator[str]:
-    """Serve for the duration of a block; yield the page's address.
+    """Serve the page within a `with` block; yield its address.
 
-    The address contains a token if actions or logs are enabled.
+    `actor` enables actions and `reads_logs` enables logs; with either, the address has a token.
     """
     port = int(listening.getsockname()[1])
     token = None if actor is None and reads_logs is None else secrets.token_urlsafe(32)
@@ -143,7 +143,10 @@ class _Guard:
         )
 
     def _check_token(self, request: web.Request, token: str) -> web.Response | None:
-        """Reject requests without the token, and actions that the page's script did not send."""
+        """Return the refusal of a request without the token, or of an action from elsewhere.
+
+        The result is None for a valid request.
+        """
         given = request.headers.get("Authorization", "").encode(
             errors="surrogateescape"
         )  # a header may hold any bytes
@@ -164,7 +167,7 @@ class _Guard:
 
 
 class _Pages:
-    """The request handlers."""
+    """The handlers of event streams, actions and logs."""
 
     def __init__(self, board: Board, actor: Actor | None, reads_logs: Connect | None) -> None:
         self._board = board

@@ -17,7 +17,7 @@ ALL: Final = ""
 
 
 class FairThreads:
-    """A thread pool that runs functions on behalf of namespaces."""
+    """A thread pool in which namespaces take turns; each has at most one running function."""
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="dashboard")

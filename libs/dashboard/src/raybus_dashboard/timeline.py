@@ -40,7 +40,7 @@ Event = CloudEvent[UpgradeEventData]
 
 
 class Severity(StrEnum):
-    """The severity of a line."""
+    """The severity of a line in the timeline."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -109,7 +109,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LAG: Final = timedelta(seconds=3)
-"""Maximum delay of a status behind its event, which is published first."""
+"""Maximum delay between an event and the status with the same change, which is written later."""
 
 _SEVERITIES: Final = {
     "promoted": Severity.GOOD,
@@ -214,7 +214,10 @@ def _list_points(events: Sequence[Event]) -> Iterator[Point]:
 
 
 def add_verdicts(timeline: Timeline, upgrade: RecordedUpgrade | None) -> Timeline:
-    """Add the verdicts of the traffic record, if no events contained any."""
+    """Add the gate verdicts of the traffic record, if the timeline has none from events.
+
+    `upgrade` is the upgrade's entry in the traffic record.
+    """
     current = traffic_record.gates_of(upgrade)
     past = (
         (step.weight, gate) for step in traffic_record.past_steps(upgrade) for gate in step.gates
@@ -252,9 +255,10 @@ def _find_shares(
     events: Sequence[Event],
     before: tuple[ClusterShare, ClusterShare] | None,
 ) -> tuple[ClusterShare, ClusterShare] | None:
-    """Return traffic and capacity of both clusters after an event.
+    """Return traffic and capacity of the old and the new cluster after an event.
 
-    The result is None if the event does not say.
+    The result is None if the event has neither. `events` are all events of the upgrade, `before`
+    are the shares before this event.
     """
     match data:
         case Started(reason=Cause.SPEC_CHANGED):
@@ -295,7 +299,7 @@ def _build_share(share: Share) -> ClusterShare:
 
 
 def _find_outcome(data: UpgradeEventData) -> str:
-    """Return the outcome of an upgrade; empty if the event is not its end."""
+    """Return the outcome of the upgrade if this event ends it, else an empty text."""
     match data:
         case Completed(receipt=receipt):
             return receipt.outcome

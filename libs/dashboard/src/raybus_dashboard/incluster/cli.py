@@ -183,7 +183,10 @@ def serve(
 def _check_certificate(
     cert: Path | None, key: Path | None, *, is_plain: bool
 ) -> tuple[Path, Path] | None:
-    """Return the paths of certificate and key; raise `InvalidSpec` for contradicting options."""
+    """Return the paths of the certificate and its key; None for `--plain-http`.
+
+    Raises `InvalidSpec` for contradicting or missing options.
+    """
     if is_plain:
         if cert is not None or key is not None:
             raise errors.InvalidSpec(

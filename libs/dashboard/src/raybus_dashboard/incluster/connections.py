@@ -21,7 +21,11 @@ IDLE_SECONDS: Final = 15.0
 
 
 class Connections:
-    """The open connections of a server."""
+    """The open connections of a server.
+
+    `most` is their maximum number, `first_request` the timeout of a first request, and `longest`
+    the maximum age of a connection, in seconds.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class Connections:
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Record that a connection has sent a request."""
+        """Record that the connection has sent a request, then handle the request."""
         if (bounded := self._open.get(request.protocol)) is not None:
             bounded.is_served = True
         return await handler(request)
@@ -54,7 +58,11 @@ class Connections:
 
 
 class _Bounded(asyncio.Protocol):
-    """A connection that counts towards the limit as soon as it is open, before a TLS handshake."""
+    """A connection with timeouts.
+
+    It is in `connections`, and so counts towards the limit, as soon as it is open, before a TLS
+    handshake.
+    """
 
     def __init__(
         self, inner: asyncio.Protocol, connections: "dict[asyncio.BaseProtocol, _Bounded]"

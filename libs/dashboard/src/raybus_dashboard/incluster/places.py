@@ -8,7 +8,10 @@ from common import errors
 
 
 class Places:
-    """Counts the occupied places of one kind, such as event streams."""
+    """Counts the occupied places of one kind (`what`, such as `pages`).
+
+    `each` is the maximum of one user, `total` that of all users.
+    """
 
     def __init__(self, what: str, *, each: int, total: int) -> None:
         self._what = what

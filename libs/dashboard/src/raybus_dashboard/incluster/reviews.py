@@ -96,7 +96,7 @@ class Recent(Generic[K, V]):
         self._answers: dict[K, tuple[float, V]] = {}
 
     def get(self, key: K) -> V | None:
-        """Return the answer, if it has not expired."""
+        """Return the answer; None if there is none or it has expired."""
         asked, answer = self._answers.get(key, (None, None))
         if asked is None or self._now() - asked >= self._seconds:
             self._answers.pop(key, None)
@@ -123,9 +123,9 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def wait_for_turn(self) -> AsyncGenerator[None]:
-        """Wait for a free place and hold it for the duration of a block.
+        """Wait for a free slot and occupy it within a `with` block.
 
-        Raise `Throttled` if too many wait.
+        Raise `Throttled` if too many requests wait.
         """
         if self._count >= AT_ONCE + MAX_WAITING_REQUESTS:
             raise errors.Throttled(
@@ -245,7 +245,10 @@ def _decode(answer: bytes, view: type[V]) -> V:
 def read_identity(
     status: _TokenStatus, audiences: Sequence[str]
 ) -> UserIdentity | InvalidCredentials:
-    """Return the user in the status of a TokenReview, or an error if there is none."""
+    """Return the user in the status of a TokenReview, or an error if its token is not valid.
+
+    With `audiences`, the token must be for one of them.
+    """
     user, groups = status.user, tuple(status.user.groups or ())
     if not status.authenticated or user.username in {"", ANONYMOUS} or UNAUTHENTICATED in groups:
         return InvalidCredentials("the token is not valid, or has expired")

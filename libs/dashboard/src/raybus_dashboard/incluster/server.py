@@ -127,7 +127,7 @@ class HandlerDependencies(msgspec.Struct, frozen=True, kw_only=True):
 async def serve(
     listening: socket.socket, tls: ssl.SSLContext | None, service: HandlerDependencies
 ) -> AsyncGenerator[str]:
-    """Serve for the duration of a block; yield the address."""
+    """Serve the page within a `with` block; yield its address."""
     connections = Connections()
     async with _switch_threads_quickly(), asyncio.TaskGroup() as group:
         pages = _Pages(service, group)
@@ -251,7 +251,7 @@ class _Guard:
 
 
 class _Pages:
-    """The request handlers."""
+    """The handlers of event streams, actions and logs."""
 
     def __init__(self, service: HandlerDependencies, group: asyncio.TaskGroup) -> None:
         self._service = service

@@ -1,12 +1,12 @@
 """Sessions of the dashboard in a Pod.
 
 A session is the state of a namespace, read with one user's rights, and shared by all pages of that
-user and namespace. Sessions never share what they read. A session without a page ends after a
-while, or when another session needs its place.
+user and namespace. Sessions never share what they read. A session without a page ends after
+`UNUSED_SECONDS`, or when another session needs its place.
 
-The Pod's credentials for NATS come from a folder. With `RAYBUS_NATS_REGISTER_KEY`, as in raybus's
-own services, it generates a key for the NATS user `subscriber` and registers the public part
-instead.
+The Pod's credentials for NATS come from a folder. With `RAYBUS_NATS_REGISTER_KEY`, the Pod instead
+generates a key for the NATS user `subscriber` and registers its public part, as raybus's own
+services do.
 """
 
 import asyncio
@@ -106,9 +106,9 @@ class BoardSessions:
     def open_page(
         self, group: asyncio.TaskGroup, key: Key, chosen: str | None
     ) -> Generator[BoardSession]:
-        """Yield the session of a user and namespace for a page.
+        """Yield the session of a user and namespace (`key`) for a page that selects `chosen`.
 
-        Raise `Throttled` if there are too many.
+        A new session polls in `group`. Raise `Throttled` if there are too many sessions.
         """
         session = self._get_session(group, key)
         with session.board.count_page(chosen):
@@ -171,9 +171,9 @@ class BoardSessions:
         return made
 
     def _make_room(self, keys: list[Key], problem: str) -> None:
-        """End the session that has been unused for the longest time.
+        """End the session of `keys` that has been unused for the longest time.
 
-        Raise `Throttled` if all are in use.
+        Raise `Throttled` with the text `problem` if all are in use.
         """
         unused = [key for key in keys if not self._sessions[key].board.pages]
         if not unused:

@@ -48,7 +48,7 @@ def complete_jobs(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _complete_targets(*accepted: ArgumentKind) -> Callable[[Any, str], list[str]]:
-    """Return the completion of `NAME` of a RayService, or `KIND/NAME` of the accepted kinds."""
+    """Return a function that completes `NAME` of a RayService, or `KIND/NAME` of accepted kinds."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         typed, slash, begun = incomplete.partition("/")
@@ -125,7 +125,7 @@ async def _list_names(place: Where, resource: Resource) -> list[str]:
 
 
 def _parse_name(kind: ArgumentKind, given: str) -> str:
-    """Parse `NAME` or `KIND/NAME` of one kind."""
+    """Return the name in `NAME` or `KIND/NAME`; raise `BadParameter` for another kind."""
     typed, slash, name = given.partition("/")
     if not slash:
         return given
@@ -156,7 +156,10 @@ NameArgument = Annotated[
 
 
 def _parse_target(accepted: tuple[ArgumentKind, ...], given: str) -> NamedTarget:
-    """Parse `NAME` of a RayService, or `KIND/NAME` of an accepted kind."""
+    """Parse `NAME` of a RayService, or `KIND/NAME`.
+
+    Raises `BadParameter` for a kind that is not accepted.
+    """
     typed, slash, name = given.partition("/")
     if not slash:
         return NamedTarget(SERVICE, given)

@@ -1,4 +1,4 @@
-"""Ports for child processes, and their end: with their parent, or by a signal."""
+"""Helpers for child processes: free ports, signals, and the end together with the parent."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
 _CHOICE: Final = range(10_000, 30_000)
-"""Ports below the kernel's range for outgoing connections, and below the node ports of
-Kubernetes.
+"""Ports to choose from: below the kernel's range for outgoing connections, and below the node ports
+of Kubernetes.
 """
 
 

@@ -53,8 +53,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
 def build_script(shell: Shell) -> str:
     """Return the completion script of a shell.
 
-    zsh also loads the script by itself, from a file on its `fpath`: such a file begins with
-    `#compdef`, and becomes a function that must complete when it is called for the first time.
+    zsh can also load the script from a file on its `fpath`, which must begin with `#compdef`. It
+    does so at the first completion and runs the script as the completion function, so the script
+    must then complete instead of only registering its function.
     """
     begin()
     app = typer.Typer()
@@ -89,7 +90,10 @@ def find_verb(env: Mapping[str, str]) -> str | None:
 
 
 def list_candidates(build: Build, arguments: Sequence[str]) -> list[str]:
-    """Return the completion candidates for the last of `arguments`."""
+    """Return the completion candidates for the last of `arguments`.
+
+    `build` returns the command line with only the given subcommand imported.
+    """
     asked = next((argument for argument in arguments[:-1] if not argument.startswith("-")), None)
     begin()
     os.environ[BASH_ARGUMENTS] = " ".join([PROGRAM, *arguments])

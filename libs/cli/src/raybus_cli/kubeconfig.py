@@ -51,7 +51,7 @@ def find(
     env: Mapping[str, str],
     mounted: Path = MOUNTED,
 ) -> Where:
-    """Select the cluster and the namespace.
+    """Select the cluster and the namespace by a command's options and the environment.
 
     Raises `NoCluster` if no kubeconfig can be read or the context is not in it. `mounted` is the
     directory of the pod's ServiceAccount token.

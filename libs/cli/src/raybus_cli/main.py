@@ -36,7 +36,8 @@ class HelpPanel(StrEnum):
 class Subcommand(msgspec.Struct, frozen=True):
     """A subcommand of `raybus` and the module that implements it.
 
-    `attribute` is a typer app with subcommands of its own, or the function of a single command.
+    `attribute` names a typer app of the module, for a group of commands, or the function of a
+    single command.
     """
 
     panel: HelpPanel

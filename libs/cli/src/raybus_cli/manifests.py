@@ -53,13 +53,17 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
 def read(file: str) -> list[ManifestDocument]:
     """Read the documents of a file, or of standard input for `-`.
 
-    Raises `InvalidSpec`, which names the file and the line.
+    Raises `InvalidSpec`, which names the file and where possible the line, if the file cannot be
+    read or is not YAML.
     """
     return parse(_read_text(file), "standard input" if file == STDIN else file)
 
 
 def parse(text: str, file: str) -> list[ManifestDocument]:
-    """Parse the documents in a text; `file` is the name used in errors. Raises `InvalidSpec`."""
+    """Parse the documents in a text; `file` is its name in errors.
+
+    Raises `InvalidSpec` if the text is not YAML or a document is not an object.
+    """
     documents: list[ManifestDocument] = []
     try:
         loader = yaml.SafeLoader(text)

@@ -2,8 +2,8 @@
 
 Colours are used on a terminal only. A pipe gets untruncated lines. Tables look as kubectl's do: a
 table that is wider than the terminal first loses its columns with the highest rank, then its widest
-cells are cut. A line of a tree first takes a shorter form of its details, then its name is cut in
-front.
+cells are cut. A tree line that is too wide first gets a shorter form of its details, then its name
+loses its beginning.
 """
 
 import difflib
@@ -137,7 +137,10 @@ def encode_line(value: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts strings with invisible characters in double quotes, as only these permit escapes."""
+    """A YAML dumper that double-quotes strings with invisible characters.
+
+    Double-quoted strings are the only ones in which YAML permits escapes.
+    """
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -191,7 +194,7 @@ class FittingLine(msgspec.Struct, frozen=True):
 
 
 def _cut_name(name: Text, width: int) -> Text:
-    """Cut a name in front, because the names of one group's pods differ at the end."""
+    """Cut off the beginning of a name, because the names of a group's pods differ at the end."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
         return name

@@ -193,7 +193,7 @@ def fail(problem: BaseException, *, code: int | None = None) -> NoReturn:
 
 
 def is_interrupted() -> bool:
-    """Return whether Ctrl-C has cancelled the present task."""
+    """Return whether Ctrl-C has cancelled the current task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -246,9 +246,9 @@ async def run_connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]
 
 
 async def locate(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
-    """Search all namespaces for an object of the same kind and name.
+    """Search all namespaces for an object of the kind and name that `problem` reports as missing.
 
-    Returns `InAnotherNamespace` if there is one. Returns the error unchanged if there is none, or
+    Returns `InAnotherNamespace` if there is one. Returns `problem` unchanged if there is none, or
     if the user may not list all namespaces.
     """
     query = {"fieldSelector": f"metadata.name={problem.name}"}
@@ -293,7 +293,10 @@ async def find_dashboard(kube: KubeClient, cluster: RayCluster) -> Target:
 def build_token_error(
     problem: errors.Unauthenticated, head: Target, cluster: RayCluster
 ) -> errors.Unauthenticated:
-    """Return the error of a dashboard that rejects its token, with a remedy."""
+    """Return the error for a Ray dashboard that rejects the token, with a remedy.
+
+    `problem` is the dashboard's answer.
+    """
     return errors.Unauthenticated(
         f"the dashboard at {head.name} refuses the request: {problem}; {remedy(cluster)}"
     )

@@ -1,4 +1,4 @@
-"""Waits at the terminal: polls until nothing is pending, or until SIGTERM or Ctrl-C."""
+"""Waiting at the terminal: polling with a time limit, and the end by SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -34,7 +34,7 @@ T = TypeVar("T")
 def parse_seconds(given: str | int) -> float:
     """Parse a duration option (`10m`, `90s`, `0`) to seconds.
 
-    The option's default may be a number.
+    The option's default may be a number. Raises `BadParameter` for an invalid duration.
     """
     length = durations.parse_or_seconds(str(given))
     if length is None or length.total_seconds() < 0:

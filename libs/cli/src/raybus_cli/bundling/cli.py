@@ -62,7 +62,10 @@ Files = dict[str, str]
 async def collect(
     kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime
 ) -> Files:
-    """Collect the files of the archive; raise `NotFound` if there is no such RayService."""
+    """Return the files of an archive about the RayService `name`.
+
+    `raybus` is the namespace of raybus. Raises `NotFound` if there is no such RayService.
+    """
     service = await reader.read_ray_service(kube, namespace, name)
     collector = _Collector(kube)
     await collector.collect_object(RAY_SERVICE, namespace, name, "rayservice.yaml")
@@ -106,7 +109,7 @@ async def collect(
 
 
 def archive(files: Files, folder: str, *, now: datetime) -> bytes:
-    """Pack the files into one folder of a tar.gz."""
+    """Return a tar.gz with the files in one folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for path, text in sorted(files.items()):
@@ -120,7 +123,7 @@ def archive(files: Files, folder: str, *, now: datetime) -> bytes:
 async def _collect_ray_logs(
     collector: "_Collector", service: RayService, pods: list[Json], *, now: datetime
 ) -> None:
-    """Keep the logs of Ray's pods, heads first, and an index for `raybus logs --bundle`."""
+    """Add the logs of Ray's pods to the archive, heads first, with an index for `raybus logs`."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
     collector.unseen += [
@@ -154,7 +157,7 @@ async def _collect_ray_logs(
 
 
 def _put_ray_first(pod: Json, cluster: Json) -> Json:
-    """Move Ray's container to the front.
+    """Return the pod with Ray's container as its first one.
 
     `raybus logs` reads the first kept container by default.
     """
@@ -200,7 +203,10 @@ class _Collector:
     async def collect_objects(
         self, resource: Resource, namespace: str, path: str, *, selector: str = ""
     ) -> list[Json]:
-        """Read the objects of a kind into a file, and return them."""
+        """Read the objects of a kind into a file, and return them.
+
+        The result is empty if they may not be read.
+        """
         try:
             body: Body = msgspec.json.decode(
                 await self._kube.list(resource, namespace, label_selector=selector)

@@ -67,7 +67,7 @@ _HARMLESS: Final = re2.compile(
     rb"[\w.-]*tokens?(?:_per_\w+)?|enable[\w]*|[\w.-]*(?:partition|sort|primary|group|foreign)[_-]?keys?"
     rb"|monkey|turkey|passed|passing|tokens_per_\w+"
 )
-"""Matches names that contain a word for a secret and name none, such as `max_tokens`."""
+"""Matches names that contain a word such as `token` but name no secret, such as `max_tokens`."""
 _REFERENCES: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -234,16 +234,16 @@ def _redact_pairs(line: bytes) -> bytes:
 
 
 def _name_begin(line: bytes, start: int, limit: int) -> int:
-    """Return the start of the name around a word.
+    """Return the position at which the name around a word begins.
 
-    The start is at most 100 characters before the word, and not before `limit`.
+    The position is at most 100 characters before the word's `start`, and not before `limit`.
     """
     before = line[max(limit, start - 100) : start]
     return start - (len(before) - len(before.rstrip(_NAME_BYTES)))
 
 
 def _find_value_start(line: bytes, begin: int, end: int) -> int | None:
-    """Return the start of the value after a name.
+    """Return the position of the value that follows the name `line[begin:end]`.
 
     The result is None if the name is a word of prose without a value.
     """
@@ -274,9 +274,9 @@ def _find_value_end(line: bytes, start: int, *, is_header: bool) -> int:
 
 
 def _find_closing_quote(line: bytes, quote: bytes, start: int) -> int:
-    """Return the position of the closing quote.
+    """Return the position of the closing quote, or the end of the line without one.
 
-    The closing quote has as many backslashes as the opening one.
+    The closing quote has as many backslashes as the opening one (`quote`).
     """
     position = start
     while (at := _QUOTE.search(line, position)) is not None:

@@ -86,7 +86,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 
 class FieldEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """A new value for one field of a cluster spec."""
+    """A new value for one field of a cluster spec; `old` and `new` are its texts in the plan."""
 
     place: Place
     value: str | dict[str, str] | dict[str, dict[str, str]]
@@ -129,9 +129,9 @@ def list_groups(config: Json) -> list[TemplateGroup]:
 
 
 def restart(config: Json, *, now: datetime) -> list[FieldEdit]:
-    """Set the restart annotation on every pod template.
+    """Return the edits that set the restart annotation on every pod template.
 
-    Templates are part of the cluster spec hash, so the edit makes a new cluster necessary.
+    Templates are part of the cluster spec hash, so the edits make a new cluster necessary.
     """
     at = rfc3339(now)
     return [_build_annotation_edit(group, at) for group in list_groups(config)]
@@ -215,10 +215,10 @@ def _format_names(names: list[str]) -> str:
 
 
 def build_operations(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> list[Body]:
-    """Build the JSON patch.
+    """Build the JSON patch that makes the edits in the part of the object at the path `root`.
 
-    The API server rejects it if the object was created again under the same name, or if its spec
-    changed.
+    The API server rejects the patch if the object was created again under the same name, or if its
+    spec changed.
     """
     tests: list[Body] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},

@@ -34,7 +34,7 @@ RECREATE: Final = "Recreate"
 
 
 def expect_recreated(cluster: RayCluster) -> None:
-    """Raise `Rejected` for a RayCluster whose pods stay when its spec changes."""
+    """Raise `Rejected` unless raybus recreates the RayCluster's pods when a user edits its spec."""
     name, own_labels = cluster.metadata.name, cluster.metadata.labels
     if cluster_traits.is_for_a_service(cluster):
         owner = own_labels.get(labels.ORIGIN_NAME, "")
@@ -91,7 +91,10 @@ def plan_cluster(cluster: RayCluster, edits: Sequence[FieldEdit]) -> UpgradePlan
 
 
 def check(plan: UpgradePlan, target: NamedTarget, *, must_restart: bool) -> None:
-    """Raise `Rejected` if the spec would be refused, or if a restart would create no new pods."""
+    """Raise `Rejected` if the API server would refuse the spec.
+
+    With `must_restart`, also if the change would create no new pods.
+    """
     why = "; ".join(plan.notes)
     if plan.outcome is PlanOutcome.REFUSED:
         raise errors.Rejected("the spec would be rejected; nothing is changed")
@@ -110,7 +113,10 @@ Decide = Callable[[Json], Sequence[FieldEdit]]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a user requested."""
+    """A change that a user requested.
+
+    `must_restart` refuses a change by which no new pod would be created.
+    """
 
     target: NamedTarget
     decide: Decide
@@ -130,7 +136,7 @@ class _Changed(msgspec.Struct, frozen=True):
 async def change(
     kube: KubeClient, namespace: str, order: Order, show: Callable[[UpgradePlan], None]
 ) -> UpgradePlan:
-    """Apply the change, unless it is a dry run, and return its plan.
+    """Apply a requested change, unless it is a dry run, and return its plan.
 
     `show` is called with the plan before it is applied, and again if the plan changed after a
     conflict. Raises `Rejected` for a change that cannot be made, `Conflict` after `ATTEMPTS`
@@ -196,7 +202,7 @@ def _patch(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> PatchRe
 async def _is_another(
     kube: KubeClient, resource: Resource, namespace: str, was: ObjectMeta
 ) -> bool:
-    """Return whether the spec changed since it was read.
+    """Return whether the object's spec changed since its metadata `was` was read.
 
     In that case an error may concern the new spec instead of the spec that was read.
     """

@@ -51,7 +51,7 @@ def expect_ours(service: RayService) -> None:
 
 
 def pause(service: RayService) -> ControlAction:
-    """Pause the upgrade; without one, the next upgrade is paused."""
+    """Return the action that pauses the upgrade in progress, or else the next one."""
     return ControlAction(
         annotations={labels.PAUSE: "true"},
         effect="paused",
@@ -63,7 +63,7 @@ def pause(service: RayService) -> ControlAction:
 
 
 def resume(service: RayService) -> ControlAction:
-    """Resume the upgrade.
+    """Return the action that resumes the upgrade.
 
     Raises `Rejected` if it is not paused, or if a deadline or a failed gate paused it.
     """
@@ -114,7 +114,10 @@ def _is_paused_on_request(service: RayService) -> bool:
 
 
 def _approve_pause(service: RayService) -> ControlAction:
-    """End a pause of an UpgradePolicy; later pauses of the same upgrade remain."""
+    """Return the action that ends a pause of an UpgradePolicy.
+
+    Later pauses of the same upgrade remain.
+    """
     pending = service.status.pending_service_status
     weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
     return ControlAction(
@@ -130,10 +133,10 @@ def _approve_pause(service: RayService) -> ControlAction:
 
 
 def promote(service: RayService) -> ControlAction:
-    """Skip the remaining steps of this generation.
+    """Return the action that skips the remaining steps of this generation.
 
-    A pause by annotation is removed as well, because it would otherwise hold for the next upgrade.
-    Raises `Rejected` without an upgrade, or if a user aborted it.
+    It also removes a pause by annotation, because the pause would otherwise apply to the next
+    upgrade. Raises `Rejected` if there is no upgrade, or if a user aborted it.
     """
     name = service.metadata.name
     aborted = _find_abort_reason(service)
@@ -161,9 +164,9 @@ def promote(service: RayService) -> ControlAction:
 
 
 def abort(service: RayService) -> ControlAction:
-    """Abort the upgrade of this generation, so that the service rolls back.
+    """Return the action that aborts the upgrade of this generation, so that it rolls back.
 
-    Raise `Rejected` without an upgrade.
+    Raise `Rejected` if there is no upgrade.
     """
     name = service.metadata.name
     if not _is_upgrading(service):
@@ -182,7 +185,7 @@ def abort(service: RayService) -> ControlAction:
 
 
 def retry(service: RayService) -> ControlAction:
-    """Withdraw an abort, so that the same spec is tried again.
+    """Return the action that withdraws an abort, so that the same spec is tried again.
 
     Raise `Rejected` if no user has aborted the upgrade.
     """
@@ -222,7 +225,7 @@ def _is_upgrading(service: RayService) -> bool:
 
 
 def _find_abort_reason(service: RayService) -> str | None:
-    """Return the reason why an upgrade is aborted; None if none is."""
+    """Return the reason why the upgrade is aborted; None if it is not."""
     aborted = conditions.find(service.status.conditions, "UpgradeAborted")
     return aborted.reason if aborted is not None and aborted.status == "True" else None
 

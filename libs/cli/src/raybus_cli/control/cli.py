@@ -73,7 +73,7 @@ def _build_command(write: Write, text: str) -> Callable[..., None]:
 
 
 async def _promote(kube: KubeClient, namespace: str, name: str) -> ControlAction:
-    """Promote, with a warning if the new cluster cannot become ready."""
+    """Promote an upgrade; print a warning if the new cluster cannot become ready."""
     snapshot = await reader.read(kube, namespace, name)
     action = await performing.by_annotations(actions.promote)(kube, namespace, name)
     for finding in findings.explain_new_cluster(snapshot, now=session.read_clock()):
@@ -274,7 +274,7 @@ def _format_more(entry: histories.HistoryEntry) -> tuple[str, ...]:
 
 
 def _report_hidden(snapshot: Snapshot) -> None:
-    """Report that revisions may be missing, if the user may not read the records."""
+    """Print which records of revisions the user may not read, on standard error."""
     for unreadable in snapshot.unseen:
         if unreadable.startswith(CONTROLLER_REVISION.plural):
             printing.print_message(f"Not readable: {unreadable}", err=True)

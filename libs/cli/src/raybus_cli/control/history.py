@@ -84,7 +84,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> list[HistoryEntry]:
 
 
 class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and one of its Serve config records."""
+    """A cluster and one of its Serve config records (`given`), which is None without records."""
 
     cluster: RayCluster
     given: revision.Revision | None
@@ -94,7 +94,7 @@ class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster.metadata.name
 
     def is_config_of(self, goal: Goal) -> bool:
-        """Return whether the cluster spec and the Serve config are those of a recorded spec."""
+        """Return whether cluster spec and Serve config equal those of the recorded spec `goal`."""
         stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
         is_same_cluster = goal.spec_hash in {
             stamped,
@@ -207,17 +207,18 @@ def _decide_outcome(snapshot: Snapshot, entry: HistoryEntry, entries: list[Histo
 
 
 def _was_replaced(entry: HistoryEntry, entries: list[HistoryEntry]) -> bool:
-    """Return whether a later record says that it replaced this spec."""
+    """Return whether another entry names this one as the revision that served before it."""
     return any(other.replaces == entry.number for other in entries)
 
 
 def _find_last_cluster(
     snapshot: Snapshot, receipt: Receipt, entries: list[HistoryEntry], entry: HistoryEntry
 ) -> str:
-    """Return the cluster that the last upgrade created for an entry, if it failed; else "".
+    """Return the new cluster of the last upgrade, if that upgrade failed and was to `entry`.
 
-    A failed upgrade leaves the old cluster active and deletes the new one. Its entry is therefore
-    the newest entry that was to replace the active spec and that no existing cluster runs.
+    The result is otherwise empty. A failed upgrade leaves the old cluster active and deletes the
+    new one. Its entry is therefore the newest entry that was to replace the active spec and that no
+    existing cluster runs.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""
@@ -244,7 +245,7 @@ def _list_applications(text: str | None) -> frozenset[str]:
 
 
 def describe_upgrades(snapshot: Snapshot) -> list[str]:
-    """Describe the last upgrade, if its receipt can be read, and the upgrade in progress."""
+    """Return lines about the last upgrade, from its receipt, and about the upgrade in progress."""
     receipt = receipt_of(snapshot.service)
     ended = (
         []
@@ -340,7 +341,10 @@ def change(service: RayService, entry: HistoryEntry) -> Change:
 def describe_change(
     change: Change, entry: HistoryEntry, outcome: PlanOutcome, *, is_done: bool
 ) -> str:
-    """Describe the restored fields and the planned effect."""
+    """Describe the restored fields and the planned effect.
+
+    The text is that of a dry run unless `is_done`.
+    """
     verb = ("is" if len(change.fields) == 1 else "are") if is_done else "would be"
     effect = _EFFECTS.get(outcome, "")
     if outcome is PlanOutcome.ROLLED_BACK and entry.cluster:

@@ -74,9 +74,9 @@ class Reporting(msgspec.Struct, frozen=True):
 
 
 def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
-    """Build a command that patches the annotations of an action.
+    """Return a command that patches the annotations of an action.
 
-    `decide` returns the action for the present RayService.
+    `decide` returns the action for the present RayService, or raises `Rejected`.
     """
 
     async def write(kube: KubeClient, namespace: str, name: str) -> ControlAction:
@@ -93,7 +93,7 @@ def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
 def build_restoring_write(
     number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, UpgradePlan], None]
 ) -> Write:
-    """Build the command that restores a revision; by default the spec that served before.
+    """Return a command that restores the revision `number`; None is the spec that served before.
 
     `show` is called with the plan before it is applied.
     """
@@ -120,7 +120,7 @@ def build_restoring_write(
 
 
 def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) -> None:
-    """Perform a command on each RayService.
+    """Perform the command `write` on each RayService, and print the results.
 
     An error on one RayService is printed and does not stop the others. Exits with 1 if one failed,
     and with 3 if one did not show the effect within the timeout.
@@ -160,9 +160,9 @@ async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> C
 async def _wait(
     namespace: str, done: Mapping[str, ControlAction], limit: float, kube: KubeClient
 ) -> dict[str, str]:
-    """Wait for the effects.
+    """Wait for the effects of the actions in `done`, by name of the RayService.
 
-    Return the messages of the RayServices that do not show them in time, by name.
+    Return why an effect is pending after `limit` seconds, by the same name; empty if none is.
     """
 
     async def read() -> dict[str, str]:

@@ -31,7 +31,7 @@ REMEDIES: Final = {
 
 
 class ChangedField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that is removed or changed, and the objects that this concerns."""
+    """A field that is removed or changed, and the objects that the change concerns."""
 
     path: str
     kind: ChangeKind
@@ -41,7 +41,7 @@ class ChangedField(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_harmless(self) -> bool:
-        """Whether no object has the field."""
+        """Whether the change concerns no object."""
         return self.objects == []
 
 
@@ -110,7 +110,10 @@ async def _list_objects(kube: Kube, definition: Schema) -> list[Json] | None:
 def describe_change(
     change: FieldChange, objects: Sequence[Mapping[str, Any]] | None
 ) -> ChangedField:
-    """Add to a change the objects that it concerns."""
+    """Return a change with the objects that it concerns.
+
+    `objects` are all objects of the CRD; None if the caller may not list them.
+    """
     concerns = comparison.is_missing if change.kind is ChangeKind.REQUIRED else comparison.is_set
     return ChangedField(
         path=change.path,

@@ -1,6 +1,6 @@
 """`raybus crds`: checks the CRDs of a cluster before an upgrade, and prints those of this version.
 
-Helm never changes an installed CRD, so that a user applies the printed ones.
+Helm never changes an installed CRD, so a user applies the printed CRDs.
 """
 
 from typing import Annotated

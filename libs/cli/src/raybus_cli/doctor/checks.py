@@ -1,4 +1,4 @@
-"""The checks of an installation."""
+"""The checks of `raybus doctor` on an installation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ INSTALL: Final = (
 
 
 def check_all(facts: Facts, *, now: datetime) -> list[Check]:
-    """Return all checks, by category."""
+    """Return the results of all checks, grouped by category."""
     return [
         *check.categorize(Category.KUBERNETES, Hint.INSTALL, prerequisites.check_server(facts)),
         *check.categorize(
@@ -93,7 +93,7 @@ def _check_outside_services(facts: Facts, *, now: datetime) -> Iterator[Check]:
 
 
 def _describe_logs(facts: Facts, service: str) -> str:
-    """Return where the logs of a service are."""
+    """Return how a user reads the logs of a service, as a part of a remedy."""
     if facts.is_outside:
         return f"'docker compose logs {service}', or the output of 'raybus up'"
     return f"'kubectl -n {facts.namespace} logs deploy/{service}'"
@@ -156,10 +156,10 @@ def _find_image(template: Json) -> str:
 
 
 def _check_nats_pods(facts: Facts, *, now: datetime) -> Iterator[Check]:
-    """Check NATS in the cluster.
+    """Check the pods and the certificates of NATS in the cluster.
 
-    Outside the cluster, a replica that does not reach NATS has no partitions, and another check
-    fails.
+    This is not needed for services outside the cluster: a replica that does not reach NATS has no
+    partitions, and the check of the partitions fails.
     """
     yield from check.categorize(Category.NATS, Hint.NATS, _check_nats(facts))
     yield from check.categorize(

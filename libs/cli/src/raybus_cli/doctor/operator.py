@@ -1,4 +1,4 @@
-"""An operator as its Deployment describes it: version, flags, environment and file; no I/O.
+"""The configuration of an operator, as its Deployment describes it. Does no I/O.
 
 A KubeRay operator is recognized by the label of its Helm chart and manifests, or by its image.
 """
@@ -111,7 +111,11 @@ def list_config_maps(workload: Workload) -> list[str]:
 def read_operator(
     workload: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE
 ) -> InstalledOperator:
-    """Read the operator in a Deployment; `more` are the variables from its ConfigMaps."""
+    """Return the operator that a Deployment runs.
+
+    `more` are the variables from its ConfigMaps. `file_variable` is the environment variable that
+    names the configuration file, for an operator without the flag `--config`.
+    """
     container = _get_container(workload)
     image = str(container.get("image") or "")
     flags = parse_flags(_get_texts(container, "args") + _get_texts(container, "command")[1:])

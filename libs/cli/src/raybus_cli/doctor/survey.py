@@ -146,8 +146,8 @@ async def read_installation(kube: KubeClient, namespace: str) -> Facts:
 async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
     """Return the namespace of the Leases of replicas that run outside the cluster.
 
-    None if raybus has pods in `namespace`, or if there are no such Leases. Of several namespaces,
-    that of the newest renewal counts.
+    The result is None if raybus has pods in `namespace`, or if there are no such Leases. If several
+    namespaces have such Leases, the one with the newest renewal is returned.
     """
     if await _has_pods(kube, namespace) is not False:
         return None
@@ -163,7 +163,10 @@ async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
 
 
 async def _has_pods(kube: Kube, namespace: str) -> bool | None:
-    """Return whether a namespace has a Deployment of raybus; None if that is hidden."""
+    """Return whether a namespace has a Deployment of raybus.
+
+    The result is None if the caller may not read Deployments.
+    """
     deployments = await _list_all(kube, DEPLOYMENT, Workload, namespace)
     if deployments is None:
         return None
@@ -315,9 +318,9 @@ async def _has_cert_manager(kube: KubeClient) -> bool | None:
 async def read_rights(
     kube: Kube, namespace: str, gates: Gates, watched: frozenset[str], *, is_outside: bool = False
 ) -> list[Right]:
-    """Return the rights of the caller and of the services, in each watched namespace.
+    """Return the rights of the caller and of the services, in each `watched` namespace.
 
-    Without named namespaces the rights are checked for the whole cluster, where a Role grants
+    If `watched` is empty, the rights are checked for the whole cluster, where a Role grants
     nothing. Services outside the cluster have the rights of the user of their kubeconfig, so only
     the caller's rights are returned.
     """
@@ -349,7 +352,11 @@ async def _review_right(
     *,
     namespace: str = "",
 ) -> Right:
-    """Ask the API server for a right of a subject; without `namespace`, in the whole cluster."""
+    """Ask the API server whether `user` has a right; None is the caller.
+
+    `subject` is the name of the user in the report. Without `namespace`, the right is that for the
+    whole cluster.
+    """
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     spec: Json = {"resourceAttributes": attributes}
     kind = "selfsubjectaccessreviews"

@@ -163,7 +163,7 @@ def _read_status(job: RayJob, attempt: JobAttempt) -> Attempt | None:
 
 
 def _merge(told: Attempt | None, shown: Attempt) -> Attempt:
-    """Return an attempt with the information of both its events and the status."""
+    """Return an attempt with the information of its events (`told`) and of the status (`shown`)."""
     if told is None:
         return shown
     return msgspec.structs.replace(

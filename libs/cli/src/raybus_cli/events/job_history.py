@@ -28,7 +28,7 @@ Connect = Callable[[run.Read], Coroutine[Any, Any, None]]
 
 
 class EventCollector:
-    """Collects the stored events of RayJobs, and requests no later ones."""
+    """Collects the stored events of RayJobs, and ends the read when all were received."""
 
     def __init__(self) -> None:
         self.events: list[CloudEvent[JobEventData]] = []
@@ -63,7 +63,10 @@ def show(place: Where, name: str, output: Output, connect: Connect) -> None:
 def read_events(
     namespace: str, name: str, connect: Connect
 ) -> tuple[list[CloudEvent[JobEventData]], BaseException | None]:
-    """Return the events of a RayJob, or the reason why they cannot be read."""
+    """Return the events of a RayJob, and the reason why they cannot be read.
+
+    The reason is None if they were read; otherwise the list is empty.
+    """
     collector = EventCollector()
     try:
         with session.silence_logs():

@@ -1,7 +1,8 @@
 """The steps of `raybus events`: connect to NATS, read the stream, then wait for new events.
 
-A read that breaks is repeated after the last consumed event. A stream that was created anew counts
-its sequences from 1, so it is read from its start; the receiver skips repeated events by their id.
+If the connection breaks, the stream is read again from the last processed event on. A stream that
+was created anew counts its sequences from 1, so it is read from its start; the receiver skips
+repeated events by their id.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ Report = Callable[[str], None]
 
 
 class Taker(Protocol):
-    """Receives events one after the other.
+    """Receives the events of a reader one after the other.
 
     Each method returns whether the reader should continue.
     """
@@ -46,12 +47,12 @@ class Taker(Protocol):
         ...
 
     def caught_up(self) -> bool:
-        """Note that all stored events were read; called once in each pass."""
+        """Process the end of the stored events; called once whenever the stream is read."""
         ...
 
 
 class EventReader:
-    """Reads the events that a subject filter selects."""
+    """Reads the events that a subject filter selects, from `begin` on."""
 
     def __init__(self, bus: Bus, subject: str, begin: StartPolicy) -> None:
         self._bus = bus
@@ -62,10 +63,10 @@ class EventReader:
         self._count = 0
 
     async def run(self, taker: Taker, *, is_patient: bool, report: Report) -> None:
-        """Pass events to `taker` until it wants no more.
+        """Pass events to `taker` until one of its methods returns False.
 
-        If `is_patient`, `Unavailable` and `NotFound` after a first success are reported and
-        retried; otherwise they are raised.
+        If `is_patient`, `Unavailable` and `NotFound` after a first success are passed to `report`
+        and retried; otherwise they are raised.
         """
         while True:
             try:
@@ -80,7 +81,7 @@ class EventReader:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self, taker: Taker) -> str | None:
-        """Read until the taker wants no more, or until the read breaks.
+        """Read until a method of `taker` returns False, or until the read breaks.
 
         Returns None in the first case, the reason in the second.
         """
@@ -105,7 +106,7 @@ class EventReader:
 
 
 class Breakable(Protocol):
-    """A read of the stream that may break."""
+    """A read of the stream that a lost connection or a missed message may break."""
 
     async def until_broken(self) -> str:
         """Wait until a message may have been missed; return the reason."""
@@ -113,7 +114,7 @@ class Breakable(Protocol):
 
 
 class EventHandOver:
-    """Hands the events of one read to the taker as they arrive, so that none has to be stored."""
+    """Passes the events of one read to the taker as they arrive, so that none has to be stored."""
 
     def __init__(self, taker: Taker) -> None:
         self.last: int | None = None
@@ -122,7 +123,10 @@ class EventHandOver:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, reading: Breakable) -> str | None:
-        """Wait until the taker wants no more, or until the read breaks; then return the reason."""
+        """Wait until the taker wants no more events, or until the read breaks.
+
+        Returns None in the first case, the reason in the second. Raises an error of the taker.
+        """
         async with asyncio.TaskGroup() as group:
             broken = group.create_task(reading.until_broken())
             await asyncio.wait((self._ended, broken), return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +143,10 @@ class EventHandOver:
         self._continue(self._taker.caught_up)
 
     def _continue(self, step: Callable[[], bool]) -> bool:
-        """Let the taker process an event, unless it has ended; return whether it did."""
+        """Call a method of the taker (`step`), unless the taker has ended the read.
+
+        Return whether it was called without an error. The read ends if it returns False.
+        """
         if self._ended.done():
             return False
         try:
@@ -171,7 +178,7 @@ class NatsAccess(msgspec.Struct, frozen=True):
 
 
 Read = Callable[[NatsAccess], Awaitable[None]]
-"""A task that uses the connection."""
+"""A function that uses a connection to NATS."""
 
 
 async def run_through_forward(place: Where, namespace: str, read: Read) -> None:
@@ -223,7 +230,11 @@ class Reach:
     async def read(
         self, subject: str, begin: StartPolicy, taker: Taker, *, is_patient: bool, report: Report
     ) -> None:
-        """Pass events to `taker` until it wants no more; raise `NotFound` if there is no stream."""
+        """Pass the events that `subject` selects to `taker` until one of its methods returns False.
+
+        With `is_patient`, errors after a first success are passed to `report` and the read is
+        repeated. Raises `NotFound` if there is no stream.
+        """
         try:
             await EventReader(self._bus, subject, begin).run(
                 taker, is_patient=is_patient, report=report

@@ -20,7 +20,7 @@ RESOURCES: Final = {
     for family in event_catalogue.FAMILIES
     for name in (family.resource, family.resource.removesuffix("s"))
 }
-"""For each kind with which an argument may begin, the resource in the events' subjects."""
+"""The resource, such as `rayjobs`, for each kind with which an argument may begin."""
 
 
 class SelectedObject(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def check_kinds(kinds: Sequence[str] | None) -> frozenset[str]:
 
 
 def check_namespace(text: str | None) -> str:
-    """Validate a namespace; empty if none is given."""
+    """Return the namespace, or an empty text for None; raise `InvalidSpec` if it is invalid."""
     if text is not None and not NAME.fullmatch(text):
         raise errors.InvalidSpec(f"--namespace {text!r} is no name of a namespace")
     return text or ""
@@ -163,7 +163,7 @@ class CloudEventKey(msgspec.Struct, frozen=True):
 
 
 class Show:
-    """Prints one line per event; a repeated event is printed once."""
+    """Prints one line for each selected event; a repeated event is printed once."""
 
     def __init__(self, options: EventOptions, write: Callable[[str], None]) -> None:
         self._options = options
@@ -181,7 +181,7 @@ class Show:
         return self._waits_for is not None
 
     def take(self, event: StoredMessage) -> bool:
-        """Print an event if it is selected; return whether to continue."""
+        """Print an event if it is selected; return whether the reader should continue."""
         identity = _read_identity(event)
         if identity in self._known:
             return True

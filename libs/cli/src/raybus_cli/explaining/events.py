@@ -46,7 +46,10 @@ _BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
 def add_events(
     snapshot: Snapshot, causes: list[BlockingCause], *, now: datetime
 ) -> list[BlockingCause]:
-    """Add the newest Warnings to the causes as evidence, and append those that match no cause."""
+    """Add the newest Warnings to the causes as evidence, and append those that match no cause.
+
+    The result is empty for a RayService that is ready and has no causes.
+    """
     if phase.derive_phase(snapshot.service).phase is ServicePhase.READY and not causes:
         return []
     matched, more = list(causes), dict[tuple[str, str, str], BlockingCause]()
@@ -199,7 +202,7 @@ def _note(snapshot: Snapshot, event: KubernetesEvent) -> str:
 
 
 def _find_beginning(snapshot: Snapshot) -> datetime | None:
-    """Return when the present state began.
+    """Return when the present state began; None if unknown.
 
     During an upgrade, this is the creation of the pending cluster, else the end of the last
     upgrade.

@@ -81,7 +81,10 @@ _SURE: Final = {
     Reason.INSUFFICIENT_REPLICAS,
     Reason.GATE_INCONCLUSIVE,
 }
-"""Reasons that are more specific than the reason of their Event; they are used as the code."""
+"""Reasons of problems that are more specific than the reasons of their Events.
+
+A finding has such a reason as its code.
+"""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -190,7 +193,7 @@ def explain_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[BlockingFi
 def is_short_of_resources(pods: Iterable[Pod]) -> bool:
     """Return whether a pod is unschedulable for lack of a resource.
 
-    Only then are the resources of the nodes needed.
+    Only then does an explanation need the resources of the nodes.
     """
     placed = (pod.condition("PodScheduled") for pod in pods)
     return any(
@@ -261,7 +264,7 @@ def _check_manager(snapshot: Snapshot, *, now: datetime) -> Iterator[BlockingCau
 
 
 def _check_serve_config(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield the fields of the Serve config that Ray's schema rejects.
+    """Yield a cause for the fields of the Serve config that Ray's schema rejects.
 
     The config need not have been sent yet.
     """

@@ -179,7 +179,7 @@ def _build_cause(job: RayJob, rank: Rank, code: Code, what: str, detail: str = "
 
 
 def find_remedy(code: Code, name: str) -> str:
-    """Return the remedy for a cause of a RayJob or RayCronJob."""
+    """Return the remedy for a cause of the RayJob or RayCronJob `name`."""
     return _REMEDIES.get(code) or remedies.find_remedy(code, name)
 
 
@@ -302,7 +302,7 @@ def _convert_problem(
 def _add_events(
     snapshot: JobSnapshot, causes: list[BlockingCause], now: datetime, *, has_ended: bool
 ) -> list[BlockingCause]:
-    """Add new Warnings to the causes as evidence.
+    """Add recent Warnings to the causes as evidence.
 
     While the job starts or runs, a Warning that fits no cause becomes a cause of its own.
     """

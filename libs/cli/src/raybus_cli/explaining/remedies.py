@@ -37,7 +37,7 @@ class Rank(IntEnum):
 
 
 class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason, found on one object, why the RayService is not ready."""
+    """One reason, found on one object, why a RayService is not ready or a RayJob does not run."""
 
     rank: Rank
     code: Code
@@ -95,7 +95,7 @@ def merge_causes(causes: Iterable[BlockingCause]) -> list[list[BlockingCause]]:
 
 
 def build_finding(same: list[BlockingCause], command: str) -> BlockingFinding:
-    """Build the finding for one group of equal causes."""
+    """Build the finding for one group of equal causes; `command` is its shell command to copy."""
     first, *others = same
     more = f" and {len(others)} more" if others else ""
     pods = [f"Pod {cause.pod}" for cause in others if cause.pod]
@@ -299,7 +299,10 @@ PREVIOUS_LOGS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previ
 
 
 def find_remedy(code: Code, name: str, *, reason: str = "") -> str:
-    """Return the remedy for a code; `reason` is the reason of its condition."""
+    """Return the remedy for a code of the RayService `name`.
+
+    `reason` is the reason of the condition that has the code, if one has.
+    """
     text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)
 
@@ -307,15 +310,18 @@ def find_remedy(code: Code, name: str, *, reason: str = "") -> str:
 def find_capacity_remedy(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
     """Return the remedy for an unschedulable pod of a RayService.
 
-    `offered` are the names of the resources that the cluster's nodes have; None if they are
-    unknown.
+    `message` is the scheduler's message. `offered` are the names of the resources that the
+    cluster's nodes have; None if they are unknown.
     """
     missing = find_resource_remedy(message, offered)
     return missing or (_SURGE if snapshot.active and snapshot.pending else MAKE_ROOM)
 
 
 def find_resource_remedy(message: str, offered: Set[str] | None) -> str:
-    """Return the remedy for resources that no node offers; empty if the nodes offer all of them."""
+    """Return the remedy for the resources in a scheduler's message that no node offers.
+
+    The result is empty if nodes offer all of them, or if `offered` is unknown (None).
+    """
     missing = [
         resource
         for resource in dict.fromkeys(_INSUFFICIENT.findall(message))

@@ -34,7 +34,7 @@ HAS_STARTED: Final = frozenset(
         DeploymentState.FAILED,
     }
 )
-"""The states in which a submitter may have printed something."""
+"""The states in which the pod that submits the job may have printed something."""
 LOG_SECONDS: Final = 10.0
 """Longest wait for the end of the log after the end of the job."""
 
@@ -42,7 +42,7 @@ Write = Callable[[bytes], None]
 
 
 class DriverLogs:
-    """Copies the log of each attempt's driver once."""
+    """Copies the driver's log of each attempt of a RayJob once."""
 
     def __init__(
         self, kube: KubeClient, namespace: str, write: Write, group: asyncio.TaskGroup
@@ -57,7 +57,7 @@ class DriverLogs:
         """The copies by pod, also those that have ended."""
 
     async def start(self, job: RayJob) -> None:
-        """Start to copy logs that have begun since the last call."""
+        """Start to copy the logs that have begun since the last call."""
         if job.status.job_deployment_status not in HAS_STARTED:
             return
         if not submitters.has_submitter(job):

@@ -42,7 +42,10 @@ def format_entrypoint(words: Sequence[str]) -> str:
 
 
 def build(name: str, entrypoint: str, cluster: ClusterOptions, runtime_env: str = "") -> Body:
-    """Build the RayJob of some options. Its cluster is deleted when the job ends."""
+    """Build the RayJob for the options of `raybus submit`.
+
+    Its cluster is deleted when the job ends.
+    """
     spec: Json = {
         "entrypoint": entrypoint,
         "shutdownAfterJobFinishes": True,

@@ -63,7 +63,7 @@ Problem = tuple[Place, str]
 
 
 def find_schema_problems(kind: str, body: Json) -> list[Problem]:
-    """Return the schema violations in the spec, field by field."""
+    """Return the schema violations in the spec of an object of a kind, field by field."""
     return list(_check(body.get("spec"), _load_schema(kind), ("spec",)))
 
 
@@ -138,7 +138,7 @@ _FIELD: Final = re2.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
 
 
 def find_rule_problems(document: ManifestDocument, gates: Gates) -> list[Problem]:
-    """Return the rules of raybus that a manifest violates.
+    """Return violations of raybus's own rules, which the CRDs do not contain.
 
     The services stop at the first violation, so each group of rules reports at most one.
     """
@@ -213,7 +213,7 @@ def _check_cluster(body: Json, gates: Gates) -> Iterator[str]:
 
 
 def _find_place(document: ManifestDocument, text: str) -> Place:
-    """Find the field that a message is about.
+    """Return the field that a message is about.
 
     Candidates are an annotation that the message names, a path that starts with `spec`, and the
     first field name in the message; else `spec` is returned.

@@ -56,7 +56,10 @@ class FieldType(StrEnum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """The type of a field and, for a number, its range."""
+    """The type of a field.
+
+    A number must be at least `least` and more than `above`, if they are set.
+    """
 
     kind: FieldType = FieldType.ANY
     least: float | None = None
@@ -175,16 +178,17 @@ def check_config(text: str) -> Iterator[Verdict]:
 
 
 MAX_SHOWN_CONFIG: Final = 64 * 2**10
-"""Maximum characters of a config that is checked for each view.
+"""Maximum characters of a Serve config that is checked whenever its object is shown.
 
-The costliest config of this length takes half a second."""
+The costliest config of this length takes half a second.
+"""
 MAX_FIELDS: Final = 20
 MAX_FIELD_LENGTH: Final = 500
-"""Maximum characters of a refused field with its reason; the reason may repeat a long value."""
+"""Maximum characters of the text about one refused field; its reason may repeat a long value."""
 
 
 def summarize_refused_fields(text: str) -> tuple[str, ...]:
-    """Return the fields that Serve refuses as one text, for a view of many objects.
+    """Return the fields that Serve refuses, each with its reason, for a view of many objects.
 
     The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which would take
     seconds to check. Ray's own error message is shown instead.
@@ -310,7 +314,7 @@ def _check_fields(mapping: Json, known: dict[str, Field], place: Place) -> Itera
 
 
 def _find_violation(value: object, field: Field) -> tuple[LintLevel, str] | None:
-    """Return the severity and the reason if a value has the wrong type or is out of range."""
+    """Return severity and reason if a value has the wrong type or is out of range, else None."""
     if field.kind in {FieldType.WHOLE, FieldType.NUMBER}:
         return _find_number_violation(value, field)
     kind = _TYPES.get(field.kind, object)

@@ -76,9 +76,9 @@ def select(archive: Archive, target: NamedTarget, choice: Choice) -> list[KeptLo
 def render_logs(
     archive: Archive, kept_logs: list[KeptLog], form: Form, tail: int | None
 ) -> Iterator[bytes]:
-    """Yield the output lines of logs.
+    """Yield the last `tail` lines (None: all) of logs in an archive, formatted for output.
 
-    A log that is listed and missing in the archive has no lines.
+    A log that the index lists and the archive lacks has no lines.
     """
     for log in kept_logs:
         splitter = Splitter()

@@ -25,7 +25,7 @@ from raybus_cli.reading.job_snapshot import ENDED
 MAX_LOG_SIZE: Final = 64 * 2**20
 """Maximum bytes of an answer with a log."""
 FOLLOW_INTERVAL: Final = 2.0
-"""Seconds between two reads of a job that is followed, and minimum of those of its log."""
+"""Seconds between two reads of a followed job's status, and at least between two of its log."""
 COST: Final = 5
 """Minimum pause between two reads of a log, as a multiple of the duration of a read."""
 _DRIVER: Final = "driver"
@@ -122,7 +122,7 @@ class DriverLog:
         return has_ended
 
     async def _read(self, job: RayJob) -> tuple[LogSource, str]:
-        """Return the whole log of a job's present attempt, and where it comes from."""
+        """Return the source and the whole log of a job's present attempt."""
         status = job.status
         if not status.ray_cluster_name or not status.job_id:
             state = status.job_deployment_status or "not observed by raybus yet"
@@ -151,7 +151,10 @@ class DriverLog:
             raise errors.Unavailable(text) from problem
 
     def _take(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
-        """Print the part of a log that has not been printed."""
+        """Print the part of a log's `text` that has not been printed.
+
+        Of a new attempt, only the last `tail` lines are printed, unless `tail` is None.
+        """
         self._problem = ""
         if job.status.job_id != self._job_id:
             self._finish()

@@ -40,7 +40,8 @@ def build_gone_error(
 ) -> errors.Rejected | None:
     """Return the error for a cluster that an upgrade replaced or gave up.
 
-    The result is None if no receipt names it.
+    The result is None if no receipt of `services` names the cluster. `instead` is a remedy for the
+    message.
     """
     for service in services:
         if (receipt := receipt_of(service)) is not None and (

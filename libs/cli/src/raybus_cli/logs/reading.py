@@ -57,7 +57,7 @@ class LogPosition:
         self._pieces = 0
         """Number of copied pieces of the last line."""
         self._skipped = 0.0
-        """Number of next pieces of the present line that were copied before."""
+        """Number of the next pieces of the current line that were copied before."""
 
     def build_query(self, query: Mapping[str, str]) -> dict[str, str]:
         """Return the parameters of a request that continues at this position."""
@@ -68,7 +68,9 @@ class LogPosition:
         return {**kept, "timestamps": "true", "sinceTime": self._last.decode()}
 
     def take(self, pieces: list[Piece]) -> list[bytes]:
-        """Return the pieces of lines that were not copied before, without their times."""
+        """Return the text of the pieces that were not copied before, without the times of the
+        lines.
+        """
         return [text for piece in pieces if (text := self._take(piece)) is not None]
 
     def _take(self, piece: Piece) -> bytes | None:
@@ -84,7 +86,10 @@ class LogPosition:
         return text
 
     def _count_copied(self, stamp: bytes) -> float:
-        """Return how many first pieces of a line with a time were copied; inf for all."""
+        """Return how many pieces of the line that begins now were copied before; inf for all.
+
+        `stamp` is the time of the line.
+        """
         if stamp != self._last:
             if self._last and _build_time_key(stamp) < _build_time_key(self._last):
                 return math.inf
@@ -99,7 +104,7 @@ class LogPosition:
 
 
 def _build_time_key(stamp: bytes) -> tuple[bytes, bytes]:
-    """Return a value by which times of one node can be ordered; their zone is the same."""
+    """Return a sort key for the times that one node writes, which have the same time zone."""
     return stamp[:19], stamp[19:].rstrip(b"Z").ljust(10, b"0")
 
 
@@ -190,8 +195,8 @@ class LogReader:
     async def _stream(self, log: Log, position: LogPosition | None = None) -> list[Piece]:
         """Copy the complete lines of a log; return the rest, which has no line end.
 
-        `position` follows each line, and drops lines that were copied before. The rest is not
-        copied, since a resumed stream repeats its line as a whole.
+        `position` records the copied lines, and drops lines that an earlier stream has copied. The
+        rest is not copied, since a resumed stream repeats its line as a whole.
         """
         if not log.is_placed:
             raise errors.Rejected(
@@ -237,10 +242,10 @@ class LogReader:
             )
 
     async def _find_end(self, log: Log) -> str | None:
-        """Return why a log whose stream ended is complete; None if it goes on.
+        """Return why a log is complete whose stream has ended; None if the log continues.
 
-        The API server ends a stream also by itself, for example when it restarts. The result is
-        empty if the user may not read the pod.
+        The API server also ends the stream of a running container, for example when it restarts.
+        The result is empty if the user may not read the pod.
         """
         try:
             body = await self._kube.get(POD, self._namespace, log.source.pod)
@@ -272,7 +277,7 @@ async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
 
 
 def refine_error(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
-    """Return the error of a log with a remedy."""
+    """Return the error of reading a log, with a remedy."""
     text = str(problem)
     if log.is_of_ray:
         return problem

@@ -67,7 +67,10 @@ def decode(body: bytes) -> Details:
 def select_logs(
     details: Details, namespace: str, service: str, choice: Choice, extent: Extent
 ) -> list[Log]:
-    """Return the logs of the selected replicas; raise `Rejected` if there are none."""
+    """Return the logs of the selected replicas; raise `Rejected` if there are none.
+
+    `service` is the Kubernetes Service of Ray's dashboard.
+    """
     known = {name or DEFAULT_APP: application for name, application in details.applications.items()}
     if choice.app is not None and choice.app not in known:
         raise errors.Rejected(

@@ -263,7 +263,10 @@ def select_cluster(service: RayService, asked: str | None, known: Sequence[str] 
 
 
 def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarget) -> list[Pod]:
-    """Return the selected pods of a RayCluster; raise `Rejected` if there are none or too many."""
+    """Return the selected pods of the RayCluster named `of`.
+
+    Raises `Rejected` if there are none or too many. `target` is the object that the user named.
+    """
     there = sorted(pods, key=lambda pod: (_get_node_type(pod) != labels.HEAD, pod.metadata.name))
     if choice.pod is not None:
         chosen = [pod for pod in there if pod.metadata.name == choice.pod]
@@ -290,7 +293,7 @@ def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarge
 
 
 def build_gone_error(pod: str, of: str, target: NamedTarget) -> errors.Rejected:
-    """Return the error for a pod that does not exist."""
+    """Return the error for a pod that the RayCluster named `of` does not have."""
     return errors.Rejected(
         f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_format_remedy(target)}"
     )

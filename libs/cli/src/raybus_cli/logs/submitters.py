@@ -52,7 +52,7 @@ def has_started(pod: Pod, container: str) -> bool:
 def select_logs(
     namespace: str, job: RayJob, pods: Sequence[Pod], choice: Choice, extent: Extent
 ) -> list[Log]:
-    """Return the log of the newest pod, or with `--all` of every pod, oldest first.
+    """Return the log of the newest of the job's pods, or with `--all` of all pods, oldest first.
 
     Raises `Rejected` if there is no pod.
     """
@@ -74,7 +74,7 @@ def select_logs(
 
 
 def check_of_ray(choice: Choice, extent: Extent) -> None:
-    """Raise `InvalidSpec` for options that a log of Ray's jobs API does not have."""
+    """Raise `InvalidSpec` for options that do not apply to a log of Ray's jobs API."""
     wrong = {
         "-c": choice.container is not None,
         "--all": choice.every,
@@ -89,7 +89,7 @@ def check_of_ray(choice: Choice, extent: Extent) -> None:
 
 
 def check(choice: Choice) -> None:
-    """Raise `InvalidSpec` for options that select pods of a cluster."""
+    """Raise `InvalidSpec` for options that select pods of a cluster, and so not of a RayJob."""
     wrong = {
         "--cluster": choice.cluster is not None,
         "--head": choice.head,

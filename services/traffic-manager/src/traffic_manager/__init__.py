@@ -1,1 +1,1 @@
-"""Shifts traffic between the clusters of a RayService."""
+"""traffic-manager: shifts traffic between the clusters of a RayService."""

@@ -1,15 +1,15 @@
-"""The service's own action, and the chains of its plans.
+"""The action that only this service has, and the names of the chains of actions in its plans.
 
 Actions of different chains do not depend on one another:
 
-- `MAIN`: routes with their backend Services, and capacities with the record
+- `MAIN`: routes with their backend Services, and capacities with the traffic record
 - `BACKENDS`: backend Services while there are two clusters
 - `GATEWAY`: the Gateway
-- `SIDE_ROUTES`: the routes that an UpgradePolicy asks for
+- `SIDE_ROUTES`: the routes for previews and mirrored requests that an UpgradePolicy asks for
 - a chain of `common.ray.submit`: Serve configs
 
-A rejected Gateway therefore does not delay a Serve config, and a rejected config does not stop a
-route.
+A rejected Gateway therefore does not delay a Serve config, and a rejected Serve config does not
+stop a route.
 """
 
 from typing import Final
@@ -23,7 +23,10 @@ SIDE_ROUTES: Final = "side routes"
 
 
 class MoveCapacity(Action, frozen=True, kw_only=True):
-    """Send the clusters their target capacities; write the record after all of them accepted."""
+    """Send clusters their target capacities.
+
+    Patch the traffic record after all of them accepted.
+    """
 
     submits: tuple[Submit, ...]
     record: Patch

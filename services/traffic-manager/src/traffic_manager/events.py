@@ -19,7 +19,10 @@ from traffic_manager.status import gates
 
 
 class EventReason(StrEnum):
-    """Event reasons that KubeRay does not have; `actions.EventTemplate` makes the others."""
+    """Event reasons that KubeRay does not have.
+
+    `EventTemplate` makes the reasons that KubeRay has.
+    """
 
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
@@ -42,9 +45,10 @@ CREATED: Final = {
     )
     for resource, article in ((GATEWAY, ""), (HTTP_ROUTE, "the "), (GRPC_ROUTE, "the "))
 }
-"""Event templates for created objects, by kind.
+"""Event templates for created objects, by resource.
 
-KubeRay's text about a failure puts an article before routes and none before the Gateway."""
+KubeRay's text about a failure puts an article before routes and none before the Gateway.
+"""
 SIDE_ROUTE_CREATED: Final = EventTemplate("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
 UPDATED: Final = {
     resource: EventTemplate("Update", resource.kind, f"the {resource.kind} {{}}")
@@ -95,12 +99,12 @@ UPGRADE_CANNOT_PROGRESS: Final = warning(
 
 
 def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
-    """Return the Events for a patch of an HTTPRoute; a patch of the record alone has none."""
+    """Return the Events for a patch of an HTTPRoute: none if only the traffic record changes."""
     return UPDATED[HTTP_ROUTE].format(have.metadata.namespaced_name) if "spec" in patch else SILENT
 
 
 def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
-    """Yield the Events for a write of the weighted route and its record.
+    """Yield the Events that accompany a write of the weighted route and its traffic record.
 
     The text of a warning stays the same from write to write, so that Kubernetes counts repeats.
     """
@@ -125,7 +129,7 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
 
 
 def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
-    """Yield an Event for the gates that passed or failed since the last write of the record."""
+    """Yield an Event for each gate failure and for passed gates that the traffic record lacks."""
     if judged is None:
         return
     upgrade = observed.upgrade
@@ -141,14 +145,14 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
 
 
 def traffic_shifted(observed: Observed, split: Split) -> KubeEvent:
-    """Return the Event for a step that moves weights."""
+    """Return the Event for a change of the traffic weights to those of `split`."""
     old, new = observed.active_name, observed.pending_name
     note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
     return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
 
 
 def of_foreign_services(observed: Observed) -> Iterator[KubeEvent]:
-    """Yield an Event for each cluster whose Serve Service has another owner."""
+    """Yield an Event for each cluster whose Serve Service belongs to another owner."""
     for view in observed.views:
         if view.serve_service is not None and view.has_foreign_service:
             text = (

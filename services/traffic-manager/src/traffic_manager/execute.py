@@ -1,4 +1,4 @@
-"""Executors for the actions that `common.runtime.executor` does not carry out by itself.
+"""Handlers for the actions that `common.runtime.executor` cannot carry out by itself.
 
 They send Serve configs and capacities, and create objects whose kind the API server may not know.
 """
@@ -20,7 +20,7 @@ from traffic_manager.observed import Observed
 
 
 class Execution:
-    """Handlers for the actions that only this service has."""
+    """Handlers for the actions of this service that the executor delegates, by action type."""
 
     def __init__(self, writer: ConfigWriter, *, reads: Observer, events: EventRecorder) -> None:
         self._writer = writer
@@ -36,8 +36,8 @@ class Execution:
     async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
         """Create an object; return False if the API server does not know its kind.
 
-        An Event reports the missing kind once. The rest of the plan does not depend on the object.
-        A Service is of a built-in kind, so NotFound is raised for it.
+        An Event reports the missing kind once. The other actions of the plan do not depend on the
+        object. A Service is of a built-in kind, so NotFound is raised for a Service.
         """
         meta, kind = observed.service.metadata, action.resource.kind
         try:

@@ -1,4 +1,4 @@
-"""Metrics of this service."""
+"""Metrics of traffic-manager."""
 
 from typing import Final
 

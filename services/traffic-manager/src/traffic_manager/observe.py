@@ -1,10 +1,10 @@
 """Observation of a RayService: all reads of one reconcile, combined into one frozen value.
 
 The cache may lag right after a start, so the first reconcile of a RayService in this replica reads
-the RayService and its route from the API server. A capacity needs this more than a weight, because
-no resourceVersion protects it. The RayService is also read again after objects were created for it.
-It may have been deleted without the deletion being on the bus yet, and the garbage collector then
-removes every new object.
+the RayService and its route from the API server. Stale capacities would do more harm than stale
+weights, because no resourceVersion protects the write of a capacity. The RayService is also read
+again after objects were created for it: it may have been deleted without the deletion being on the
+bus yet, and the garbage collector then removes every new object.
 """
 
 from contextlib import suppress
@@ -51,11 +51,11 @@ from traffic_manager.status import health, traffic_record
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
 """Kinds that the API server may not know, because the Gateway API is installed separately."""
 UPGRADE_MAX_AGE: Final = 0.2
-"""Maximum age in seconds of a dashboard answer during an upgrade."""
+"""Maximum age in seconds of a dashboard answer that is used during an upgrade."""
 STEADY_MAX_AGE: Final = 4.5
-"""Maximum age in seconds of a dashboard answer while no upgrade is in progress."""
+"""Maximum age in seconds of a dashboard answer that is used while no upgrade is in progress."""
 UNLABELLED_ROUTE_MAX_AGE: Final = 0.5
-"""Maximum age in seconds of a user's route without the RayService's labels.
+"""Maximum age in seconds of a read of a user's route that lacks the RayService's labels.
 
 The watcher publishes the route only once it has these labels.
 """
@@ -64,7 +64,7 @@ MISSING_KIND_RETRY_INTERVAL: Final = 30.0
 
 
 class Observer:
-    """Reads the state from which a plan is made."""
+    """Reads everything from which one reconcile of a RayService makes its plan."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -72,11 +72,12 @@ class Observer:
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = BoundedDict[tuple[str, str], float]()
-        """Monotonic time of the last attempt to create an object whose kind was unknown.
+        """Monotonic time of the last attempt to create an object of a kind that was not known.
 
-        The keys are the RayService's uid and the kind."""
+        The keys are the RayService's uid and the kind.
+        """
         self._memories = BoundedDict[str, HealthMemory]()
-        """Health history by RayCluster uid."""
+        """Health history of each cluster, by RayCluster uid."""
 
     def forget(self, objects: Objects) -> None:
         """Drop the state of objects that were deleted or that another replica now reconciles."""
@@ -88,14 +89,17 @@ class Observer:
                     self._absent_since.pop((obj.metadata.uid, kind), None)
 
     def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return whether this is new."""
+        """Record that the API server does not know a kind; return whether this is news."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
         return is_new
 
     def record_known_kind(self, service: ObjectMeta, kind: str) -> None:
-        """Record that the API server knows a kind, and read the RayService from it next time."""
+        """Record that an object of a kind was created.
+
+        The next reconcile reads the RayService anew.
+        """
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))
 
@@ -134,9 +138,9 @@ class Observer:
     async def _refresh(
         self, resource: Resource, view: type[Object], place: tuple[str, str]
     ) -> None:
-        """Update an object in the cache from the API server.
+        """Read one object in the cache again from the API server; remove it if it no longer exists.
 
-        Objects that are not in the cache are left to `observe`.
+        An object that is not in the cache is left to `observe`.
         """
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
@@ -212,7 +216,11 @@ class Observer:
         )
 
     async def _service(self, key: Key) -> RayService | None:
-        """Return a RayService; the first time it is read, with its route, from the API server."""
+        """Return a RayService; None if it does not exist.
+
+        The first time, the RayService and its route are read from the API server, later from the
+        cache.
+        """
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
             self._fetched.discard(key)
@@ -239,10 +247,10 @@ class Observer:
     async def _with_views(
         self, service: RayService, *, now: datetime
     ) -> tuple[RayService, ServedCluster | None, ServedCluster | None]:
-        """Return a RayService with views of its active and its pending cluster.
+        """Return a RayService, its active cluster and its pending cluster, None if there is none.
 
         An answer that came from the other cluster's dashboard is dropped. If the RayService may not
-        control a cluster that its status names, the result has no cluster in that role;
+        control a cluster that its status names, the returned status names no cluster in that role;
         service-reconciler corrects the status.
         """
         meta, status, views = service.metadata, service.status, list[ServedCluster | None]()
@@ -285,10 +293,10 @@ class Observer:
         )
 
     async def _serve_service(self, service: ObjectMeta, cluster: ObjectMeta) -> Service | None:
-        """Return the Service with the name of a cluster's Serve Service, whoever owns it.
+        """Return the Service with the name of a cluster's Serve Service, whoever owns that Service.
 
-        A create whose name was taken leaves the Service of another owner in the cache. The bus
-        delivers no changes of that Service, so it is read from the API server again.
+        If the name was taken when the Service was created, the cache has another owner's Service.
+        The bus delivers no changes of that Service, so it is read from the API server again.
         """
         place = (service.namespace, names.serve_service(cluster.name))
         known = self._cache.get(Service, *place)
@@ -365,7 +373,7 @@ class Observer:
     async def _overwriter(
         self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]
     ) -> str | None:
-        """Return the field manager that replaced raybus's backends in the route; None if none did.
+        """Return the field manager that removed raybus's backends from the route; None if none did.
 
         The route is read from the API server, because messages on the bus carry no managed fields.
         """
@@ -385,7 +393,7 @@ class Observer:
     def _remembered(
         self, view: ServedCluster | None, record: Record, *, now: datetime
     ) -> ServedCluster | None:
-        """Return a view with its health history, to which this observation has been added."""
+        """Return a cluster with its health history, to which this observation has been added."""
         if view is None:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
@@ -412,9 +420,9 @@ class Observer:
 def _may_ask(
     observed: Observed, pending: ServedCluster, policy: UpgradePolicy, share: ClusterTraffic
 ) -> bool:
-    """Return whether gates may now send their requests.
+    """Return whether gates and webhooks may send their requests now.
 
-    They do so at each stop of an upgrade that goes forward and, before the first traffic, once the
+    They may at each step of an upgrade that goes forward and, before the first traffic, once the
     pending cluster can serve.
     """
     upgrade = observed.upgrade
@@ -435,12 +443,12 @@ def _may_ask(
 
 
 def _is_own(have: Service, service: ObjectMeta, cluster: ObjectMeta) -> bool:
-    """Return whether a cluster, or the RayService itself, owns a Service."""
+    """Return whether a Service belongs to a cluster or to its RayService."""
     return owner.owns(cluster, have.metadata) or owner.owns(service, have.metadata)
 
 
 def _nodes(view: ServedCluster, port: int) -> dict[str, Target]:
-    """Return the pods behind a cluster's Serve Service as targets with this port, by pod uid."""
+    """Return the ready pods behind a cluster's Serve Service as targets at `port`, by pod uid."""
     namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
         pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port)
@@ -449,7 +457,7 @@ def _nodes(view: ServedCluster, port: int) -> dict[str, Target]:
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:
-    """Return a start time, but at most `now`.
+    """Return the start time `moment`; `now` if it is None or in the future.
 
     A start time in the future stems from a clock that was set back.
     """

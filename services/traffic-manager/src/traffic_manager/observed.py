@@ -20,24 +20,24 @@ from common.upgrade.traffic_record import RecordedUpgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The replicas of a cluster and its traffic weight when the cluster was last healthy."""
+    """What a cluster could do when it was last healthy; a loss is measured against this state."""
 
     weight: int
-    """Percent of the traffic that the cluster received when it was last healthy."""
+    """Percent of the traffic that the cluster received then."""
     replicas: Mapping[str, int] = {}
     """Running replicas by `<application>/<deployment>`."""
     ready: Mapping[str, int] = {}
     """Percent of the traffic that these replicas could carry, by `<application>/<deployment>`."""
     served: frozenset[str] = frozenset()
-    """Applications that served. An application that never served cannot be lost."""
+    """Applications that served then. An application that never served cannot be lost."""
     nodes: frozenset[str] = frozenset()
-    """Addresses of the ready pods with replicas. Only these nodes can be lost."""
+    """IP addresses of the ready pods that had replicas; no other pod counts as lost later."""
 
 
 class HealthMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Health history of one cluster in this process.
+    """Health history of one cluster, kept only in this process.
 
-    A restart loses it, and the cluster then gets a new grace period.
+    After a restart the history is empty, and the cluster gets a new grace period.
     """
 
     unhealthy_since: datetime | None = None
@@ -49,7 +49,7 @@ class HealthMemory(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Baseline | None = None
     """State when the cluster was last healthy."""
     whole: Mapping[str, int] | None = None
-    """Replicas by deployment when the cluster last carried all of the traffic."""
+    """Running replicas by deployment when the cluster last carried all of the traffic."""
 
 
 class ServedCluster(ServeView, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class ServedCluster(ServeView, frozen=True, kw_only=True):
     serve_service: Service | None = None
     """The Service with the name of the cluster's Serve Service, whoever owns it."""
     has_foreign_service: bool = False
-    """Whether another object owns that Service. Its endpoints are then not read."""
+    """Whether that Service belongs to another object. Its endpoints are then not read."""
     endpoints: Mapping[str, ObjectReference] = {}
     """Ready pods behind the Serve Service, by IP address."""
     unready: frozenset[str] = frozenset()
@@ -72,39 +72,39 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
     """Everything that one reconcile of a RayService needs to make its plan."""
 
     overwriter: str | None = None
-    """Field manager that replaced raybus's backends on the route; None if none did."""
+    """Field manager that removed raybus's backends from the route; None if none did."""
     clusters: frozenset[str] = frozenset()
     """Names of all RayClusters of the RayService, including clusters that are no longer needed."""
     unknown_kinds: frozenset[str] = frozenset()
-    """Gateway API kinds that the API server recently did not know."""
+    """Gateway API kinds that the API server did not know when an object was last created."""
     others: tuple[ServedCluster, ...] = ()
-    """Existing clusters in the traffic record besides the active and pending ones.
+    """Clusters in the traffic record that exist and are neither active nor pending.
 
     Their dashboards are not polled.
     """
     gone: frozenset[str] = frozenset()
-    """Names in the traffic record without a RayCluster."""
+    """Names of clusters in the traffic record whose RayCluster does not exist any more."""
     candidate: Candidate | None = None
     """Version that runs on the pending cluster of an upgrade with an UpgradePolicy.
 
-    None without a policy and while the version changes.
+    None without an UpgradePolicy, and while the version changes.
     """
     window: Window | None = None
-    """Metrics by which the gates of the policy are judged; None before they were read."""
+    """Metrics by which the gates are judged; None before they were read."""
 
     @property
     def pair(self) -> tuple[ServedCluster, ServedCluster] | None:
-        """The active and the pending cluster of an upgrade; None unless both exist."""
+        """The active and the pending cluster of an upgrade; None unless both clusters exist."""
         return None if self.active is None or self.pending is None else (self.active, self.pending)
 
     @property
     def sole(self) -> ServedCluster | None:
-        """The only cluster; None for two clusters and for none."""
+        """The active or pending cluster if only one exists; None for two clusters and for none."""
         return (self.active or self.pending) if self.pair is None else None
 
     @property
     def is_incremental(self) -> bool:
-        """Whether traffic moves in steps, as service-reconciler recorded it."""
+        """Whether traffic moves in steps, as service-reconciler recorded in the status."""
         return serve_writer.is_recorded(self.service)
 
     @property
@@ -114,15 +114,15 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the service stays on its active cluster, or rolls back to it.
+        """Whether the service stays on its active cluster, or rolls back to that cluster.
 
-        An abort overrides what the spec asks for.
+        An abort overrides the strategy of the spec.
         """
         return self.is_true(ConditionType.UPGRADE_ABORTED)
 
     @cached_property
     def upgrade(self) -> RecordedUpgrade | None:
-        """The record of the upgrade between the active and the pending cluster."""
+        """The recorded upgrade from the active to the pending cluster; None if none is recorded."""
         return traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
 
     @property
@@ -137,12 +137,12 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
 
     @cached_property
     def own_backends(self) -> frozenset[Reference]:
-        """The Services that count as the operator's backends in every route."""
+        """The Services that count as raybus's backends in every route."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
 
     @cached_property
     def grpc_port(self) -> int | None:
-        """The gRPC port of the active cluster, else of the pending one; None without gRPC."""
+        """The gRPC port of the active cluster, else of the pending cluster; None without gRPC."""
         found = (ports.of_grpc(each.cluster.raw_spec) for each in self.views)
         return next((port for port in found if port is not None), None)
 

@@ -1,4 +1,4 @@
-"""The effective `clusterUpgradeOptions` (spec rayservice §9.5, §17.19).
+"""The `clusterUpgradeOptions` that apply to an upgrade (spec rayservice §9.5, §17.19).
 
 They come from the spec or, if the spec has none, from the options with which the pending cluster
 was created. The annotation `raybus.io/max-unavailable-percent` adds to them.
@@ -22,8 +22,8 @@ def policy(observed: Observed, direction: Direction) -> Policy:
     """Return how fast traffic moves; without any options an upgrade finishes in one step.
 
     If the user aborts, or the upgrade has an UpgradePolicy, a rollback moves at once all traffic
-    that proven capacity allows. It respects `maxSurgePercent`, because the active cluster does not
-    lack capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
+    that the proven capacity allows. It respects `maxSurgePercent`, because the active cluster does
+    not lack capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
     """
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (
@@ -44,7 +44,7 @@ def policy(observed: Observed, direction: Direction) -> Policy:
 
 
 def pause(observed: Observed) -> str | None:
-    """Return why the upgrade is paused, None if it is not; a promotion overrides every pause."""
+    """Return why the upgrade is paused; None if it is not. A promotion overrides every pause."""
     controls = observed.controls
     if controls.promotes:
         return None

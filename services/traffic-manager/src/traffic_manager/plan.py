@@ -37,15 +37,15 @@ from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
-"""Minimum poll interval while the only cluster starts."""
+"""Minimum poll interval of the dashboard while the only cluster starts."""
 WATCHED: Final = timedelta(seconds=1)
-"""Maximum poll interval of two clusters that share the traffic."""
+"""Maximum poll interval of the dashboards while two clusters share the traffic."""
 FOREIGN_SERVICE: Final = timedelta(seconds=30)
-"""Poll interval while another object has the name of the only cluster's Serve Service."""
+"""Poll interval while the only cluster's Serve Service belongs to another owner."""
 NEW: Final = ClusterTraffic(capacity=0, weight=0)
-"""Record entry of a cluster that has received nothing yet."""
+"""Traffic record entry of a cluster that has no capacity and no traffic yet."""
 ALL: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
-"""Record entry of a cluster that has all capacity and all traffic."""
+"""Traffic record entry of a cluster that has all capacity and all traffic."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
@@ -92,7 +92,7 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide the actions while the bus is silent: move traffic off a cluster that cannot carry it.
 
-    Nothing grows, nothing is created and no dashboard receives a request, because
+    No capacity grows, no object is created and no dashboard receives a request, because
     service-reconciler and cluster-reconciler make no decisions without the bus either (ADR 17).
     """
     is_going = observed.service.metadata.deletion_timestamp is not None
@@ -157,12 +157,12 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> ClusterTraffic:
-    """Return the record entry of a cluster with all of the traffic."""
+    """Return a cluster's traffic record entry, `share`, changed to the weight 100."""
     return traffic_record.weighed(share, WHOLE, now=now, is_followed=routing.lag(observed) is None)
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    """Return the actions that create the missing Serve Services.
+    """Return the actions that create missing Serve Services, in this chain.
 
     A cluster whose head has no Serve port gets none; service-reconciler reports the missing port.
     """
@@ -177,9 +177,9 @@ def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
 
 
 def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime) -> Plan[Action]:
-    """Move all traffic and capacity to the only cluster that is still needed.
+    """Move all traffic and capacity to the only cluster that is still needed, `view`.
 
-    Clusters that are no longer needed keep their traffic until the needed cluster can serve.
+    Clusters that are no longer needed keep their traffic until this cluster can serve.
     """
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
@@ -206,12 +206,12 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
 def _others_writes(
     observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return the actions for clusters that are no longer needed but still serve.
+    """Return the actions for clusters that are no longer needed but still serve; None if none does.
 
-    They keep the traffic until the only needed cluster can serve. The weight of deleted clusters
-    goes to the existing one with the largest weight. None means that the needed cluster receives
-    the traffic. Before the first promotion no cluster serves, so there are no actions, unless the
-    route still sends to a deleted cluster.
+    They keep the traffic until `view`, the only cluster that is needed, can serve. The weight of
+    deleted clusters goes to the existing cluster with the largest weight. None means that `view`
+    gets the traffic; `share` is its traffic record entry. Before the first promotion no cluster
+    serves, so there are no actions, unless the route still sends to a deleted cluster.
     """
     others = observed.others
     is_new = (
@@ -235,7 +235,7 @@ def _others_writes(
 
 
 class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """Both clusters of an upgrade with the state from which a step is decided."""
+    """Both clusters of an upgrade, and the state from which the next step is decided."""
 
     parts: tuple[Part, Part]
     """The active cluster and the pending cluster."""
@@ -372,7 +372,7 @@ def _upgrading(
 def _step_writes(
     observed: Observed, upgrade: _Upgrade, next_step: step.MigrationStep, *, now: datetime
 ) -> tuple[Action, ...]:
-    """Return the actions of a step; empty if it moves neither weights nor capacities."""
+    """Return the actions of the step; empty if it moves neither weights nor capacities."""
     if next_step.weights is not None:
         return _shifted(observed, upgrade, next_step.weights, is_shed=next_step.is_shed, now=now)
     if next_step.capacities is None:
@@ -385,9 +385,9 @@ def _step_writes(
 def _shifted(
     observed: Observed, upgrade: _Upgrade, split: Split, *, is_shed: bool, now: datetime
 ) -> tuple[Action, ...]:
-    """Return the actions that move weights and delete the mirror route.
+    """Return the actions that set the weights of `split` and delete the mirror route.
 
-    Empty if the routes have the weights already.
+    Empty if the routes have these weights already.
     """
     is_followed = upgrade.migration.lag is None
     parts = [
@@ -409,9 +409,9 @@ def _in_parity(
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
 ) -> tuple[ClusterState, ClusterState]:
-    """Return the states of both clusters after the growing cluster was limited by its replicas.
+    """Return the states of the active and the pending cluster with a limit for the growing one.
 
-    Its autoscaled replicas limit its proven capacity.
+    The growing cluster's proven capacity is limited by its autoscaled replicas.
     """
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
@@ -426,10 +426,11 @@ def _followed(
     weight: int,
     whole: Mapping[str, int] | None,
 ) -> ClusterState:
-    """Return the growing cluster, limited by the replicas of the cluster that gives up traffic.
+    """Return the state `side` of the growing cluster, limited by the replicas of `source`.
 
-    If the dashboard of that cluster is silent, the limit is the replicas with which the cluster
-    last carried all of the traffic.
+    `source` is the cluster that gives up traffic, and `weight` its weight. If its dashboard is
+    silent, the limit follows from `whole`, the replicas with which the active cluster last carried
+    all of the traffic.
     """
     if growing.declared is None:
         return side
@@ -456,7 +457,8 @@ def _next_poll(
 ) -> datetime:
     """Return when to observe again.
 
-    Dashboards send no messages, so they are polled. Some changes also become due with time alone.
+    Dashboards send no messages, so they are polled. Some changes also become due with time alone,
+    the next step at `due`.
     """
     changed = (m.changed_at, *map(poll_interval.last_changed_at, views))
     poll = poll_interval.interval(now - max(moment for moment in changed if moment is not None))
@@ -478,14 +480,14 @@ def _moved(
     now: datetime,
     judged: Judgement | None = None,
 ) -> tuple[Action, ...]:
-    """Return the actions that give clusters new target capacities and record them.
+    """Return the actions that give clusters the `wanted` target capacities and record them.
 
-    The record needs a route. `others` are entries of the record that stay as they are.
+    The traffic record needs a route. `others` are entries of the record that stay as they are.
 
     A cluster that shrinks is only recorded if it is dead or has no Serve config, because it would
-    not answer. If a cluster that grows has no config, or its head is not ready, nothing is sent at
-    all. Nothing is sent soon after an unanswered PUT either: Ray may have accepted that PUT, and
-    the old capacity would then be restored and changed again without end.
+    not answer. If a cluster that grows has no Serve config, or its head is not ready, nothing is
+    sent at all. Nothing is sent soon after an unanswered PUT either: Ray may have accepted that
+    PUT, and the old capacity would then be restored and changed again without end.
     """
     route = routing.record_route(observed)
     changed = [

@@ -1,13 +1,13 @@
 """Writes of the Gateway and the routes of a RayService, and the reasons why they carry no traffic.
 
-One HTTPRoute carries the traffic weights and the traffic record: the operator's own route or a
-route of the user (`common.upgrade.weighted_route`). Two kinds of routes get the same weights: the
-GRPCRoute, if an application takes gRPC calls, and the routes that carried the traffic before the
-user named another route. Such a former route is kept until the Gateway accepts the new route. Spec
-rayservice §9; acceptance 39, 51, 55, 87, 88.
+One HTTPRoute carries the traffic weights and the traffic record: raybus's own route or a route of
+the user (`common.upgrade.weighted_route`). Two kinds of routes get the same weights: the GRPCRoute,
+if an application takes gRPC calls, and the routes that carried the traffic before the user named
+another route. Such a former route is kept until the Gateway accepts the new route. Spec rayservice
+§9; acceptance 39, 51, 55, 87, 88.
 
 Server-side apply treats `spec.rules` of an HTTPRoute as one value. A tool that owns the field and
-applies its own manifest therefore removes the operator's backends, and requests fail until they are
+applies its own manifest therefore removes raybus's backends, and requests fail until they are
 written again. Each repair emits an Event. Repeated repairs wait longer each time, so that two tools
 that disagree do not write as fast as they can.
 """
@@ -44,17 +44,17 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
-"""Time without a replacement of the route after which their count starts over."""
+"""Time without a replacement of the route's rules after which the count of repairs starts over."""
 MAX_IMMEDIATE_REWRITES: Final = 3
-"""Consecutive replacements that are repaired without delay."""
+"""Number of consecutive replacements of the route's rules that are repaired without delay."""
 MAX_REWRITE_DELAY: Final = timedelta(seconds=4)
-"""Upper bound of the delay before a replaced route is repaired."""
+"""Upper bound of the delay before the rules of a route are repaired."""
 Part = tuple[ServedCluster, ClusterTraffic]
 """A cluster and its entry in the traffic record."""
 
 
 def gateway_writes(observed: Observed) -> Iterator[Action]:
-    """Yield the action that creates or corrects the Gateway.
+    """Yield the action that creates or corrects the Gateway; none if the Gateway is right.
 
     If the user brought the route, the Gateway is the user's too, and nothing is written.
     """
@@ -147,7 +147,7 @@ def is_left_behind(observed: Observed) -> bool:
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
-    """Return the route that holds the traffic record.
+    """Return the route that has the traffic record; None if there is none.
 
     This is the weighted route or, while the weighted route cannot be used, the former route with
     the newest record.
@@ -192,7 +192,7 @@ def released(observed: Observed) -> Iterator[Action]:
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
-    """Return why the traffic does not follow the current routes; None if it does."""
+    """Return why the traffic does not follow the current routes; None if it follows them."""
     trouble = weighted_route.route_trouble(
         observed.service, observed.route, observed.clusters, is_settled=observed.is_settled
     )
@@ -209,7 +209,7 @@ def problem(observed: Observed) -> RoutingProblem | None:
 
 
 def lag(observed: Observed) -> RoutingProblem | None:
-    """Return why a Gateway may still apply an earlier generation of the route.
+    """Return why a Gateway may still apply an earlier generation of the route; None if none can.
 
     Without a route there is no lag, because no Gateway sends anything.
     """
@@ -222,9 +222,9 @@ def lag(observed: Observed) -> RoutingProblem | None:
 
 
 def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
-    """Return the earliest time at which a replaced route may be repaired.
+    """Return the earliest time at which a route with replaced rules may be repaired.
 
-    None if the route was not replaced or may be repaired now.
+    None if the rules were not replaced or may be repaired now.
     """
     overwritten = observed.record.overwritten
     if (
@@ -250,13 +250,13 @@ def _correction(
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives one route the backends and the record; None if none is due.
+    """Return the merge patch that gives the route `have` the backends and the record, or None.
 
-    All routes hold the same record, so that the next route to carry the traffic starts with the
+    All routes get the same record, so that the next route to carry the traffic starts with the
     current weights. A former route may still receive requests until the Gateway accepts the current
-    route. After that, a user's former route is released; the operator's own route stays until the
-    user deletes it, because only the user knows when it is unused. An invalid route name in the
-    RayService's annotation releases no route.
+    route. After that, raybus's part is removed from a user's former route; raybus's own route stays
+    until the user deletes it, because only the user knows when it is unused. While the RayService's
+    annotation names an invalid route, no route is changed in this way.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
@@ -281,7 +281,7 @@ def _correction(
 
 
 def _is_usable(observed: Observed, have: HttpRoute) -> bool:
-    """Return whether the operator may write a route.
+    """Return whether raybus may write its backends to a route.
 
     If the user's route is the weighted route, it must have a rule for the traffic.
     """
@@ -292,7 +292,7 @@ def _is_usable(observed: Observed, have: HttpRoute) -> bool:
 
 
 def is_ours(observed: Observed, have: Gateway | Route) -> bool:
-    """Return whether the RayService owns an object that is not being deleted.
+    """Return whether the RayService owns this object and the object is not being deleted.
 
     Objects of other owners that use an expected name are neither changed nor deleted.
     """
@@ -302,7 +302,7 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
 
 
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
-    """Yield the action that creates, patches or deletes the GRPCRoute.
+    """Yield the action that creates, patches or deletes the GRPCRoute; none if it is right.
 
     The GRPCRoute exists only if a cluster takes gRPC calls.
     """
@@ -338,7 +338,7 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 
 
 def _wants_grpc(observed: Observed) -> bool:
-    """Return whether the operator routes gRPC calls.
+    """Return whether raybus routes gRPC calls.
 
     It does if an application takes gRPC calls, the user brought no route, and the API server knows
     the kind GRPCRoute.

@@ -1,11 +1,11 @@
-"""The routes that an UpgradePolicy asks for: for previews and for mirrored requests.
+"""The two extra routes that an UpgradePolicy asks for: for previews and for mirrored requests.
 
 `<RayService>-httproute-preview` sends requests with a certain header to the pending cluster.
 `<RayService>-httproute-mirror` sends requests with certain methods to the active cluster and copies
 a percentage of them to the pending cluster, as long as the pending cluster receives no traffic of
-its own. Both routes are attached to the operator's Gateway. Their matches are more specific than
-the match of the weighted route, so the weighted route stays unchanged. The mirror route is removed
-with the first write that moves weights, because it sends to the active cluster only.
+its own. Both routes are attached to raybus's Gateway. Their matches are more specific than the
+match of the weighted route, so the weighted route stays unchanged. The mirror route is removed with
+the first write that moves weights, because it sends to the active cluster only.
 
 Objects of other owners are never changed. If the name of a side route is taken, the route is not
 created; an upgrade waits for its mirror route, and service-reconciler reports the object
@@ -48,7 +48,7 @@ def writes(observed: Observed, pending: ClusterState, progression: Progression) 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield the action that makes the preview route send requests to the pending cluster.
 
-    Without a `policy` the preview route is deleted.
+    Without an UpgradePolicy the preview route is deleted.
     """
     have, pending = observed.side_routes.preview, observed.pending
     wanted = side_routes.wanted(observed.service, policy)
@@ -111,7 +111,7 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
-    """Return the actions that delete the side routes that exist."""
+    """Return the actions that delete the existing side routes."""
     return tuple(action for have in observed.side_routes.existing for action in _removal(have))
 
 
@@ -152,7 +152,7 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
 
 
 def _holds(have: HttpRoute, rule: Json) -> bool:
-    """Return whether `rule` is the only rule of a route."""
+    """Return whether a route has exactly one rule, equal to `rule`."""
     wanted, namespace = msgspec.convert(rule, RouteRule), have.metadata.namespace
     return len(have.spec.rules) == 1 and all(
         _essence(rule, namespace) == _essence(wanted, namespace) for rule in have.spec.rules

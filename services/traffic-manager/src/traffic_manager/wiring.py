@@ -1,4 +1,4 @@
-"""Assembly of the service: every object gets its collaborators in its constructor."""
+"""Build the parts of traffic-manager and run them."""
 
 import socket
 from collections.abc import AsyncGenerator
@@ -48,7 +48,10 @@ def assemble(
     instance: str,
     outbound: Outbound | None = None,
 ) -> ReconcilerParts:
-    """Build the application on the given clients; without `outbound`, gates ask no web server."""
+    """Build the reconciler on the given clients.
+
+    Without `outbound`, gates send no requests to web servers.
+    """
     cache, background = Cache(), Background()
     sources = Sources(
         kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
@@ -87,7 +90,7 @@ def assemble(
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until cancelled."""
+    """Run traffic-manager until cancelled."""
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[ReconcilerParts]:

@@ -1,8 +1,9 @@
 """Decisions about the `target_capacity` of both clusters (spec rayservice §8.3, §8.10 G3, G5, G6).
 
 The sum of both capacities never exceeds 100 + `maxSurgePercent`, and no cluster's capacity is below
-its traffic weight. In an upgrade, the new cluster grows while both fit, then traffic moves, then
-the old cluster shrinks to make room. In a rollback, the old cluster grows first.
+its traffic weight. In an upgrade, the new cluster first gets all capacity that the surge allows,
+then traffic moves, then the old cluster shrinks to make room. In a rollback, the old cluster grows
+first.
 
 No cluster shrinks below the traffic that a Gateway may still send to it. While the current route is
 not accepted, that is the largest weight since the last accepted route (ADR 41). If one cluster
@@ -12,6 +13,8 @@ On a full Kubernetes cluster nothing can surge. With `raybus.io/max-unavailable-
 that gives up traffic may shrink first. Its remaining capacity plus the proven capacity of the other
 cluster must not be less than the floor, which is 100 minus that percentage. Each cluster must keep
 the part of the floor that corresponds to its traffic.
+
+All functions take `m`, the state of the upgrade. Capacities are percentages.
 """
 
 from datetime import datetime, timedelta
@@ -30,15 +33,16 @@ from traffic_manager.migration.state import (
 )
 
 PAUSE: Final = timedelta(seconds=1)
-"""Time between two visible changes; shorter if the steps follow each other quickly.
+"""Time between two visible changes of capacity; shorter if the steps follow each other quickly.
 
-A client that polls once a second then sees each change."""
+A client that polls the status once a second then sees each change.
+"""
 LAST: Final = timedelta(seconds=0.4)
 """Time that the last change of an upgrade takes to reach the Gateway, Serve and the status."""
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
-    """Return the capacities that should hold from now on."""
+    """Return the capacities that both clusters should have from now on."""
     if (split := guard(m, policy)) is not None:
         return split
     wanted = (
@@ -55,7 +59,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 
 def guard(m: Migration, policy: Policy) -> Split | None:
-    """Return the capacities that the current traffic needs; None if they are sufficient.
+    """Return the capacities that the current traffic needs; None if the present ones suffice.
 
     A guard takes effect at once, without pause or interval.
     """
@@ -77,9 +81,9 @@ def guard(m: Migration, policy: Policy) -> Split | None:
 def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
-    The capacity of a dead cluster does not count, so the surge does not limit the result. The
-    capacity of a partly unhealthy cluster, and of a cluster that failed a gate, does count, because
-    its nodes are in use.
+    0 if none. The capacity of a dead cluster does not count, so the surge does not limit the
+    result. The capacity of a partly unhealthy cluster, and of a cluster that failed a gate, does
+    count, because its nodes are in use.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
@@ -89,7 +93,7 @@ def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> i
 
 
 def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
-    """Raise planned capacities to the traffic that each cluster may still get or must take over.
+    """Raise the capacities `wanted` to the traffic that each cluster may still get or take over.
 
     A Gateway that has not applied the newest route still sends the old weights.
     """
@@ -114,10 +118,10 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
 
 
 def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -> int:
-    """Return the capacity below which a cluster must not shrink.
+    """Return the capacity below which the cluster `side` must not shrink.
 
-    It includes the traffic of a Gateway that lags. A Gateway that reports itself not ready is
-    waited for only up to `LATE`.
+    It covers the traffic of a Gateway that has not applied the newest route. A Gateway that reports
+    itself not ready is waited for only up to `LATE`.
     """
     takes_nothing = m.gateway_problem is not None and is_late(m, now=now)
     is_behind = m.lag is not None and not takes_nothing and side.sustainable > 0
@@ -125,7 +129,7 @@ def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -
 
 
 def _pause(m: Migration, policy: Policy) -> timedelta:
-    """Return how long the last change stays visible before the next change of capacity.
+    """Return how long the last change must stay visible before the next change of capacity.
 
     Between two moves of traffic it is at most an eighth of the interval, so that the next move is
     on time. At the end it is limited so that the upgrade takes at most 1.1 times the duration of
@@ -209,9 +213,9 @@ def _back_at_once(m: Migration) -> Split:
 
 
 def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
-    """Return whether the growing cluster can start replicas only after the shrinking one shrinks.
+    """Return whether the growing cluster can start replicas only after the other cluster shrinks.
 
-    Only `max-unavailable-percent` allows the shrinking cluster to shrink first.
+    Only `max-unavailable-percent` allows the other cluster to shrink first.
     """
     return (
         policy.unavailable > 0
@@ -221,7 +225,7 @@ def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
 
 
 def _is_moving(growing: ClusterState, policy: Policy) -> bool:
-    """Return whether a cluster may get more traffic with the capacity that it has now.
+    """Return whether a cluster may still get more traffic with its present capacity.
 
     Without a surge, its proven capacity counts as more, because the policy allows a part of the
     capacity to be missing during an upgrade.
@@ -231,7 +235,7 @@ def _is_moving(growing: ClusterState, policy: Policy) -> bool:
 
 
 def _lowest(shrinking: ClusterState, growing: ClusterState, policy: Policy) -> int:
-    """Return the capacity to which the shrinking cluster may go down."""
+    """Return the smallest capacity that the shrinking cluster may have now."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
     if (

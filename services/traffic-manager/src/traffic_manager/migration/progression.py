@@ -5,10 +5,11 @@ gates without a verdict. A failed gate is evidence, like bad health (ADR 41): wi
 Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
 because a restart of this process loses its observations.
 
-If a lack of capacity stops a move below the weight of a step, the reached weight is no step: no
-hold and no gate applies there. The record therefore names the step that the last move aimed at,
-because the policy may be edited meanwhile (ADR 28). If an edit leaves the current weight without a
-step, the weight still counts as a step: the gates must pass there, and no edit takes traffic back.
+If a lack of capacity stops a move of traffic below the weight of the next step, the weight that was
+reached is no step: no hold and no gate applies there. The record therefore names the weight that
+the last move aimed at, because the policy may be edited meanwhile (ADR 28). If an edit leaves the
+current weight without a step, the weight still counts as a step: the gates must pass there, and no
+edit takes traffic back.
 """
 
 from collections.abc import Mapping
@@ -32,34 +33,37 @@ from traffic_manager.resources import gateway_api
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate results of an UpgradePolicy so far. All fields except `note` are recorded."""
+    """The gate results of an upgrade so far.
+
+    All fields except `note` go into the traffic record.
+    """
 
     failed: str | None = None
-    """The failed gate with its figures."""
+    """The failed gate with its figures; None if none failed."""
     lacking: str | None = None
-    """Gates for which the step waits; None while something else holds the step."""
+    """Gates for which the step waits; None while it waits for something else or for nothing."""
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None
-    """Weight of the step that the next move of traffic aims at; None if the policy has no steps."""
+    """Weight at which the next move of traffic aims; None if the policy has no steps."""
     note: str | None = None
-    """Reason for waiting, with figures."""
+    """Why the step waits for its gates, with their figures."""
     results: tuple[GateResult, ...] = ()
-    """Results of the evaluated gates, in the policy's order; empty if none is evaluated."""
+    """Results of the evaluated gates, in the policy's order."""
 
 
 class Progression(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an upgrade may go now."""
+    """How far an UpgradePolicy lets an upgrade go now."""
 
     policy: Policy
     hold: str | None = None
     """Why the upgrade may not go forward; None if it may."""
     judged: Judgement | None = None
-    """Gate results for the next write of the record; None without an UpgradePolicy."""
+    """Gate results for the next write of the traffic record; None without an UpgradePolicy."""
     leaves: bool = False
-    """Whether all traffic leaves the pending cluster."""
+    """Whether all traffic leaves the pending cluster, because a gate failed."""
     mirrors: bool = False
-    """Whether requests are mirrored now."""
+    """Whether requests are to be mirrored to the pending cluster now."""
 
 
 def decide_progression(
@@ -70,7 +74,11 @@ def decide_progression(
     *,
     now: datetime,
 ) -> Progression:
-    """Return how far the UpgradePolicy lets an upgrade go; `pending` is its pending cluster."""
+    """Return how far `user_policy`, the UpgradePolicy, lets an upgrade go now.
+
+    `policy` has the speed of the upgrade without an UpgradePolicy, and `pending` is the state of
+    the pending cluster.
+    """
     upgrade = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(user_policy, pending.weight)
     aim = None if upgrade is None else upgrade.aim or None
@@ -143,7 +151,7 @@ def standing(
 ) -> tuple[Standing, str]:
     """Return whether the pending cluster is proven at its weight, and why it is not.
 
-    Without a policy it counts as proven. With a policy it is unproven during a rollback, because
+    Without an UpgradePolicy it counts as proven. With one it is unproven during a rollback, because
     the upgrade to it was given up.
     """
     policy, upgrade, judged = observed.policy, observed.upgrade, progression.judged
@@ -170,11 +178,12 @@ def judge(
     *,
     is_between: bool = False,
 ) -> Judgement:
-    """Return the result of each gate since the weight last changed.
+    """Return the results of all gates since the weight of the pending cluster last changed.
 
-    Between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, it waits
-    only for webhook gates that were called. Mirrored requests can fail a gate at weight 0, but the
-    upgrade does not wait until the gate passes.
+    `window` has the metrics, and `answers` the results of gates that send requests. If the weight
+    is between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, it
+    waits only for webhook gates that were called. Mirrored requests can fail a gate at weight 0,
+    but the upgrade does not wait until the gate passes.
     """
     results = tuple(
         result
@@ -205,7 +214,7 @@ def _evaluated(
     *,
     steps: int,
 ) -> GateResult | None:
-    """Return the result of a gate; None if the gate does not count yet."""
+    """Return the result of a gate; None if the gate is not evaluated yet."""
     if isinstance(gate, Gate):
         is_early = weight == 0 and window is None
         return None if is_early else gates.within(gate, window or gates.NO_WINDOW, steps)
@@ -215,7 +224,10 @@ def _evaluated(
 def _mirroring(
     observed: Observed, user_policy: UpgradePolicy, *, is_over: bool, now: datetime
 ) -> tuple[bool, str | None]:
-    """Return whether mirroring is complete, and why the first traffic still waits for it."""
+    """Return whether mirroring is complete, and why the first move of traffic still waits for it.
+
+    `is_over` tells that the record shows a complete mirroring.
+    """
     asked, route = user_policy.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None

@@ -13,7 +13,8 @@ LATE: Final = timedelta(seconds=10)
 """Time that a rollback waits for a Gateway that is not ready, and an upgrade for room.
 
 Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
-Gateway, and the upgrade shrinks the old cluster first if its options allow that."""
+Gateway, and the upgrade shrinks the old cluster first if its options allow that.
+"""
 
 
 class Standing(StrEnum):
@@ -27,85 +28,94 @@ class Standing(StrEnum):
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one of the two clusters."""
+    """State of the active or the pending cluster."""
 
     capacity: int
     """`target_capacity` that Serve has accepted, in percent."""
     weight: int
-    """Percent of the traffic, last changed at `moved_at`."""
+    """Percent of the traffic that the routes send to the cluster since `moved_at`."""
     moved_at: datetime | None = None
     proven: int = 0
     """Proven capacity: percent of the traffic that the cluster can carry according to observations.
 
-    Only a read after the last PUT of a Serve config counts.
+    Only an answer of the dashboard after the last PUT of a Serve config counts.
     """
     not_ready_reason: str = ""
-    """Why the proven capacity is below the capacity."""
+    """Why the proven capacity is below the target capacity."""
     reported: float | None = None
-    """Target capacity that Serve reports; None without an answer of the dashboard."""
+    """Target capacity that Serve reports; None if the dashboard does not answer."""
     is_alive: bool = True
-    """Whether at least one application serves."""
+    """Whether at least one application serves requests."""
     sustainable: int = 100
-    """Percent of the traffic that the observed health lets the cluster keep.
+    """Percent of the traffic that the cluster can keep according to its observed health.
 
     Unknown health does not lower it.
     """
     surviving: int = 100
-    """Percent of the traffic that the best application can carry; 0 if none serves."""
+    """Percent of the traffic that the best application can carry; 0 if no application serves."""
     unhealthy_reason: str = ""
     withheld: str = ""
-    """Why the cluster keeps traffic that it cannot carry completely."""
+    """Why the cluster keeps traffic that it cannot carry completely; empty if it does not."""
     has_failed_gate: bool = False
     """Whether all traffic leaves the cluster because of a failed gate, not because of its health.
 
     The cluster still occupies its capacity.
     """
     ready: int = 0
-    """Percent of the traffic that the cluster can take over at once, with any Serve config."""
+    """Percent of the traffic that the cluster can take over at once.
+
+    It does not matter which Serve config the cluster runs.
+    """
     rescue: int = 0
-    """Percent of the traffic that the cluster can take over from one that serves nothing."""
+    """Percent of the traffic that the cluster can take over from a cluster that serves nothing."""
     sent: int | None = None
     """Largest weight that a Gateway may still apply while the current route is not accepted."""
     was_shed: bool = False
-    """Whether the cluster lost traffic because of its health and has gained none since."""
+    """Whether the cluster lost traffic because of its health and has not gained any since."""
     healthy_since: datetime | None = None
 
     @property
     def excess(self) -> int:
-        """Percent of the traffic that the cluster receives and cannot carry."""
+        """Percent of the traffic that the cluster receives but cannot carry."""
         return max(0, self.weight - self.sustainable)
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an upgrade at one moment."""
+    """The state of an upgrade or a rollback at one moment."""
 
     direction: Direction
     active: ClusterState
     pending: ClusterState
     standing: Standing = Standing.PROVEN
     distrust: str = ""
-    """Why the pending cluster has not passed its UpgradePolicy; empty if it has or has none."""
+    """Why the pending cluster has not passed its UpgradePolicy.
+
+    Empty if it has, or has no policy.
+    """
     pause: str | None = None
-    """Why the upgrade may not go forward; guards and a rollback are still allowed."""
+    """Why the upgrade may not go forward; None if it may.
+
+    Guards and a rollback are still allowed.
+    """
     gateway_problem: str | None = None
-    """Why the Gateway takes no requests; None if it does."""
+    """Why the Gateway takes no requests; None if it takes requests."""
     route_problem: str | None = None
-    """Why the Gateway has not applied the current route; None if it has."""
+    """Why the Gateway has not applied the current route; None if it has applied the route."""
     lag: str | None = None
-    """Why a Gateway may still apply an earlier generation of the route; None if it cannot."""
+    """Why a Gateway may still apply an earlier generation of the route; None if no Gateway can."""
     changed_at: datetime | None = None
     is_mirrored: bool = True
-    """Whether the status shows the last change already."""
+    """Whether the RayService's status shows the last change of weights or capacities already."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """The weights or capacities that both clusters should have from now on, with the reason."""
+    """The weights or the capacities, in percent, of both clusters from now on, with the reason."""
 
     active: int
     pending: int
     note: str
     requeue_at: datetime | None = None
-    """Time at which the next change becomes possible without any other event."""
+    """Time at which the next change becomes possible even if nothing else changes."""
 
 
 def is_hurried(m: Migration, policy: Policy) -> bool:
@@ -117,5 +127,5 @@ def is_hurried(m: Migration, policy: Policy) -> bool:
 
 
 def is_late(m: Migration, *, now: datetime) -> bool:
-    """Return whether nothing has changed for the time `LATE`, so that no further wait is useful."""
+    """Return whether nothing has changed for the time `LATE`, so that waiting longer is useless."""
     return m.changed_at is None or now >= m.changed_at + LATE

@@ -1,4 +1,4 @@
-"""One step of an upgrade or a rollback: weights before capacities, one change at a time."""
+"""The next change of an upgrade or a rollback: weights before capacities, one change at a time."""
 
 from datetime import datetime
 from typing import Final
@@ -12,7 +12,7 @@ from traffic_manager.migration.state import Migration, Split
 
 
 class MigrationStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The next change of an upgrade. A field that is None stays as it is."""
+    """The next change of an upgrade or a rollback; None for weights or capacities that stay."""
 
     weights: Split | None = None
     capacities: Split | None = None
@@ -26,7 +26,7 @@ HOLD: Final = MigrationStep(note="nothing that serves is in need")
 
 
 def guard(m: Migration, policy: Policy) -> MigrationStep | None:
-    """Return the change that the health of the clusters demands; None if there is none.
+    """Return the change that the health of the clusters demands; None if it demands none.
 
     The change does not wait for the status, the end of a pause or a new spec.
     """
@@ -38,9 +38,9 @@ def guard(m: Migration, policy: Policy) -> MigrationStep | None:
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> MigrationStep:
-    """Return the next change.
+    """Return the next change of weights or capacities; both are None while the upgrade waits.
 
-    Before the status shows the previous change, only a guard may return a change: a cluster must
+    Until the status shows the previous change, only a guard may return a change: a cluster must
     lose traffic because of its health, or get the capacity that its traffic needs.
     """
     if (guarded := guard(m, policy)) is not None:

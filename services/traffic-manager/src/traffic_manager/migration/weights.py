@@ -1,8 +1,9 @@
 """Decisions about the traffic weights of both clusters (spec rayservice §8.4, §8.10 G1-G4, G6, G7).
 
-Every `intervalSeconds` the growing cluster gets `stepSizePercent` more traffic, up to its capacity
-and its proven capacity. In an upgrade the Gateway must have applied the last weights before the
-next ones are written. A rollback waits for no Gateway.
+Every `intervalSeconds` the growing cluster (the pending cluster in an upgrade, the active cluster
+in a rollback) gets `stepSizePercent` more traffic, up to its capacity and its proven capacity. In
+an upgrade the Gateway must have applied the last weights before the next ones are written. A
+rollback waits for no Gateway.
 
 Traffic that a cluster cannot carry according to its observed health moves to the other cluster at
 once, up to the other cluster's ready capacity (ADR 41). No interval, pause, Gateway or direction
@@ -13,8 +14,10 @@ If the active cluster is unhealthy, a version that has not passed its gates rece
 traffic that no application of the active cluster can carry (ADR 41).
 
 With `raybus.io/max-unavailable-percent`, if nothing can surge, a cluster may get more traffic than
-its proven capacity, within the allowance. Both clusters then lack the same proportion of the
+its proven capacity, within that percentage. Both clusters then lack the same proportion of the
 capacity that they need.
+
+All functions take `m`, the state of the upgrade. Weights are percentages.
 """
 
 from datetime import datetime
@@ -37,7 +40,7 @@ from traffic_manager.migration.state import (
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
-    """Return the weights that should hold from now on."""
+    """Return the weights that both clusters should have from now on."""
     if (split := shed(m)) is not None:
         return split
     is_forward = m.direction is Direction.FORWARD
@@ -69,7 +72,10 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 
 def shed(m: Migration) -> Split | None:
-    """Return the weights after a cluster gave up traffic that it cannot carry, else None."""
+    """Return the weights after unhealthy clusters gave up traffic; None if no traffic can move.
+
+    A cluster gives up the traffic that it cannot carry and the other cluster can take over.
+    """
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
         moved = min(losing.excess, _room(losing, taking))
         if moved > 0:
@@ -85,7 +91,7 @@ def shed(m: Migration) -> Split | None:
 
 
 def unservable_traffic(m: Migration) -> str | None:
-    """Return which traffic no cluster can carry and why it stays; None if there is none."""
+    """Return a text on traffic that stays at a cluster that cannot carry it; None without such."""
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
     ):
@@ -112,12 +118,12 @@ def unservable_traffic(m: Migration) -> str | None:
 
 
 def withhold(active: ClusterState, standing: Standing, distrust: str) -> ClusterState:
-    """Return the active cluster with the traffic that it keeps from an unproven version.
+    """Return the active cluster's state with the traffic that it keeps from an unproven version.
 
     A version that failed a gate gets nothing while the active cluster serves anything. A version
     that has not passed its gates gets only the traffic that no application of the active cluster
-    can carry, because it could fail the requests of all the others. If the active cluster serves
-    nothing, nothing is kept.
+    can carry, because it could fail the requests of all other applications. If the active cluster
+    serves nothing, nothing is kept.
     """
     if standing is Standing.PROVEN or active.surviving == 0:
         return active
@@ -128,12 +134,12 @@ def withhold(active: ClusterState, standing: Standing, distrust: str) -> Cluster
 
 
 def _room(losing: ClusterState, taking: ClusterState) -> int:
-    """Return how much more traffic a cluster can take over from the other one."""
+    """Return how much more traffic the cluster `taking` can take over from the cluster `losing`."""
     return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 
 
 def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | None:
-    """Return when the growing cluster may get more traffic; None if it may now.
+    """Return when the growing cluster may get more traffic; None if it may get more now.
 
     A cluster that lost traffic because of its health may grow one interval after its recovery.
     """
@@ -147,7 +153,7 @@ def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | 
 
 
 def _limit(m: Migration, growing: ClusterState, policy: Policy, *, now: datetime) -> int:
-    """Return the largest weight that the growing cluster may get.
+    """Return the largest weight that the growing cluster may get now.
 
     If nothing can surge, the user's `max-unavailable-percent` raises it above the proven capacity.
     """

@@ -1,1 +1,1 @@
-"""The objects that this service owns, and its changes to users' routes; no I/O."""
+"""Manifests of the objects that this service owns, and patches of users' routes; no I/O."""

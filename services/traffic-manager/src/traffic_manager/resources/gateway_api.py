@@ -1,15 +1,18 @@
-"""The Gateway and the routes of a RayService, and the operator's part of a user's HTTPRoute.
+"""The Gateway and the routes of a RayService, and raybus's part of a user's HTTPRoute.
 
 The Gateway `<RayService>-gateway` has a listener for HTTP and, if an application takes gRPC calls,
-a second one for gRPC. Of the HTTPRoute `<RayService>-httproute` the operator owns the parent, the
-match and backends of the only rule, and the traffic record; users' hostnames, filters, timeouts and
+a second one for gRPC. Of the HTTPRoute `<RayService>-httproute` raybus owns the parent, the match
+and backends of the only rule, and the traffic record; users' hostnames, filters, timeouts and
 annotations stay. The GRPCRoute `<RayService>-grpcroute` has the same weights and no record. It has
 no match, so it takes every call. It is attached to its own listener, because a Gateway must reject
 one of an HTTPRoute and a GRPCRoute that share a listener. The backend of each cluster is its
 Service `<RayCluster>-serve-svc`.
 
-In a user's route the operator writes its own backends, the record, and the labels by which the
-watcher relates the route to its RayService. Everything else stays.
+In a user's route raybus writes its own backends, the record, and the labels by which the watcher
+relates the route to its RayService. Everything else stays.
+
+In the functions, `have` is an object as observed, and `own` are the Services that count as raybus's
+backends in every rule.
 
 Source: spec rayservice §9.1, §9.2, §9.6, §10.2, §10.4; acceptance 39, 51, 55, 87, 88.
 """
@@ -41,7 +44,7 @@ MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
 def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> BackendRef:
-    """Return the backend reference of a cluster's Serve Service, for HTTP or for gRPC calls."""
+    """Return the backend reference to a cluster's Serve Service, for HTTP or for `grpc_port`."""
     meta, http_port = cluster.metadata, ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
     port = http_port if grpc_port is None else grpc_port
     name = names.serve_service(meta.name)
@@ -51,7 +54,7 @@ def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> B
 def build_service(cluster: RayCluster) -> Json | None:
     """Return the Service in front of a cluster's ready Serve proxies.
 
-    The RayCluster owns it. None if the head declares no port for Serve.
+    The RayCluster owns the Service. None if the head declares no port for Serve.
     """
     meta, offered = cluster.metadata, ports.of_serve(cluster.raw_spec)
     kind = ports.head_group(cluster.raw_spec).get("serviceType")
@@ -80,14 +83,14 @@ def build_service(cluster: RayCluster) -> Json | None:
 
 
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
-    """Return the Gateway of a RayService; with `grpc_port` it has a second listener."""
+    """Return the Gateway of a RayService; with a `grpc_port` it has a second listener for gRPC."""
     return manifest(
         GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port)
     )
 
 
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
-    """Return the merge patch that restores class and listeners; None if they are right.
+    """Return the merge patch that restores class and listeners; None if both are right.
 
     Fields that users or the gateway controller added are not compared.
     """
@@ -102,7 +105,10 @@ def build(
     backends: Sequence[BackendRef],
     record: Record | None = None,
 ) -> Json:
-    """Return the HTTPRoute or GRPCRoute of a RayService; only the HTTPRoute has a record."""
+    """Return the HTTPRoute or GRPCRoute of a RayService.
+
+    Only the HTTPRoute has a traffic record.
+    """
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
     return manifest(resource, service, name, _spec(resource, service, backends, {}), record)
 
@@ -114,7 +120,7 @@ def corrected(
     backends: Sequence[BackendRef],
     record: Record | None = None,
 ) -> Json | None:
-    """Return the merge patch that writes backends and record to one of the operator's routes.
+    """Return the merge patch that writes backends and traffic record to a route that raybus owns.
 
     None if parent, matches and backends are right. The API server rejects the patch if the route
     has changed since it was observed.
@@ -143,10 +149,9 @@ def corrected_users(
     backends: Sequence[BackendRef],
     record: Record,
 ) -> Json | None:
-    """Return the merge patch that writes the operator's part of a user's route.
+    """Return the merge patch that writes raybus's part of a user's route.
 
-    `own` are the Services that count as the operator's in every rule. None if labels and backends
-    are right.
+    None if labels and backends are right.
     """
     marks, rules = owner.marks(service.name), have.spec.rules
     wanted = [backend.resolved(service.namespace) for backend in backends]
@@ -161,7 +166,7 @@ def corrected_users(
 
 
 def patch_meta(have: Gateway | Route, record: Record | None = None) -> Json:
-    """Return the metadata of a merge patch, for a route with the record.
+    """Return the metadata of a merge patch, including the traffic record if there is one.
 
     The resourceVersion makes the API server reject the patch if the object has changed since it was
     observed.
@@ -170,7 +175,7 @@ def patch_meta(have: Gateway | Route, record: Record | None = None) -> Json:
 
 
 def is_held(have: HttpRoute) -> bool:
-    """Return whether a user's route holds the traffic record."""
+    """Return whether a user's route has the annotation with the traffic record."""
     return ANNOTATION in have.metadata.annotations
 
 
@@ -186,9 +191,9 @@ def copies_all(route: HttpRoute) -> bool:
 
 
 def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
-    """Return target, port and percentage of each mirror of a rule.
+    """Return target, port and percentage of each `RequestMirror` filter of a rule.
 
-    The percentage is None for a mirror that copies every request.
+    The percentage is None for a mirror that copies every request. `namespace` is the route's.
     """
     requests: list[Json] = [
         route_filter["requestMirror"]
@@ -206,7 +211,7 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
 
 
 def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
-    """Return the merge patch that removes the operator's part from a user's route."""
+    """Return the merge patch that removes raybus's part from a user's route."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
         "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
@@ -217,7 +222,7 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
 def manifest(
     resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None
 ) -> Json:
-    """Return a Gateway or a route that the RayService owns; an HTTPRoute may have the record."""
+    """Return a Gateway or a route that the RayService owns, with the traffic record if given."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -266,7 +271,7 @@ def _spec(
 
 
 def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -> list[Json]:
-    """Return all rules of a user's route with the operator's backends replaced."""
+    """Return all rules of a user's route with raybus's backends replaced by `references`."""
     ours = weighted_route.rules_of(have, own)
     return [
         {**rule, "backendRefs": _merged(rule, have.metadata.namespace, own, references)}
@@ -277,10 +282,10 @@ def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -
 
 
 def _merged(rule: Json, namespace: str, own: Set[Reference], references: list[Json]) -> list[Json]:
-    """Return the backends of a rule with `references` in place of the operator's old backends.
+    """Return the backends of a rule with `references` in place of raybus's old backends.
 
-    If the rule has none of the operator's backends, `references` come last. Filters of the first
-    replaced backend are kept.
+    If the rule has no backend of raybus, `references` come last. Filters of the first replaced
+    backend are kept.
     """
     before = cast("list[Json]", rule.get("backendRefs") or [])
     is_ours = [

@@ -30,15 +30,15 @@ from common.upgrade.gate_types import MAX_GATES
 from common.upgrade.gates import GateOutcome, GateResult
 
 MIN_WRITE_INTERVAL: Final = timedelta(seconds=15)
-"""Shortest time between two writes of the gates' measurements."""
+"""Shortest time between two writes of changed gate results."""
 MAX_WRITE_INTERVAL: Final = timedelta(minutes=5)
-"""Longest time between two writes of the gates' measurements, if they have changed."""
+"""Longest time until changed gate results are written."""
 PART: Final = 20
-"""Recorded figures are rewritten when they are older than the step's age divided by this number."""
+"""Changed figures are written once they are older than the step's age divided by this number."""
 
 
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
-    """Return the record of a step that begins now, with the gates of the last step."""
+    """Return the record of a step that begins now at `weight`, with the gates of the last step."""
     states = [
         GateState(
             gate=gate.gate,
@@ -62,7 +62,8 @@ def updated(
 ) -> Current:
     """Return the record of the current step with new gate results.
 
-    `waits` tells whether the step waits for nothing but its gates.
+    `weight` and `since` identify the step. `waits` tells whether it waits for nothing but its
+    gates.
     """
     is_same = current is not None and (current.weight, current.since) == (weight, since)
     compared = _compared(current if is_same else None, results)
@@ -71,7 +72,7 @@ def updated(
 
 
 def passed(current: Current | None, results: Sequence[GateResult]) -> list[str]:
-    """Return the texts of gates that pass now and had not passed in the record."""
+    """Return the texts of gates that pass now and had not passed according to the record."""
     return [
         untrusted.clipped(result.text, MAX_TEXT_LENGTH)
         for result, _, was in _compared(current, results)
@@ -82,7 +83,7 @@ def passed(current: Current | None, results: Sequence[GateResult]) -> list[str]:
 def _compared(
     current: Current | None, results: Sequence[GateResult]
 ) -> Iterator[tuple[GateResult, str, GateState | None]]:
-    """Yield each result with its gate's name and the recorded state of that gate.
+    """Yield each result with its gate's title and the recorded state of that gate.
 
     The state is None for a new gate, and if an edit of the policy put another gate in its position.
     """

@@ -14,6 +14,9 @@ and is not ready) counts after `GRACE`.
 More traffic needs proof. Serve must run with the requested target capacity, read after the last
 PUT; applications, replicas and proxies must be there, and the backend Service must have a ready
 endpoint (spec rayservice §8.10 G1, G2).
+
+In the functions, `view` is a cluster with the last answer of its dashboard, and `share` its entry
+in the traffic record.
 """
 
 from collections.abc import Iterator
@@ -37,12 +40,12 @@ GRACE: Final = timedelta(seconds=3)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest share of the traffic that a cluster's health allows, with the reason."""
+    """The largest part of the traffic that a cluster's health allows, with the reason."""
 
     sustainable: int = WHOLE
     """Percent of the traffic that every application can carry."""
     surviving: int = WHOLE
-    """Percent of the traffic that the best application can carry; 0 if nothing serves."""
+    """Percent of the traffic that the best application can carry; 0 if no application serves."""
     reason: str = ""
 
 
@@ -50,7 +53,10 @@ HEALTHY: Final = Health()
 
 
 def assess(view: ServedCluster, *, now: datetime) -> Health:
-    """Return the observed health of a cluster."""
+    """Return the observed health of a cluster.
+
+    A loss that may end by itself counts after `GRACE`.
+    """
     if (why := _out_of_service(view)) is not None:
         return Health(sustainable=0, surviving=0, reason=why)
     since = view.memory.unhealthy_since
@@ -110,7 +116,7 @@ def is_answering(view: ServedCluster) -> bool:
 def can_serve(view: ServedCluster, capacity: int) -> bool:
     """Return whether all applications of a cluster run and the cluster has ready capacity.
 
-    Before that, an answer from the cluster says nothing about its version.
+    Before that, the answers of its applications say nothing about its version.
     """
     details = view.declared
     is_running = details is not None and serve_status.is_running(details)
@@ -118,9 +124,9 @@ def can_serve(view: ServedCluster, capacity: int) -> bool:
 
 
 def ready_capacity(view: ServedCluster, capacity: int) -> int:
-    """Return the percent of the traffic that each application can take over.
+    """Return the percent of the traffic that each application of a cluster can take over.
 
-    The Serve config that the cluster runs does not matter.
+    `capacity` is the cluster's target capacity. Which Serve config it runs does not matter.
     """
     return min(_capacities(view, capacity), default=0)
 
@@ -135,9 +141,9 @@ def surviving_capacity(view: ServedCluster, capacity: int) -> int:
 
 
 def baseline(view: ServedCluster, weight: int) -> Baseline | None:
-    """Return the replicas that now carry a cluster's traffic weight.
+    """Return the replicas and nodes with which a cluster now carries its traffic `weight`.
 
-    None if the cluster is unhealthy or silent.
+    None if the cluster is unhealthy or its dashboard silent.
     """
     answer = _read(view)
     if (
@@ -166,7 +172,7 @@ def is_unknown(view: ServedCluster) -> bool:
 
 
 def _reasons(view: ServedCluster, share: ClusterTraffic, goal: str | None) -> Iterator[str]:
-    """Yield the reasons why a cluster may not get more traffic."""
+    """Yield the reasons why a cluster may not get more traffic; none if it may."""
     config = view.given if goal is None else goal
     if not head_is_ready(view.cluster):
         yield "its head pod is not ready"
@@ -209,7 +215,7 @@ def _out_of_service(view: ServedCluster) -> str | None:
 
 
 def _lacks_endpoints(view: ServedCluster) -> bool:
-    """Return whether no pod takes requests, although the cluster runs Serve proxies."""
+    """Return whether the cluster has no pod ready to be sent requests, although it runs proxies."""
     return not view.endpoints and not _proxies(view).are_disabled
 
 
@@ -221,19 +227,19 @@ def _proxies(view: ServedCluster) -> ServeProxies:
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A deployment that should have replicas."""
+    """A deployment of an application, by its replicas."""
 
     name: str
     """The deployment as `<application>/<deployment>`."""
     target: int
     running: int
-    """Running replicas, without those on lost nodes."""
+    """Number of running replicas, without replicas on lost nodes."""
     ready: int
-    """Running replicas on nodes that take requests."""
+    """Number of running replicas on nodes that take requests."""
 
 
 class _App(msgspec.Struct, frozen=True, kw_only=True):
-    """An application of the Serve config, by its replicas."""
+    """An application of the Serve config, by its deployments that should have replicas."""
 
     status: str
     is_deploying: bool
@@ -244,9 +250,9 @@ class _App(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serves(self) -> bool:
-        """Whether each deployment has a replica or needs none.
+        """Whether each deployment has a running replica or needs none.
 
-        An old Ray version reports no replicas; the status then decides.
+        An old Ray version reports no replicas; the application's status then decides.
         """
         if self.parts:
             return all(part.running > 0 for part in self.parts)
@@ -255,19 +261,19 @@ class _App(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> str | None:
-        """Name of the first deployment without a replica; None if there is none."""
+        """Name of the first deployment without a running replica; None if all have one."""
         return next((part.name for part in self.parts if part.running == 0), None)
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The last answer of a dashboard, prepared for evaluation."""
+    """The last answer of a cluster's dashboard, with replicas counted per deployment."""
 
     details: ServeDetails
     capacity: int
     """Target capacity in percent that Serve runs with."""
     apps: dict[str, _App]
     routed: frozenset[str]
-    """Applications with a route prefix, including those that the answer lacks."""
+    """Applications with a route prefix in the Serve config, also if the answer lacks them."""
 
 
 def _read(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
@@ -313,7 +319,7 @@ def _parts(
 
 
 class _Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """Remaining capacity of an application that served before."""
+    """Remaining capacity of an application that could carry more before."""
 
     left: int
     """Percent of the traffic that the application can still carry."""
@@ -358,7 +364,7 @@ def _idle(apps: dict[str, _App]) -> str:
 
 
 def _loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
-    """Return an application's loss since the last healthy state; None without a loss.
+    """Return the loss of application `name` since the last healthy state; None without a loss.
 
     An application that never served has no loss. A larger or rounded target is no loss either. The
     remaining capacity is therefore computed twice, from the target and from the earlier replicas,
@@ -409,7 +415,7 @@ def _capacity(view: ServedCluster, app: _App | None, most: int) -> int:
 
 
 def _carried(view: ServedCluster, part: _Part, most: int) -> int:
-    """Return the percent of the traffic that the replicas of a deployment can take over.
+    """Return the percent of the traffic, at most `most`, that a deployment can take over.
 
     If Serve's target grew, the earlier replicas still carry as much as before.
     """
@@ -424,7 +430,7 @@ def _running(deployment: Deployment, without: frozenset[str]) -> int:
 
 
 def _lost_nodes(view: ServedCluster) -> frozenset[str]:
-    """Return nodes that took requests and had replicas when all was well, and take none now.
+    """Return nodes that took requests and had replicas when last healthy, and take none now.
 
     A worker pod that cannot be Ready, because it has no proxy or declares another port, is no lost
     node: requests reach its replicas through the head. Such a pod may have been Ready before Serve
@@ -451,7 +457,7 @@ def _unready_nodes(view: ServedCluster) -> frozenset[str]:
 def _is_comparable(view: ServedCluster) -> bool:
     """Return whether Ray's node addresses can be compared with the endpoints of Kubernetes.
 
-    This needs at least one address in both, since a pod may have two addresses.
+    A pod may have two addresses, so at least one address must be among both.
     """
     details = view.serve.details
     return details is not None and not details.nodes.isdisjoint(view.endpoints)

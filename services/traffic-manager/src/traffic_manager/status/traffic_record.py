@@ -18,7 +18,7 @@ from traffic_manager.status import gates
 def without_future_times(record: Record, *, now: datetime) -> Record:
     """Return the record without times in the future.
 
-    They stem from a clock that has been set back since, and must not hold an upgrade.
+    Such times stem from a clock that has been set back since, and must not hold an upgrade.
     """
     latest = now + SKEW
     clusters: dict[str, ClusterTraffic] = {}
@@ -31,9 +31,9 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
 
 
 def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> ClusterTraffic:
-    """Return a cluster's entry in the record, or `default` if it has none.
+    """Return a cluster's entry in the traffic record, or `default` if the record has none.
 
-    A new cluster with the name of a deleted one gets `default`, too.
+    A new cluster with the name of a deleted cluster gets `default`, too.
     """
     share = record.clusters.get(cluster.name, default)
     part = share if share.uid in {"", cluster.uid} else default
@@ -43,7 +43,7 @@ def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> Clust
 def renewed(
     record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
 ) -> Record | None:
-    """Return the record for a new Serve config on the pending cluster; None if it is not new.
+    """Return the record after the pending cluster got a new Serve config; None if it got none.
 
     The weights stay. Waiting times, gate results and the end of mirroring belong to the earlier
     config, so they start over (ADR 40). So does a failure, unless it removes the cluster
@@ -71,11 +71,11 @@ def renewed(
 def weighed(
     old: ClusterTraffic, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
 ) -> ClusterTraffic:
-    """Return a cluster's entry with a new weight and, if the weight changed, the time of the move.
+    """Return the record entry `old` with a new weight and, if it changed, the time of the move.
 
     `is_followed` tells whether the Gateways have applied the current route; if not, they may still
     send the earlier weights. `is_shed` tells whether the cluster loses traffic because of its
-    health; the mark stays until its weight grows again.
+    health; this mark stays until its weight grows again.
     """
     if old.weight == weight and old.moved_at is not None:
         return old
@@ -90,12 +90,12 @@ def weighed(
 
 
 def sent(share: ClusterTraffic) -> int:
-    """Return the largest weight that a Gateway may apply while it lags behind the current route."""
+    """Return the largest weight that a Gateway may apply until it has applied the current route."""
     return share.weight if share.sent is UNSET else max(share.weight, share.sent)
 
 
 def numbers(clusters: Mapping[str, ClusterTraffic]) -> dict[str, tuple[int, int]]:
-    """Return capacity and weight by cluster name."""
+    """Return capacity and weight of each cluster, by its name."""
     return {name: (cluster.capacity, cluster.weight) for name, cluster in clusters.items()}
 
 
@@ -106,7 +106,7 @@ def build_record(
     now: datetime,
     judged: Judgement | None = None,
 ) -> Record:
-    """Return the record for exactly these clusters; two clusters are an upgrade.
+    """Return the traffic record for exactly these clusters; two clusters are an upgrade.
 
     `judged` are the new results of the gates; with None the recorded results stay.
     """
@@ -124,7 +124,7 @@ def build_record(
 
 
 def is_current(new: Record, recorded: Record, *, shows_gates: bool, now: datetime) -> bool:
-    """Return whether the stored record already holds everything that decisions depend on.
+    """Return whether the stored record already has everything in `new` that decisions depend on.
 
     With `shows_gates`, changed gate results that users should see count too (`gates.is_due`).
     """
@@ -147,7 +147,7 @@ def _followed(
     *,
     now: datetime,
 ) -> RecordedUpgrade:
-    """Return the recorded statistics of the upgrade, updated by this change of the clusters."""
+    """Return the recorded upgrade, updated by this change of the clusters' entries."""
     total = sum(cluster.capacity for cluster in clusters.values())
     was, share = (
         shares.get(observed.pending_name) for shares in (observed.record.clusters, clusters)
@@ -187,10 +187,11 @@ def _judged(
     *,
     now: datetime,
 ) -> RecordedUpgrade:
-    """Return the statistics with the step that a move aims at and with the new gate results.
+    """Return the recorded upgrade with the new gate results and the weight that a move aims at.
 
-    The results belong to the weight before the move. If the weight changes, they are added to the
-    results of earlier steps.
+    `was` and `share` are the pending cluster's entry before and after this write. The results
+    belong to the weight before the move. If the weight changes, they are added to the results of
+    earlier steps.
     """
     current = upgrade.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.same_since)

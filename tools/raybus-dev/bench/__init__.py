@@ -1,1 +1,1 @@
-"""Benchmarks on real servers. Their figures are ratios of two runs on the same machine."""
+"""Benchmarks on real servers. Their goals compare two runs on the same machine."""

@@ -29,7 +29,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that an operator sent in an interval, without watches and Leases."""
+    """Requests that an operator sent to the API server, without watches and Lease renewals."""
 
     by_kind: dict[str, int]
     """Count by verb and resource, such as `create pods`; highest count first."""
@@ -55,22 +55,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditLog:
-    """The audit log of one API server."""
+    """Reads the audit log of one API server."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def here(self) -> int:
-        """Return the current size of the log, to be passed to `since`."""
+        """Return the current size of the log in bytes. It marks the current moment for `since`."""
         return self._path.stat().st_size
 
     def since(self, mark: int) -> Asked:
-        """Count the operator's requests after a position in the log."""
+        """Count the operator's requests after `mark`, a position that `here` returned."""
         found = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
         return Asked(by_kind=dict(found.most_common()))
 
     def watches(self, agent: str) -> int:
-        """Count the collections watched by clients whose user agent begins with `agent`.
+        """Count the kinds of objects watched by clients whose user agent begins with `agent`.
 
         A watch that was reopened counts once.
         """

@@ -1,4 +1,4 @@
-"""The background load: RayClusters, and watches that see them become ready."""
+"""Creates RayClusters, the load of most benchmarks, and watches when they become ready."""
 
 import argparse
 import asyncio
@@ -15,10 +15,10 @@ from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 WORKERS: Final = 3
 AT_ONCE: Final = 12
-"""Maximum concurrent requests of the benchmark."""
+"""Maximum concurrent requests with which the benchmark creates objects."""
 LIMIT_SECONDS: Final = 600.0
 SECONDS_EACH: Final = 0.3
-"""Seconds added to the timeout for each object that is waited for."""
+"""Seconds added to `LIMIT_SECONDS` for each object that is waited for."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -44,11 +44,11 @@ class BenchObject(msgspec.Struct, frozen=True):
 
 
 Seen = Callable[[BenchObject], NamespacedName | None]
-"""Function that returns the key of an object in the wanted state, and None for other objects."""
+"""A function that returns the key of an object in the wanted state, and None for other objects."""
 
 
 class FirstSeen:
-    """Records when each object first reached the wanted state.
+    """Records when each object of a watch first reached the state that `seen` recognizes.
 
     Times are seconds of the event loop's clock. Implements `common.kube.watch.WatchSink`.
     """
@@ -67,13 +67,17 @@ class FirstSeen:
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        """Ignore a deletion."""
+        """Do nothing: a deleted object keeps its time."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Ignore the end of a list."""
+        """Do nothing: the end of a list changes no recorded time."""
 
     async def count(self, wanted: int) -> None:
-        """Wait until this number of objects has reached the wanted state."""
+        """Wait until this number of objects has reached the state.
+
+        Raises `TimeoutError` if that takes longer than `LIMIT_SECONDS` and `SECONDS_EACH` for each
+        object.
+        """
         async with asyncio.timeout(LIMIT_SECONDS + wanted * SECONDS_EACH):
             while len(self.at) < wanted:
                 self._changed.clear()
@@ -81,7 +85,7 @@ class FirstSeen:
 
 
 def is_ready(cluster: BenchObject) -> NamespacedName | None:
-    """Return the cluster's key if all of its workers are ready."""
+    """Return the cluster's key (namespace, name) if all its workers are ready, else None."""
     status = cluster.status
     done = (
         status.state == "ready"
@@ -91,7 +95,7 @@ def is_ready(cluster: BenchObject) -> NamespacedName | None:
 
 
 def is_head(pod: BenchObject) -> NamespacedName | None:
-    """Return the key of the pod's RayCluster if the pod is a head pod."""
+    """Return the key (namespace, name) of a head pod's RayCluster; None for other pods."""
     labels = pod.metadata.labels
     if labels.get("ray.io/node-type") != "head":
         return None
@@ -99,13 +103,13 @@ def is_head(pod: BenchObject) -> NamespacedName | None:
 
 
 def is_running(pod: BenchObject) -> NamespacedName | None:
-    """Return the pod's key if its phase is Running."""
+    """Return the pod's key (namespace, name) if its phase is Running, else None."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 
 
 @asynccontextmanager
 async def watching(rig: Rig, target: WatchTarget, seen: Seen) -> AsyncGenerator[FirstSeen]:
-    """Watch a collection during the `with` block and record when its objects reach a state."""
+    """Watch the objects of `target` during the `with` block; yield when they reach a state."""
     first_seen = FirstSeen(seen)
     watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=WatchTiming())
     async with asyncio.TaskGroup() as group:
@@ -123,7 +127,7 @@ HEADS: Final = WatchTarget(resource=POD, selector="ray.io/node-type=head")
 
 
 async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = WORKERS) -> float:
-    """Create a RayCluster and return the event loop's time of the request."""
+    """Create a RayCluster; return when the request was sent, by the event loop's clock."""
     asked_at = asyncio.get_running_loop().time()
     await rig.kube.create(RAY_CLUSTER, namespace, a_cluster(name, workers))
     return asked_at
@@ -132,7 +136,10 @@ async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = 
 async def create_many(
     rig: Rig, count: int, *, namespace: Callable[[int], str] = lambda _: BACKGROUND
 ) -> None:
-    """Create RayClusters concurrently. `namespace` maps an index to a namespace."""
+    """Create `count` RayClusters concurrently.
+
+    `namespace` maps a cluster's index to its namespace.
+    """
 
     async def one(index: int) -> None:
         await create_cluster(rig, namespace(index), f"c{index:05d}")
@@ -148,7 +155,7 @@ async def create_bare(rig: Rig, namespace: str, name: str) -> None:
 
 
 async def each(count: int, work: Callable[[int], Coroutine[None, None, None]]) -> None:
-    """Run `work` for the indices 0 to count - 1, with limited concurrency."""
+    """Run `work` for the indices 0 to count - 1, at most `AT_ONCE` at the same time."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def bounded(index: int) -> None:
@@ -167,7 +174,10 @@ def parse_arguments(
     count: int,
     what: str = "RayClusters to create",
 ) -> argparse.Namespace:
-    """Add the option `-n` (at least 1) to the parser and parse the command line."""
+    """Add the option `-n` (default `count`, at least 1) to the parser and parse the command line.
+
+    `what` describes `-n` in the help text.
+    """
     parser.add_argument("-n", type=int, default=count, help=f"{what} ({count})")
     found = parser.parse_args(arguments)
     if found.n < 1:
@@ -176,7 +186,7 @@ def parse_arguments(
 
 
 def a_cluster(name: str, workers: int) -> Body:
-    """Build a RayCluster with one worker group."""
+    """Build a RayCluster with one worker group of `workers` pods."""
     group = {"groupName": "w", "replicas": workers, "minReplicas": workers, "maxReplicas": workers}
     spec = {
         "rayVersion": "2.52.0",

@@ -1,6 +1,6 @@
 """Measures the memory that a pod takes in a reconciler's cache.
 
-The pods of the run are trimmed as the watcher trims them and put into a cache of the benchmark.
+The pods of a benchmark run are trimmed as the watcher trims them, and put into a new cache.
 """
 
 import gc
@@ -19,7 +19,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 def kib_each(listed: bytes) -> float:
-    """Return the KiB per pod of a pod list in JSON; 0 for an empty list."""
+    """Return the KiB of memory per cached pod. `listed` is a pod list in JSON; 0 if it is empty."""
     messages = [
         publish_filter.trim(POD, bytes(raw))
         for raw in msgspec.json.decode(listed, type=_Listed).items

@@ -30,33 +30,33 @@ FILLS: Final = (
 BAR: Final = 34
 FRAME: Final = 17
 NARROWEST: Final = 2.5
-"""Minimum width of a frame in pixels. Narrower frames are not drawn."""
+"""Minimum width in pixels of a frame of a flame graph. Narrower frames are not drawn."""
 DEEPEST: Final = 26
-"""Maximum frames of a stack that are drawn."""
+"""Maximum frames of a stack that a flame graph shows."""
 CHARACTER: Final = 5.6
 """Width of one character of a frame's name, in pixels."""
 
 
 Stack = tuple[str, ...]
-"""Frames of a stack, outermost first."""
+"""Names of a stack's frames, outermost first."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A stacked bar. Its parts are values by name."""
+    """A stacked bar: the values of its parts by name."""
 
     name: str
     parts: Mapping[str, float]
 
 
 class ReadyLine(msgspec.Struct, frozen=True):
-    """Moments, in seconds and in order, at which one more object was ready."""
+    """A line of a chart: seconds, in ascending order, at which one more object was ready."""
 
     name: str
     moments: Sequence[float]
 
 
 def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
-    """Draw how many objects were ready after how many seconds."""
+    """Draw, as SVG, how many objects were ready after how many seconds."""
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
     drawn = [_path(line.moments, longest, most) for line in lines]
@@ -68,7 +68,10 @@ def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
 
 
 def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
-    """Draw the cumulative distribution of durations on a logarithmic axis."""
+    """Draw the cumulative distribution of durations on a logarithmic axis, as SVG.
+
+    The moments of a line are its durations in `unit`, in ascending order.
+    """
     decades = max(
         1,
         math.ceil(
@@ -91,7 +94,7 @@ def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
 
 
 def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
-    """Draw stacked bars. A part has the same colour in every bar."""
+    """Draw stacked bars as SVG. A part has the same colour in every bar."""
     parts = list(dict.fromkeys(part for row in rows for part in row.parts))
     colours = {part: FILLS[number % len(FILLS)] for number, part in enumerate(parts)}
     largest = max(sum(row.parts.values()) for row in rows)
@@ -125,9 +128,10 @@ def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
 
 
 def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
-    """Draw a flame graph, with callers above callees.
+    """Draw a flame graph as SVG, with callers above callees.
 
-    Frames common to all samples, and frames narrower than `NARROWEST`, are left out.
+    `stacks` holds the samples of each stack. Frames common to all stacks, and frames narrower than
+    `NARROWEST`, are left out.
     """
     ends_of_order = zip(
         min(stacks), max(stacks), strict=False
@@ -140,7 +144,7 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
     whole = sum(stacks.values())
     scale = (WIDTH - 20) / whole
     ends: dict[Stack, float] = {}
-    """Horizontal position of the next callee, by stack of the caller."""
+    """Horizontal position at which the next callee of each stack is drawn."""
     drawn: list[str] = []
     lowest = 0.0
     for stack, samples in widths.items():  # callers come before what they call
@@ -207,7 +211,7 @@ def _text(across: float, down: float, text: str, anchor: str, colour: str = "bla
 
 
 def _box(place: tuple[float, float, float, float], colour: str, title: str) -> str:
-    """Return a filled rectangle. `place` is x, y, width and height; `title` is the tooltip."""
+    """Return an SVG rectangle. `place` is x, y, width and height; `title` is the tooltip."""
     across, down, width, height = place
     size = f'x="{across:.1f}" y="{down:g}" width="{width:.1f}" height="{height:g}"'
     return f'<rect {size} fill="{colour}"><title>{_safe(title)}</title></rect>'

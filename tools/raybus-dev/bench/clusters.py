@@ -3,9 +3,9 @@
     make bench-clusters [N=300] [ROUNDS=1] [PEER='CMD'] [PEER_CRDS=DIR] [IDLE=MINUTES] [FAIR=1]
 
 A peer is another operator. The API server, etcd, scheduler, controller-manager and NATS are real;
-the pods are simulated (kwok); the services run as `raybus up` runs them. Each operator gets a new
-control plane, one after the other. Machines differ and are shared, so quote ratios, and the median
-of three rounds.
+the pods are simulated (kwok); raybus's services run as `raybus up` runs them. The operators run one
+after the other, each on a new control plane. Machines differ and are shared, so quote ratios, and
+the median of three rounds.
 """
 
 import argparse
@@ -33,7 +33,7 @@ MAX_WAIT: Final = 1.0
 
 
 class FigureRow(msgspec.Struct, frozen=True):
-    """A row of the table: a figure and its limit."""
+    """A row of the table: a measured figure, and its limit if it has a goal."""
 
     label: str
     value: Callable[[ScaleUpFigures], float]
@@ -42,9 +42,12 @@ class FigureRow(msgspec.Struct, frozen=True):
     limit: Callable[[ScaleUpFigures, ScaleUpFigures | None], float | None] = lambda _own, _peer: (
         None
     )
-    """Maximum for raybus, from its figures and the peer's in the same round. None if unknown."""
+    """Maximum for raybus's figure; None if there is none, for example without a peer.
+
+    It is computed from the figures of raybus and of the peer in the same round.
+    """
     is_shown_for_floor: bool = False
-    """Whether the figure is also shown for the floor: the same pods without an operator."""
+    """Whether the table also shows the figure of the floor: the same pods without an operator."""
 
 
 def _beside(
@@ -157,7 +160,7 @@ class ClustersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
+    """The options of the command line; `is_fair` also measures waits during a large scale-up."""
 
     clusters: int
     contenders: list[Contender]
@@ -167,7 +170,7 @@ class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(wanted: ClustersOptions) -> ClustersResult:
-    """Run all measurements in order and report each on standard error."""
+    """Run all measurements in order; report the progress on standard error."""
     rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
     fair: list[Fairness] = []
     for contender in wanted.contenders if wanted.is_fair else []:
@@ -194,7 +197,7 @@ async def _round(wanted: ClustersOptions, number: int) -> Round:
 
 
 def show(result: ClustersResult) -> None:
-    """Print the tables and ratios."""
+    """Print the tables of figures and the ratios between the operators."""
     console, last = Console(width=120), result.rounds[-1]
     if last.contenders:
         console.print(_scale_up(result))
@@ -218,14 +221,14 @@ def show(result: ClustersResult) -> None:
 
 
 def picture(result: ClustersResult) -> str:
-    """Draw how many clusters were ready after how long, in the median round."""
+    """Draw, as SVG, how many clusters were ready after how long, in the median round."""
     middle = _middle(result)
     lines = [ReadyLine(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
     return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
 
 
 def processors(result: ClustersResult) -> str:
-    """Draw the processor time per cluster of each program, in the median round."""
+    """Draw, as SVG, each program's processor time per cluster, in the median round."""
     middle = _middle(result)
     rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
     return chart.bars(
@@ -241,7 +244,10 @@ def _by_program(found: ScaleUpFigures) -> dict[str, float]:
 
 
 def _middle(result: ClustersResult) -> Round:
-    """Return the round with the median wall time of the first operator, or of the floor."""
+    """Return the round with the median wall time.
+
+    The wall time is that of the first operator, or of the floor without operators.
+    """
     ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
     return ordered[len(ordered) // 2]
 
@@ -277,7 +283,7 @@ def _text(row: FigureRow, found: Sequence[ScaleUpFigures]) -> str:
 
 
 def _share(row: FigureRow, result: ClustersResult) -> float | None:
-    """Return the median over all rounds of raybus's figure divided by its limit."""
+    """Return raybus's figure divided by its limit (median of all rounds); None without a limit."""
     shares: list[float] = []
     for own, *others in (each.contenders for each in result.rounds):
         limit = row.limit(own, others[0] if others else None)
@@ -294,9 +300,9 @@ def _goal(row: FigureRow, result: ClustersResult) -> str:
 
 
 def goals(result: ClustersResult) -> list[FigureGoal]:
-    """Return the result of each row that has a goal.
+    """Return the results of all goals: of the rows, the overheads, and the wait for a head pod.
 
-    If measured, the wait for a head pod during a large scale-up is a goal too.
+    The wait for a head pod during a large scale-up is included only if it was measured.
     """
     found = [_judged(row, result) for row in _ROWS if row.goal]
     found += [added.goal for added in _overheads(result)]
@@ -317,7 +323,7 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
 
 
 def _overheads(result: ClustersResult) -> list[Overhead]:
-    """Return what raybus adds to the floor, beside the first peer; nothing without a peer."""
+    """Compare what raybus and the first peer add to the floor. Empty without a peer."""
     return (
         []
         if len(result.rounds[0].contenders) < 2
@@ -415,7 +421,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments()
     peers: list[Contender] = [] if options.peer is None else [options.peer]
     wanted = ClustersOptions(

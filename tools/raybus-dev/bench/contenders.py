@@ -1,4 +1,4 @@
-"""The operators to compare: raybus as `raybus up` runs it, and others by a command line."""
+"""The operators that a benchmark compares: raybus as `raybus up` runs it, and peers."""
 
 import argparse
 import os
@@ -25,18 +25,21 @@ PROBE: Final = "probe"
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """A running operator that has brought up its first cluster."""
+    """A running operator that has made its first cluster ready.
+
+    `pids` returns the ids of its processes.
+    """
 
     name: str
     pids: Pids
 
 
 class Contender(Protocol):
-    """Starts an operator on a control plane."""
+    """An operator that a benchmark can start on a control plane."""
 
     @property
     def name(self) -> str:
-        """Name of the operator."""
+        """Name of the operator in tables."""
         ...
 
     @property
@@ -45,7 +48,10 @@ class Contender(Protocol):
         ...
 
     def on(self, rig: Rig) -> AbstractAsyncContextManager[Operator]:
-        """Run the operator during the `with` block. It is ready when the block begins."""
+        """Run the operator during the `with` block.
+
+        When the block begins, a first cluster is ready.
+        """
         ...
 
 
@@ -57,7 +63,10 @@ class Raybus(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
-        """Run raybus. Its processes are NATS and the services, but not the local launcher."""
+        """Run raybus.
+
+        The processes of the `Operator` are NATS and the services, not the local launcher.
+        """
         with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
             pids = (await running.ready(within=120)).all
             await _probe(rig)
@@ -65,7 +74,7 @@ class Raybus(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Another operator: a shell command that reads KUBECONFIG."""
+    """Another operator: a shell command that finds the cluster through KUBECONFIG."""
 
     command: str
     crds: Path | None = None
@@ -73,7 +82,11 @@ class Peer(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
-        """Run the peer's command as the operator: its processes are the command and descendants."""
+        """Run the command.
+
+        The processes of the `Operator` are the command and its descendants. Exits with the last
+        line of the command's log if no cluster becomes ready.
+        """
         log = rig.work / "peer.log"
         with self.running(rig.kubeconfig, log) as process:
             try:
@@ -90,7 +103,7 @@ class Peer(msgspec.Struct, frozen=True):
     def running(self, kubeconfig: Path, log: Path) -> Generator[subprocess.Popen[bytes]]:
         """Run the command against the cluster of `kubeconfig` during the `with` block.
 
-        Its output goes to `log`.
+        Its output goes to the file `log`.
         """
         process = _start(self.command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
         try:
@@ -104,7 +117,11 @@ class Peer(msgspec.Struct, frozen=True):
 async def fleet_on(
     rig: Rig, logs: Path, *, use_fault_proxies: Callable[[str], bool] = lambda _service: False
 ) -> AsyncGenerator[tuple[Fleet, int]]:
-    """Run NATS with its streams, and an empty fleet. Yield the fleet and the pid of NATS."""
+    """Run NATS with its streams and a fleet without services; yield the fleet and the pid of NATS.
+
+    `use_fault_proxies` says of which services the replicas reach the API server through a proxy.
+    `logs` is the folder of the services' logs.
+    """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await rig.kube.create(resources.NAMESPACE, None, body)
     async with secured_nats(rig.work / "nats") as secured:
@@ -134,9 +151,9 @@ def add_peer_options(parser: argparse.ArgumentParser) -> None:
 
 
 def peer_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Peer | None:
-    """Return the peer of the command line, or None.
+    """Return the peer that the options name, or None.
 
-    A folder of CRDs that does not exist is an error.
+    Exits if its folder of CRDs does not exist.
     """
     if options.peer_crds is not None and not options.peer_crds.is_dir():
         parser.error(f"--peer-crds {options.peer_crds}: no such folder")

@@ -14,36 +14,45 @@ from bench.scale_up import percentile
 HUGE: Final = 500
 """Number of workers of the largest cluster."""
 EVERY_SECONDS: Final = 1.0
-"""Seconds between two small clusters. They alternate between the busy and a quiet namespace."""
+"""Seconds between the creation of two small clusters.
+
+They alternate between the namespace of the large scale-up and another one.
+"""
 
 
 SMALL: Final = "small-"
 
 
 class Fairness(msgspec.Struct, frozen=True, kw_only=True):
-    """Waits under one operator, in seconds."""
+    """Waits of small clusters under one operator, in seconds."""
 
     name: str
     wall: float
     """Seconds from the first request until all clusters, including the largest, were ready."""
     same_namespace: list[float]
-    """Wait of each small cluster in the busy namespace, from its creation to its head pod."""
+    """For each small cluster in the namespace of the large scale-up: its wait.
+
+    The wait is the time from the creation of the cluster until its head pod existed.
+    """
     other_namespace: list[float]
 
     @property
     def worst(self) -> float:
-        """The longest wait."""
+        """The longest wait of a small cluster, in seconds."""
         return max((*self.same_namespace, *self.other_namespace), default=0.0)
 
     @property
     def p99(self) -> float:
-        """The wait that 99 % of the small clusters do not exceed."""
+        """The wait in seconds that 99 % of the small clusters do not exceed."""
         waits = sorted((*self.same_namespace, *self.other_namespace))
         return percentile(waits, 99) if waits else 0.0
 
 
 async def measure(contender: Contender, count: int) -> Fairness:
-    """Measure one operator on a new control plane."""
+    """Measure one operator on a new control plane.
+
+    `count` clusters are created besides the largest.
+    """
     async with (
         fresh(contender.crds) as rig,
         contender.on(rig) as operator,
@@ -72,7 +81,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
 
 
 def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
-    """Return the key of a ready cluster of the background load, or None for other clusters."""
+    """Return the key of a ready cluster of the large scale-up, or None for other clusters."""
     key = background.is_ready(cluster)
     return (
         key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
@@ -80,7 +89,10 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create one small cluster after another until cancelled."""
+    """Create a small cluster every `EVERY_SECONDS` until cancelled.
+
+    Puts the time of each creation into `asked`.
+    """
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -32,13 +32,13 @@ PYTHON: Final = ("watcher", "cluster-reconciler")
 NATS: Final = "nats"
 HERTZ: Final = 200
 PLACE: Final = re.compile(r" \((?:.*/)?([^/:]+/[^/:]+):\d+\)$")
-"""Location in a py-spy frame: folder, file and line."""
+"""Location at the end of a py-spy frame: folder, file and line."""
 
 Profile = Mapping[Stack, float]
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of samples of each process."""
+    """Number of clusters created, and of samples of each process."""
 
     clusters: int
     samples: dict[str, float]
@@ -66,7 +66,7 @@ async def sample(count: int, folder: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Profile]:
-    """Return the profile of each sampled process."""
+    """Return the profile of each process from the files that `sample` wrote."""
     found: dict[str, Profile] = {name: parse_py_spy((folder / name).read_text()) for name in PYTHON}
     if (file := folder / NATS).exists():
         script = subprocess.run(
@@ -97,10 +97,10 @@ def _perf(pid: int, to: Path) -> Generator[None]:
 
 @contextmanager
 def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """Run a sampler during the `with` block. It writes its file when it is interrupted.
+    """Run a sampler during the `with` block; interrupt it at the end, so that it writes its file.
 
-    If the sampler ends early (for example without the right to trace another process), exit with
-    the first line of its error output.
+    If the sampler ends early (for example because it may not trace another process), exit with the
+    first line of its error output.
     """
     with TemporaryFile() as printed:
         sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=printed)
@@ -118,7 +118,10 @@ def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
 
 
 def parse_py_spy(raw: str) -> Profile:
-    """Parse py-spy's output: a stack a line, outermost frame first, and its number of samples."""
+    """Parse py-spy's output.
+
+    Each line is a stack, outermost frame first, and its number of samples.
+    """
     found = Counter[Stack]()
     for line in raw.splitlines():
         frames, _, samples = line.rpartition(" ")
@@ -127,7 +130,7 @@ def parse_py_spy(raw: str) -> Profile:
 
 
 def parse_perf(script: str) -> Profile:
-    """Parse perf's output: one stack a paragraph, one frame a line, innermost first."""
+    """Parse perf's output. Each paragraph is a stack, one frame a line, innermost frame first."""
     found = Counter[Stack]()
     for paragraph in script.split("\n\n"):
         frames = [
@@ -141,7 +144,7 @@ def parse_perf(script: str) -> Profile:
 
 
 def _short(frame: str) -> str:
-    """Remove the module path from the name of a Go function."""
+    """Return the name of a Go function without its module path."""
     return frame.rpartition("/")[2]
 
 

@@ -1,9 +1,9 @@
 """Which regression do the gates of an upgrade detect with a probability of 0.9?
 
-The table shows the smallest one for each number of requests that the new version has answered.
-The simulation has log-normal latencies like those of `tests/e2e/versions`, three steps, and one
-evaluation for every 30 requests. The active cluster gets nine requests for each request to the new
-cluster. A regression has the same size from the first request on.
+The table shows the smallest such regression for each number of requests that the new version has
+answered. The simulation has log-normal latencies like those of `tests/e2e/versions`, three steps,
+and one evaluation for every 30 requests. The active cluster gets nine requests for each request to
+the new cluster. A regression has the same size from the first request on.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from common.upgrade.gates import GateOutcome, windows_of
 
 STEPS: Final = 3
 SHARE: Final = 9
-"""Requests of the active cluster for each of the new cluster: a step of 10 percent."""
+"""Requests to the active cluster for each request to the new cluster: a step of 10 percent."""
 EVERY: Final = 30
 SPREAD: Final = 0.3
 FINE: Final = tuple(
@@ -31,16 +31,22 @@ WANTED: Final = 0.9
 COUNTS: Final = (100, 300, 1000, 3000, 10_000)
 
 Draw = Callable[[random.Random, int, float], Sample]
-"""Draws the requests of a version. The number is the size of its regression; 0 for none."""
+"""Draws the results of a version's requests.
+
+Arguments: random generator, number of requests, size of the version's regression (0 for none).
+"""
 
 
 def of_errors(rng: random.Random, requests: int, rate: float) -> Sample:
-    """Draw requests, each of which fails with the probability `rate`."""
+    """Draw results of requests; each request fails with the probability `rate`."""
     return {"": Requests(total=requests, errors=sum(rng.random() < rate for _ in range(requests)))}
 
 
 def of_latencies(bounds: Sequence[float]) -> Draw:
-    """Return a `Draw` of latencies that are longer by the given fraction, in the given buckets."""
+    """Return a `Draw` of latencies that counts them in histogram buckets with these upper bounds.
+
+    The size of a regression is the fraction by which latencies are longer.
+    """
 
     def draw(rng: random.Random, requests: int, slower: float) -> Sample:
         median = math.log(0.05 * (1 + slower))
@@ -57,7 +63,7 @@ def of_latencies(bounds: Sequence[float]) -> Draw:
 
 
 def total(samples: Sequence[Sample]) -> Sample:
-    """Add up samples that have the same histogram buckets."""
+    """Add up samples whose histograms have the same buckets."""
     parts = [each[""] for each in samples]
     counts = [sum(column) for column in zip(*(each.latency.counts for each in parts), strict=True)]
     latency = Histogram(parts[0].latency.bounds, tuple(counts))
@@ -71,7 +77,10 @@ def total(samples: Sequence[Sample]) -> Sample:
 
 
 def is_found(gate: Gate, draw: Draw, worse: float, requests: int, seed: int) -> bool:
-    """Simulate one upgrade and return whether the gate fails within `requests` requests."""
+    """Simulate one upgrade; return whether the gate fails within `requests` requests.
+
+    `worse` is the size of the new version's regression.
+    """
     rng = random.Random(seed)
     active, pending = draw(rng, 0, 0), draw(rng, 0, 0)
     for _ in range(0, requests, EVERY):
@@ -86,14 +95,17 @@ def is_found(gate: Gate, draw: Draw, worse: float, requests: int, seed: int) -> 
 
 
 def power(gate: Gate, draw: Draw, worse: float, requests: int, *, runs: int) -> float:
-    """Return the share of simulated upgrades in which the gate fails."""
+    """Return the fraction of `runs` simulated upgrades in which the gate fails."""
     return sum(is_found(gate, draw, worse, requests, seed) for seed in range(runs)) / runs
 
 
 def smallest(
     gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int
 ) -> float | None:
-    """Return the smallest regression of `among` that is detected with probability 0.9, or None."""
+    """Return the smallest regression of `among` that is detected with probability 0.9, or None.
+
+    `among` is in ascending order.
+    """
     index = bisect_left(
         among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED
     )

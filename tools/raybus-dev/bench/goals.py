@@ -31,7 +31,7 @@ class FigureGoal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """The result as a word for people."""
+        """The word that the table shows for the result."""
         return {True: "reached", False: "missed", None: "not judged"}[self.is_reached]
 
 
@@ -54,7 +54,10 @@ class All(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged(benchmark: str, goals: Sequence[FigureGoal], *, folder: Path = FOLDER) -> int:
-    """Store the goals of a benchmark, print those that were missed, and return the exit code."""
+    """Store the goals of a benchmark and print the missed ones.
+
+    Return the exit code: 1 if a goal was missed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark}.json").write_bytes(
         msgspec.json.encode(JudgedGoals(benchmark=benchmark, goals=list(goals))) + b"\n"
@@ -66,7 +69,7 @@ def judged(benchmark: str, goals: Sequence[FigureGoal], *, folder: Path = FOLDER
 
 
 def read(folder: Path = FOLDER) -> All:
-    """Read the goals of all benchmarks, ordered by name."""
+    """Read the goals that benchmarks have stored in `folder`, ordered by the benchmark's name."""
     files = sorted(folder.glob("*.json"))
     return All(
         benchmarks=[msgspec.json.decode(each.read_bytes(), type=JudgedGoals) for each in files]
@@ -92,7 +95,7 @@ def table(found: All) -> Table:
 
 
 def main() -> int:
-    """Print the table. Return 1 if a goal is missed."""
+    """Print the table. Return 1 if a goal is missed or no benchmark has run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""A process that simulates the Ray heads of all clusters: dashboards, jobs, Serve proxies, metrics.
+"""A server that simulates the Ray heads of all clusters: dashboards, jobs, Serve proxies, metrics.
 
-The API server's proxy connects to a pod's address; a header names the Service or pod that it asks
-for.
+The API server's proxy connects to the address of a pod, which leads to this server. A header
+(`X-Forwarded-Uri`) holds the path with the name of the Service or pod that the client asked for.
 """
 
 import asyncio
@@ -27,37 +27,41 @@ _PLACE_OF_TARGET: Final = 6
 
 
 class Heads:
-    """Simulates the heads of all clusters."""
+    """Simulates the heads of all clusters. The handlers of requests are methods."""
 
     def __init__(self) -> None:
         self.serve = FakeServe(SystemClock())
         self.asked: Counter[str] = Counter()
         """Number of requests by type: dashboard, config, job, submission, proxy, metrics."""
         self.driver_seconds: dict[str, float] = {}
-        """Seconds from a submission to its success, by entrypoint; drivers with another entrypoint
-        never end."""
+        """Seconds from a job's submission to its success, by entrypoint.
+
+        Drivers with other entrypoints never end.
+        """
         self.answers: dict[str, bytes] = {}
-        """Fixed answers to status requests, by the prefix of the Service's name."""
+        """Fixed answers to requests for the Serve status, by a prefix of the Service's name."""
         self.redirects: dict[str, str] = {}
-        """Redirect targets of status requests, by the prefix of the Service's name."""
+        """Redirect targets of requests for the Serve status, by a prefix of the Service's name."""
         self.pages: dict[str, bytes] = {}
-        """Metrics pages, by the prefix of the pod's name."""
+        """Metrics pages, by a prefix of the pod's name."""
         self.ongoing = 0
-        """In-flight requests that each pod's Serve proxy reports."""
+        """Number of in-flight requests that the Serve proxy of each pod reports."""
         self.answer_job: Callable[[str, str, web.Request], Awaitable[web.Response]] | None = None
-        """Function that answers a request about a Ray job, given the Service and the address of the
-        pod."""
+        """Answers requests about Ray jobs instead of the simulation, if set.
+
+        Arguments: name of the Service, address of the pod, request.
+        """
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
-        """Wait until a cluster has received `count` Serve configs."""
+        """Wait until the head of a cluster has received `count` Serve configs since its start."""
         head = self.serve.head(f"{cluster}-head-svc")
         while len(head.puts) < count:
             self._put.clear()
             await self._put.wait()
 
     async def details(self, request: web.Request) -> web.Response:
-        """Answer a GET of the Serve applications."""
+        """Answer a request for the status of the Serve applications."""
         self.asked["dashboard"] += 1
         target = _target(request)
         if (
@@ -92,9 +96,9 @@ class Heads:
         return web.json_response({})
 
     async def job(self, request: web.Request) -> web.Response:
-        """Answer a request about a job, or accept a submission, whose driver starts at once.
+        """Answer a request about a job, or accept a submission.
 
-        `answer_job` takes precedence.
+        The submitted driver starts at once. `answer_job`, if set, answers instead.
         """
         is_submission = request.method == "POST" and request.path == JOBS
         self.asked["submission" if is_submission else "job"] += 1
@@ -114,12 +118,15 @@ class Heads:
         return _answered(code, text)
 
     async def health(self, _request: web.Request) -> web.Response:
-        """Answer the health check of a Serve proxy."""
+        """Answer the health check of a Serve proxy with success."""
         self.asked["proxy"] += 1
         return web.Response(text="success")
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Answer with the metrics page of a pod: by default, the number of in-flight requests."""
+        """Answer with the metrics page of a pod.
+
+        The default page has the number of in-flight requests.
+        """
         self.asked["metrics"] += 1
         target = _target(request)
         for name, page in self.pages.items():
@@ -132,7 +139,7 @@ class Heads:
 
 @asynccontextmanager
 async def played() -> AsyncGenerator[Heads]:
-    """Run the server of all heads during the `with` block."""
+    """Run the server of all heads during the `with` block; yield the heads it simulates."""
     heads = Heads()
     app = web.Application()
     app.router.add_get("/api/serve/applications/", heads.details)

@@ -51,17 +51,23 @@ RETURNS: Final = "returns actions"
 PROBE: Final = Path(__file__).parent / "hops_probe"
 SETTLING_SECONDS: Final = 15.0
 REST_SECONDS: Final = 20.0
-"""Seconds of observation at rest. The hand-overs in this time belong to no change."""
+"""Seconds for which the processes are observed at rest.
+
+Hand-overs seen then belong to no change.
+"""
 INTERVAL: Final = 3
 """Seconds between two steps of the upgrade."""
 SENT_APART: Final = 0.1
-"""Minimum seconds between two requests. The probe sees each request twice: sent and answered."""
+"""Minimum seconds between two different requests.
+
+The probe records a request when it is sent and again when it is answered.
+"""
 RECORDER: Final = "libs/common/src/common/runtime/events.py:"
 ROUTES: Final = {each.kind for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
 
 
 class ProbedHandOver(msgspec.Struct, frozen=True, array_like=True):
-    """A hand-over that the probe recorded: time, kind, and the functions on the stack."""
+    """A hand-over of work that the probe recorded: time, kind, and the functions on the stack."""
 
     at: float
     what: str
@@ -69,7 +75,7 @@ class ProbedHandOver(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HopPath(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions that one change passed through."""
+    """The functions of raybus that one change passed through."""
 
     name: str
     functions: list[str]
@@ -77,18 +83,18 @@ class HopPath(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> list[str]:
-        """The files of the functions."""
+        """The files in which `functions` are defined, without repetition."""
         return list(dict.fromkeys(each.partition(":")[0] for each in self.functions))
 
 
 class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one run."""
+    """The result of one run of the benchmark."""
 
     ways: list[HopPath]
 
 
 async def measure(folder: Path) -> HopFigures:
-    """Run both changes on a new control plane."""
+    """Trace both changes on a new control plane. The probes write into `folder`."""
     paths = os.pathsep.join(
         filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
     )  # the code beside this, not what is installed
@@ -112,7 +118,7 @@ async def measure(folder: Path) -> HopFigures:
 
 
 async def _scaled_up(found: Rig, folder: Path) -> HopPath:
-    """Add a worker to an idle RayCluster."""
+    """Add a worker to an idle RayCluster; return the functions up to the creation of its pod."""
     async with background.watching(found, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(found, ALONE, "scaled", workers=1)
         await ready.count(1)
@@ -134,7 +140,7 @@ async def _scaled_up(found: Rig, folder: Path) -> HopPath:
 
 
 async def _stepped(found: Rig, folder: Path) -> HopPath:
-    """Upgrade a RayService in steps and return the functions between two writes of weights."""
+    """Upgrade a RayService in steps; return the functions between two writes of its weights."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
     service = a_ray_service(
@@ -185,7 +191,7 @@ async def _stepped(found: Rig, folder: Path) -> HopPath:
 
 
 def _follows(sent: ProbedHandOver, each: ProbedHandOver) -> bool:
-    """Return whether `each` comes after the request `sent` and is not its answer."""
+    """Return whether `each` comes after the request `sent` and is not the answer to it."""
     is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (
         sent.what,
         sent.functions,
@@ -209,7 +215,7 @@ async def _until(found: Rig, holds: Callable[[dict[str, dict[str, int]]], bool],
 
 
 async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """Return the hand-overs that occur while nothing is changed."""
+    """Return the hand-overs that occur while no object is changed: pairs of kind and functions."""
     await asyncio.sleep(SETTLING_SECONDS)
     began = time.monotonic()
     await asyncio.sleep(REST_SECONDS)
@@ -251,7 +257,7 @@ def _way(
 
 
 def table(figures: HopFigures) -> Table:
-    """Build the table of functions and files."""
+    """Build the table with the number of functions and files of each change."""
     shown = Table(
         "way",
         "functions",
@@ -265,7 +271,7 @@ def table(figures: HopFigures) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Trace a scale-up and an upgrade step; print and list the functions of each."""
+    """Trace a scale-up and an upgrade step; print the counts, and write the functions to a file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -2,11 +2,12 @@
 
     make bench-jobs [N=1000] [ROUNDS=1] [REST=500] [IDLE=1] [PEER='CMD'] [PEER_CRDS=DIR]
 
-Each RayJob has a RayCluster of its own, of a head and a worker, which is deleted when the job has
-completed. The mode is HTTPMode, where the operator submits the job and asks Ray until the job has
-ended. The API server, etcd, scheduler, controller-manager and NATS are real; the pods are simulated
-(kwok), and one process simulates all Ray heads. A driver takes one second; those of the jobs at
-rest run for ever. Each operator gets a new control plane, one after the other. Quote ratios.
+Each RayJob has its own RayCluster of a head and a worker, which is deleted when the job has
+completed. The mode is HTTPMode: the operator submits the job and polls Ray until the job has ended.
+The API server, etcd, scheduler, controller-manager and NATS are real; the pods are simulated
+(kwok), and one process simulates all Ray heads. A driver takes one second; the drivers of the
+running jobs at rest never end. Each operator gets a new control plane, one after the other. Quote
+ratios.
 """
 
 import argparse
@@ -39,70 +40,76 @@ ENDLESS: Final = "python endless.py"
 DRIVER_SECONDS: Final = 1.0
 MAX_SHARE_OF_PEER: Final = 0.9
 MAX_CPU_SHARE: Final = 3.0
-"""Maximum percent of a core that the running jobs may cost."""
+"""Goal: maximum percent of a core that the running jobs cost."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurement of running jobs whose drivers do not end."""
+    """The cost of running jobs whose drivers do not end, while nothing changes."""
 
     jobs: int
     minutes: float
     writes: dict[str, int]
-    """Number of writes to the API server by verb and resource, without Leases."""
+    """Writes to the API server by verb and resource, without those to Leases."""
     asked_per_second: dict[str, float]
-    """Requests per second to the simulated heads, by type."""
+    """Requests per second to the simulated Ray heads, by type."""
     percent_of_a_core: dict[str, float]
-    """Percent of a core that each program takes."""
+    """Percent of a core that each program of the operator used."""
     percent_without_jobs: float
-    """Percent of a core that all programs took before the first RayJob."""
+    """Percent of a core that all programs of the operator used before the first RayJob."""
 
     @property
     def percent(self) -> float:
-        """Percent of a core that all programs take."""
+        """Percent of a core that all programs of the operator used."""
         return sum(self.percent_of_a_core.values())
 
     @property
     def percent_of_jobs(self) -> float:
-        """Percent of a core that the running jobs cost."""
+        """Percent of a core that the running jobs cost, without what the idle operator costs."""
         return max(0.0, self.percent - self.percent_without_jobs)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one operator. Times are in seconds, memory in MiB."""
+    """Figures of one operator.
+
+    Times are in seconds and memory in MiB, unless the name has a unit.
+    """
 
     name: str
     jobs: int
     wall: float
     """Seconds from the first request until all RayJobs were complete."""
     latency_p50: float
-    """Median seconds from the request for a RayJob until it was complete."""
+    """Median seconds from the creation of a RayJob until it was complete."""
     latency_p99: float
     requests: dict[str, int]
     cpu_by_program: dict[str, float]
     control_plane_cpu: dict[str, float]
     peak_pss: float
     computation_ms: float
-    """Median processor time of a fixed computation during the run: the speed of the machine."""
+    """Median milliseconds of processor time of a fixed computation during the run.
+
+    It shows how fast the machine was.
+    """
     rest: Rest | None = None
 
     @property
     def cpu_ms(self) -> float:
-        """Processor milliseconds of all the operator's processes for each job."""
+        """Milliseconds of processor time per job, of all the operator's processes."""
         return 1000 * sum(self.cpu_by_program.values()) / self.jobs
 
     @property
     def server_ms(self) -> float:
-        """Processor milliseconds of the API server for each job."""
+        """Milliseconds of processor time per job, of the API server."""
         return 1000 * self.control_plane_cpu.get("kube-apiserver", 0.0) / self.jobs
 
     @property
     def requests_per_job(self) -> float:
-        """Requests to the API server for each job, those to the dashboards behind it included."""
+        """Requests to the API server per job, including those that it forwards to dashboards."""
         return sum(self.requests.values()) / self.jobs
 
     @property
     def writes_per_job(self) -> float:
-        """Write requests to the API server for each job, Events included."""
+        """Write requests to the API server per job, including Events."""
         written = (
             count
             for kind, count in self.requests.items()
@@ -112,7 +119,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of the table; it may be a goal for raybus's share of the peer's figure."""
+    """A row of the table. If it is a goal, it limits raybus's figure to a share of the peer's."""
 
     label: str
     value: Callable[[Figures], float]
@@ -134,7 +141,10 @@ ROWS: Final = (
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All measurements of one run: for each round the figures of raybus, then of the peer."""
+    """All measurements of one run.
+
+    Each round lists the figures of raybus, then those of the peer.
+    """
 
     rounds: list[list[Figures]]
 
@@ -159,7 +169,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
-    """Return the goals for the median CPU of the rounds, and for the writes of all rounds."""
+    """Return the goals for running jobs: median CPU of the rounds, and writes of all rounds."""
     writes = sum(count for rest in rests for count in rest.writes.values())
     percent_of_jobs = median(rest.percent_of_jobs for rest in rests)
     percent = median(rest.percent for rest in rests)
@@ -177,7 +187,7 @@ def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
+    """The options of the command line. `rest` is the number of jobs that run at rest."""
 
     jobs: int
     rest: int
@@ -187,7 +197,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(wanted: Wanted) -> Result:
-    """Run all measurements in order and report each on standard error."""
+    """Run all measurements in order; report the progress on standard error."""
     rounds: list[list[Figures]] = []
     for number in range(wanted.rounds):
         figures: list[Figures] = []
@@ -218,7 +228,7 @@ async def measure(contender: Contender, wanted: Wanted) -> Figures:
 
 
 async def _complete(rig: Rig, operator: Operator, count: int) -> Figures:
-    """Create RayJobs, and wait until each has completed and nothing is written any more."""
+    """Create `count` RayJobs; measure until all are complete and the operator is idle."""
     asked: dict[NamespacedName, float] = {}
 
     async def one(index: int) -> None:
@@ -255,7 +265,7 @@ async def _complete(rig: Rig, operator: Operator, count: int) -> Figures:
 async def _rest(
     rig: Rig, played: Heads, operator: Operator, wanted: Wanted, percent_without_jobs: float
 ) -> Rest:
-    """Create RayJobs whose drivers do not end, and measure them at rest."""
+    """Create RayJobs whose drivers do not end; measure their cost once nothing is written."""
 
     async def one(index: int) -> None:
         await rig.kube.create(RAY_JOB, namespace_of(index), a_job(f"r{index:05d}", ENDLESS))
@@ -282,7 +292,7 @@ async def _rest(
 
 
 async def _share_of_a_core(operator: Operator, minutes: float) -> dict[str, float]:
-    """Return the percent of a core that each program takes over some minutes."""
+    """Return the percent of a core that each program uses, measured over `minutes`."""
     before, seconds = programs.cpu_by_program(operator.pids()), minutes * 60
     await asyncio.sleep(seconds)
     used = programs.since(before, programs.cpu_by_program(operator.pids()))
@@ -290,7 +300,7 @@ async def _share_of_a_core(operator: Operator, minutes: float) -> dict[str, floa
 
 
 def is_in(state: str) -> background.Seen:
-    """Return a predicate for a RayJob in this deployment status."""
+    """Return a function that recognizes RayJobs with this deployment status."""
 
     def seen(job: BenchObject) -> NamespacedName | None:
         is_reached = job.status.job_deployment_status == state
@@ -316,7 +326,7 @@ def a_job(name: str, entrypoint: str) -> Body:
 
 
 def text_of(row: Row, figures: Sequence[Figures]) -> str:
-    """Return the median of a figure over the rounds."""
+    """Return the median of a row's figure over the rounds, as text."""
     return row.form.format(median(row.value(each) for each in figures))
 
 
@@ -368,7 +378,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments()
     pod_network.enter("bench.jobs")
     peers: list[Contender] = [] if options.peer is None else [options.peer]

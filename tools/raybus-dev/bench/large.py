@@ -4,8 +4,9 @@
 
 Two replicas of each service run on one control plane; pods are simulated (kwok). With N clusters at
 rest, small clusters and RayServices are created twice a second. A working process is ended by
-SIGKILL or SIGTERM, and the figure is the longest wait of a new object. Traffic-manager is left out,
-because it acts on the answers of real clusters (`make chaos` kills it).
+SIGKILL or SIGTERM, and the figure is the longest time for which a new object waits for a reaction.
+Traffic-manager is not ended, because it acts on the answers of real clusters (`make chaos` kills
+it).
 """
 
 import argparse
@@ -46,38 +47,38 @@ SERVICES: Final = (
 LEADER: Final = "ray-operator-leader"
 MAX_RATIO_TO_FLOOR: Final = 2.0
 EVERY_SECONDS: Final = 0.5
-"""Seconds between two creations."""
+"""Seconds between two creations of objects."""
 FOLLOWED_SECONDS: Final = 20.0
-"""Seconds of creations after the process has ended."""
+"""Seconds for which objects are created around the end of the process."""
 RESTART_SECONDS: Final = 45.0
 BEFORE: Final = 4
-"""Creations before the process is ended. They show the usual wait."""
+"""Number of creations before the process is ended. They show the usual wait."""
 SHARED_SECONDS: Final = 10.0
 """Seconds after two replicas are ready until they have divided the partitions."""
 FROM_BEFORE_SECONDS: Final = 0.5
-"""Seconds before the end of a process from which creations count as affected."""
+"""Seconds before the end of a process. The waits of objects created since then are measured."""
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
-    """Effect of the end of one process, in seconds."""
+    """The effect of ending one process. Times are in seconds."""
 
     what: str
     calm: float
-    """The median wait before the process ended."""
+    """Median wait of objects that were created before the process ended."""
     longest: float
     created: int
     goal: float
 
 
 class LargeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All measurements of one run, in seconds."""
+    """All measurements of one run of the benchmark. Times are in seconds."""
 
     clusters: int
     floor: float
     wall: float
     failovers: list[Failover]
     unready: list[str]
-    """Clusters at rest that became unready during a failover."""
+    """Names of clusters at rest that became unready during a failover."""
 
     @property
     def goals(self) -> list[FigureGoal]:
@@ -108,7 +109,10 @@ class LargeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, logs: Path) -> LargeFigures:
-    """Scale up, then end one process after another."""
+    """Scale up `count` clusters, then end one process after another.
+
+    `logs` is the folder of logs.
+    """
     emit(f"{count} clusters: the floor")
     floor = (await scale_up.floor(count)).wall
     emit(f"the floor took {floor:.0f} s; {count} clusters with raybus")
@@ -146,7 +150,10 @@ def _is_unready(cluster: BenchObject) -> NamespacedName | None:
 
 
 class _Probes:
-    """Creates RayClusters and RayServices and measures their waits for a first reaction."""
+    """Creates RayClusters and RayServices, and measures how long each waits for a first reaction.
+
+    The reaction is a head pod for a RayCluster, and a RayCluster for a RayService.
+    """
 
     def __init__(self, rig: Rig, heads: FirstSeen, clusters: FirstSeen) -> None:
         self._rig = rig
@@ -156,7 +163,7 @@ class _Probes:
         self.asked: dict[str, float] = {}
 
     async def create(self, *, seconds: float) -> None:
-        """Create a RayCluster and a RayService every half second."""
+        """Create a RayCluster and a RayService every `EVERY_SECONDS`, for so many seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
@@ -165,13 +172,16 @@ class _Probes:
                 await asyncio.sleep(EVERY_SECONDS)
 
     async def waits(self, *, since: float) -> list[float]:
-        """Return the sorted waits of all objects created since a time."""
+        """Wait until all objects created since a time have a reaction.
+
+        Return their sorted waits in seconds.
+        """
         names = [name for name, at in self.asked.items() if at >= since]
         await eventually(lambda: all(map(self._seen, names)), within=120, what="what was created")
         return sorted(self._seen(name) - self.asked[name] for name in names)
 
     async def clear(self) -> None:
-        """Delete the RayServices. Their dashboards do not exist and would be polled forever."""
+        """Delete the RayServices. They have no dashboards, so raybus would poll in vain forever."""
         async with asyncio.TaskGroup() as group:
             for name in self.asked:
                 if name.startswith("s"):
@@ -237,7 +247,7 @@ async def _felt(
     goal: float,
     seconds: float = FOLLOWED_SECONDS,
 ) -> Failover:
-    """End a process while objects are being created, and measure their waits."""
+    """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await probes.create(seconds=BEFORE * EVERY_SECONDS)
@@ -255,7 +265,7 @@ async def _felt(
 
 
 async def _two(fleet: Fleet, service: str) -> None:
-    """Bring a service back to two replicas and wait until the partitions are divided.
+    """Bring a service back to two replicas, and wait until they have divided the partitions.
 
     Otherwise one failover would be measured during another.
     """
@@ -266,7 +276,7 @@ async def _two(fleet: Fleet, service: str) -> None:
 
 
 async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
-    """Return the active replica: the leading watcher, or the first of another service."""
+    """Return a replica that works: the watcher that holds the Lease; any of another service."""
     if service != WATCHER:
         return fleet.of(service)[0]
     lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))
@@ -316,7 +326,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments()
     pod_network.enter("bench.large")
     report.keep_stdout_clean()

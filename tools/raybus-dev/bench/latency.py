@@ -40,25 +40,25 @@ from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
-"""Idle clusters whose pods are patched, half in each namespace.
+"""Number of idle clusters whose pods are patched, half of them in each namespace.
 
-Each rests six seconds between changes.
+With one change every `EVERY_SECONDS`, each cluster rests six seconds between changes.
 """
 EVERY_SECONDS: Final = 0.05
 CHANGES: Final = 600
 SETTLING_SECONDS: Final = 10.0
 READY_SECONDS: Final = 600.0
-"""Start timeout in seconds. Long, because the machine may be shared."""
+"""Seconds to wait for raybus to start. Long, because the machine may be shared."""
 FLUSH_SECONDS: Final = 2.0
 """Seconds to wait for spans to reach the file; usually 0.2 s, longer on a slow machine."""
 GOALS: Final = {"idle": 50.0, "busy": 500.0}
-"""Maximum 99th percentile in milliseconds, by phase."""
+"""Goals: maximum 99th percentile in milliseconds, by phase."""
 MS: Final = 1_000_000
 STAGES: Final = ("stored and delivered", "watch", "publish and deliver", "receive", "queue")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that the benchmark made."""
+    """A patch of a pod by the benchmark."""
 
     trace: str
     namespace: str
@@ -67,23 +67,26 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeStages(msgspec.Struct, frozen=True, kw_only=True):
-    """The stages of one change, in milliseconds."""
+    """The latency of one change, divided into stages, in milliseconds."""
 
     at: float
-    """Milliseconds since the first change of the phase."""
+    """Time of the change: milliseconds since the first change of the phase."""
     total: float
     stages: dict[str, float]
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of one kind and their latencies."""
+    """A group of changes with the latency of each."""
 
     name: str
     goal: float | None
-    """Maximum 99th percentile in milliseconds; None without a goal."""
+    """Maximum 99th percentile in milliseconds; None if this group has no goal."""
     ways: list[ChangeStages]
     lost: int
-    """Changes that started no reconcile, because a newer state of the pod was already read."""
+    """Number of changes that started no reconcile of their own.
+
+    Raybus had already read a newer state of the pod.
+    """
 
     def at(self, percent: int, stage: str | None = None) -> float:
         """Return a percentile of the total latency, or of one stage, in milliseconds."""
@@ -94,7 +97,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_reached(self) -> bool:
-        """Whether the 99th percentile is below the goal."""
+        """Whether the 99th percentile is below the goal. True without a goal."""
         return self.goal is None or (bool(self.ways) and self.at(99) < self.goal)
 
 
@@ -115,7 +118,10 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
+    """The options of the command line.
+
+    `at_rest` is the number of idle clusters, `changes` that of patches.
+    """
 
     clusters: int
     at_rest: int
@@ -123,7 +129,7 @@ class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(wanted: LatencyOptions) -> LatencyFigures:
-    """Run both phases on a new control plane."""
+    """Measure the idle phase and the phase of a scale-up, on a new control plane."""
     async with fresh() as rig:
         traces = rig.work / "traces"
         environment = {"RAYBUS_TRACES": str(traces)}
@@ -182,7 +188,7 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
-    """Yield pods in turn at a steady rate."""
+    """Yield the pods in turn, one every `EVERY_SECONDS`. Ends after `most` pods; None: never."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number, pod in zip(counting() if most is None else range(most), cycle(pods), strict=False):
@@ -209,7 +215,8 @@ async def _while_scaling_up(
 ) -> tuple[list[Sent], int, float]:
     """Patch pods while many clusters scale up.
 
-    Return the changes, the begin in nanoseconds since 1970, and the duration in seconds.
+    Return the patches, the begin of the scale-up in nanoseconds since 1970, and its duration in
+    seconds.
     """
     sent: list[Sent] = []
 
@@ -234,7 +241,7 @@ async def _while_scaling_up(
 
 
 class Spans:
-    """The spans that the services wrote, by trace id and name."""
+    """The spans that the services wrote to a file, by trace id and name."""
 
     def __init__(self, file: Path) -> None:
         self._traces: dict[str, dict[str, Span]] = {}
@@ -246,14 +253,18 @@ class Spans:
                     self._traces.setdefault(span.trace, {}).setdefault(span.name, span)
 
     def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
-        """Return the latencies of the benchmark's own changes."""
+        """Return a group with the latencies of the changes `sent` by the benchmark."""
         first = min((each.at for each in sent), default=0)
         found = [_way(self._traces.get(each.trace, {}), each.at, first) for each in sent]
         ways = [each for each in found if each is not None]
         return Population(name=name, goal=goal, ways=ways, lost=len(found) - len(ways))
 
     def background(self, name: str, *, since: int, goal: float | None) -> Population:
-        """Return the latencies of all background pod changes, from their arrival at the watcher."""
+        """Return the latencies of changes of the scaling clusters' pods since `since`.
+
+        The benchmark did not send these changes, so their latency begins when they reach the
+        watcher. `since` is in nanoseconds since 1970.
+        """
         roots = [spans["watch"] for spans in self._traces.values() if "watch" in spans]
         begun = [
             root
@@ -268,7 +279,11 @@ class Spans:
 
 
 def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
-    """Split the latency of a change into stages; None if a span is missing."""
+    """Split the latency of a change into stages; None if a span of its trace is missing.
+
+    `at` is the time of the change and `first` that of the phase's first change, both in nanoseconds
+    since 1970.
+    """
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None
     moments = (
@@ -290,7 +305,7 @@ def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
 
 
 def table(figures: LatencyFigures) -> Table:
-    """Build the table of latencies."""
+    """Build the table of latencies, with one row for each group of changes."""
     title = (
         f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in "
         f"{figures.scale_up_seconds:.1f} s"
@@ -316,7 +331,7 @@ def table(figures: LatencyFigures) -> Table:
 
 
 def picture(figures: LatencyFigures) -> str:
-    """Draw the distribution of the latencies."""
+    """Draw the distribution of the latencies as SVG."""
     lines = [
         ReadyLine(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
     ]
@@ -324,7 +339,7 @@ def picture(figures: LatencyFigures) -> str:
 
 
 def goals(figures: LatencyFigures) -> list[FigureGoal]:
-    """Return the goal of each population that has one."""
+    """Return the goal of each group of changes that has one."""
     return [
         FigureGoal(
             figure=f"a pod's change to its reconcile, {each.name}, p99",
@@ -338,7 +353,7 @@ def goals(figures: LatencyFigures) -> list[FigureGoal]:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -33,12 +33,15 @@ class _Polls:
 
 
 def micros(do: Callable[[], object], times: int) -> float:
-    """Return the processor time of one call in microseconds: the best of three series."""
+    """Return the microseconds of processor time of one call.
+
+    It is the best of three series of `times` calls.
+    """
     return min(timeit.repeat(do, timer=time.process_time, number=times, repeat=3)) / times * 1e6
 
 
 def a_reconcile(meter: ReconcileMeter) -> None:
-    """Record the metrics of one reconcile."""
+    """Record the metrics that a service records for one reconcile."""
     meter.adds.inc()
     meter.wait.observe(0.0003)
     meter.results["requeue_after"].inc()
@@ -47,14 +50,14 @@ def a_reconcile(meter: ReconcileMeter) -> None:
 
 
 def a_request(meter: RequestMeter) -> None:
-    """Record the metrics of one API request."""
+    """Record the metrics that a service records for one API request."""
     meter.sent("PATCH", b"x" * 300)
     meter.answered("PATCH", "200", 0.002)
     meter.read("PATCH", b"x" * 3000)
 
 
 def exported(count: int, clock: Clock) -> CollectorRegistry:
-    """Return a registry that exports `count` RayServices, each with one serving cluster."""
+    """Return a registry with the metrics of `count` RayServices, each with a serving cluster."""
     cache, registry = Cache(), CollectorRegistry()
     for number in range(count):
         name = f"s{number:05}"
@@ -70,7 +73,7 @@ def exported(count: int, clock: Clock) -> CollectorRegistry:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the three costs and print them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -18,7 +18,10 @@ API_SERVER: Final = "kube-apiserver"
 
 
 class OverheadFigure(msgspec.Struct, frozen=True):
-    """A figure of which an operator adds a part, and the goal for raybus's part beside a peer's."""
+    """A figure to which an operator adds something, such as CPU of the API server.
+
+    `max_ratio` is the goal: raybus may add at most this times what the peer adds.
+    """
 
     label: str
     value: Callable[[ScaleUpFigures], float]
@@ -36,7 +39,7 @@ FIGURES: Final = (
 
 
 class OverheadRound(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one round."""
+    """The figures of the floor, of raybus (`own`) and of the peer in one round."""
 
     floor: ScaleUpFigures
     own: ScaleUpFigures
@@ -44,9 +47,9 @@ class OverheadRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """(raybus - floor) / (peer - floor) of one figure, in each round that has such a ratio.
+    """(raybus - floor) / (peer - floor) of one figure, one ratio a round.
 
-    A round has none if the peer added nothing, as noise may make it seem.
+    A round has no ratio if the peer seems to add nothing to the floor, which noise can cause.
     """
 
     figure: str
@@ -55,7 +58,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goal(self) -> FigureGoal:
-        """The goal, judged by the median of all rounds."""
+        """The goal of this figure. The median of all rounds decides."""
         value = "no round in which the peer added anything"
         if self.ratios:
             low, high = min(self.ratios), max(self.ratios)
@@ -69,7 +72,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute(rounds: Sequence[OverheadRound]) -> list[Overhead]:
-    """Return the overhead of each figure, beside that of the peer."""
+    """Return, for each of `FIGURES`, what raybus adds relative to what the peer adds."""
     return [
         Overhead(
             figure=figure.label,
@@ -85,7 +88,7 @@ def compute(rounds: Sequence[OverheadRound]) -> list[Overhead]:
 
 
 def build_table(overheads: Sequence[Overhead]) -> Table:
-    """Build the table for people: the median, and the lowest and highest round."""
+    """Build the table of overheads: the median, and the lowest and highest round."""
     rounds = max((len(overhead.ratios) for overhead in overheads), default=0)
     table = Table(
         "overhead = (raybus - floor) / (peer - floor)",

@@ -18,9 +18,9 @@ _INSIDE: Final = "RAYBUS_TEST_POD_NETWORK"
 
 
 def enter(module: str) -> None:
-    """Enter the network namespace by restarting `module` in it with the same arguments.
+    """Run the program in a new network namespace: restart it as `module` with the same arguments.
 
-    Inside the namespace, only set up the routes.
+    In the restarted program, set up the routes and return.
     """
     if _INSIDE not in os.environ:
         user = () if os.geteuid() == 0 else ("--user", "--map-root-user")

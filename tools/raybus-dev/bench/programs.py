@@ -1,6 +1,6 @@
-"""Measures the processor time and memory (PSS) of an operator's processes.
+"""Measures the processor time and memory (PSS) of processes.
 
-PSS counts a page that several processes share only once, so the sum over all processes is their
+PSS divides a page that several processes share among them, so the sum over all processes is their
 real cost.
 """
 
@@ -18,11 +18,11 @@ _SAMPLE_SECONDS: Final = 0.5
 _LOOPS: Final = 400
 
 Pids = Callable[[], Sequence[int]]
-"""Returns the current process ids."""
+"""A function that returns the current process ids of an operator."""
 
 
 def tree(root: int) -> list[int]:
-    """Return the ids of a process and all its descendants."""
+    """Return the ids of the process `root` and of all its descendants."""
     found, waiting = [root], [root]
     while waiting:
         try:
@@ -38,12 +38,15 @@ def tree(root: int) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the total processor time that the processes have used so far."""
+    """Return the total processor seconds that the processes have used so far."""
     return sum(_cpu_seconds(pid) for pid in pids)
 
 
 def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
-    """Return processor seconds by program: the name of the executable or of the Python module."""
+    """Return the processor seconds of each program.
+
+    A program's name is that of its Python module (`-m`) or of its executable.
+    """
     found: dict[str, float] = {}
     for pid in pids:
         with suppress(OSError):
@@ -58,7 +61,7 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return the processor seconds of each program between two readings.
+    """Return the processor seconds that each program used between two readings.
 
     A program that is missing in the earlier reading started later.
     """
@@ -71,19 +74,19 @@ def pss_mib(pids: Sequence[int]) -> float:
 
 
 class Samples:
-    """Samples taken while a measurement ran."""
+    """Samples of an operator and of the machine, taken while a measurement ran."""
 
     def __init__(self) -> None:
         self.peak_pss_mib = 0.0
         self.computations: list[float] = []
-        """Processor milliseconds of a fixed computation.
+        """Milliseconds of processor time of a fixed computation, one value for each sample.
 
         They show how fast a shared machine was.
         """
 
 
 def computation_ms() -> float:
-    """Run a fixed computation and return its processor time in milliseconds."""
+    """Run a fixed computation; return its processor time in milliseconds."""
     began = time.thread_time()
     for _ in range(_LOOPS):
         sum(range(1000))
@@ -111,20 +114,20 @@ async def watched(pids: Pids) -> AsyncGenerator[Samples]:
 
 
 class Machine:
-    """Utilisation of all processors since this object was created, by everything on the machine."""
+    """Utilisation of all processors by everything on the machine, since this object was created."""
 
     def __init__(self) -> None:
         self._busy, self._all = _processors()
 
     @property
     def percent(self) -> float:
-        """Percent of the time that the processors were busy."""
+        """Percent of the time in which the processors were busy."""
         busy, everything = _processors()
         return 100 * (busy - self._busy) / max(1, everything - self._all)
 
 
 def _processors() -> tuple[int, int]:
-    """Return the busy ticks and all ticks of the processors."""
+    """Return the busy ticks and all ticks of the processors since the machine started."""
     ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 

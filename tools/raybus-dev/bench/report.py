@@ -20,20 +20,23 @@ Found = TypeVar("Found")
 
 
 def emit(line: str) -> None:
-    """Print a line of progress."""
+    """Print a line of progress to standard error."""
     sys.stderr.write(f"bench: {line}\n")
     sys.stderr.flush()
 
 
 def keep_stdout_clean() -> None:
-    """Send log lines of the benchmark's own watches to standard error."""
+    """Send the log lines of the benchmark's own process to standard error."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def measured(
     measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None
 ) -> Found:
-    """Run a measurement on an event loop. A ClusterError ends the program with one line."""
+    """Run a measurement on an event loop and return its result.
+
+    A `ClusterError` ends the program with one line.
+    """
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(measuring)
@@ -42,7 +45,7 @@ def measured(
 
 
 def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width: int = 120) -> None:
-    """Print the figures as JSON, or as a table of the given width."""
+    """Print the figures: as JSON if `form` is `json`, else as a table of this width."""
     if form == "json":
         sys.stdout.buffer.write(_json(found))
     else:
@@ -52,10 +55,10 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
 def write(
     found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
 ) -> None:
-    """Write the figures as JSON and the pictures as SVG, and print the paths.
+    """Write the figures as JSON and the pictures as SVG; print the paths of the files.
 
-    `to` is the path without its extension. `others` are further pictures by a suffix of their
-    names.
+    `to` is the path without its extension. `others` maps a suffix of the file name to another
+    picture.
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]

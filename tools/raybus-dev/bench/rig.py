@@ -1,4 +1,4 @@
-"""A new control plane for each measurement, with scheduler, simulated pods (kwok) and audit log."""
+"""Starts a new control plane for a measurement: scheduler, simulated pods (kwok), audit log."""
 
 import tempfile
 from collections.abc import AsyncGenerator
@@ -18,7 +18,10 @@ from support.waiting import eventually_true
 
 CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
 BACKGROUND: Final = "background"
-"""The namespace of the background load, or the first of several."""
+"""The first namespace of the clusters that a benchmark creates.
+
+More than `MAX_PER_NAMESPACE` clusters are spread over several (`namespace_of`).
+"""
 MAX_PER_NAMESPACE: Final = 500
 """Maximum clusters in a namespace.
 
@@ -26,12 +29,12 @@ The endpoint controllers of Kubernetes compare each Service with every pod of it
 5,000 clusters in one namespace they took most of two processors, whatever the operator did.
 """
 ALONE: Final = "alone"
-"""The namespace of a second user."""
+"""A namespace outside of the load, as of a second user."""
 USER_AGENT: Final = "bench"
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
-    """A running control plane and a client for it."""
+    """A running control plane, a client for it, its audit log, and a folder for the run's files."""
 
     control_plane: ControlPlane
     kube: KubeClient
@@ -45,7 +48,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def namespace_of(index: int) -> str:
-    """Return the namespace of the background cluster with this index."""
+    """Return the namespace of the cluster with this index among those of the load."""
     number = index // MAX_PER_NAMESPACE
     return f"{BACKGROUND}-{number}" if number else BACKGROUND
 
@@ -54,7 +57,7 @@ def namespace_of(index: int) -> str:
 async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerator[Rig]:
     """Run a new control plane during the `with` block, with namespaces for `clusters` clusters.
 
-    `crds` replaces raybus's CRDs.
+    `crds` is a folder of CRDs to install instead of raybus's.
     """
     with tempfile.TemporaryDirectory(prefix="raybus-bench-") as folder:
         work = Path(folder)

@@ -5,8 +5,8 @@
 A fault-injection proxy between each replica and the API server delays every request by 400 ms, like
 a distant or busy API server, so that on a small machine neither the processors nor the API server
 are the limit. The watcher has no proxy. Everything else is as in `bench.clusters`. Goals: four
-replicas reconcile at least 3.2 times the clusters per second of one, five at least 4 times, and the
-number of watches stays the same.
+replicas make at least 3.2 times as many clusters per second ready as one replica, five replicas at
+least 4 times as many, and the number of watches stays the same.
 """
 
 import argparse
@@ -36,9 +36,9 @@ from support.waiting import eventually_true
 WATCHER: Final = "watcher"
 RECONCILER: Final = "cluster-reconciler"
 GOALS: Final = {4: 3.2, 5: 4.0}
-"""Minimum clusters per second, relative to one replica, by number of replicas."""
+"""Goals: minimum clusters per second, relative to one replica, by number of replicas."""
 BUSY: Final = 90.0
-"""Percent of the machine above which the processors count as the limit."""
+"""Percent of all processors' time. Above it, the processors count as the limit."""
 
 
 class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +51,13 @@ class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float
     """Processor time of the watcher, NATS and all replicas."""
     machine_percent: float
-    """Utilisation of all processors of the machine."""
+    """Percent of all processors' time that the machine was busy."""
     watches: int
-    """Number of collections that raybus watches."""
+    """Number of kinds of objects that raybus's processes watch, summed over their user agents."""
 
     @property
     def per_second(self) -> float:
-        """Clusters reconciled per second."""
+        """Clusters that became ready per second."""
         return self.clusters / self.wall
 
 
@@ -72,7 +72,11 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goals(self) -> list[FigureGoal]:
-        """The goals. If the processors were the limit, the ratio does not measure sharding."""
+        """The goals with their results.
+
+        If the processors were the limit, the value says so, because the ratio then does not measure
+        the division of work.
+        """
         watches = [each.watches for each in self.figures]
         return [
             *(
@@ -94,7 +98,7 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, latency_ms: int, logs: Path) -> ScaleOutResult:
-    """Measure one replica, then more, each number on a new control plane."""
+    """Measure one replica, then each number of `GOALS`, always on a new control plane."""
     figures: list[ReplicaFigures] = []
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
@@ -140,9 +144,9 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Re
 async def _raybus(
     rig: Rig, replicas: int, latency: float, logs: Path
 ) -> AsyncGenerator[Sequence[int]]:
-    """Run a watcher and replicas of cluster-reconciler.
+    """Run NATS, a watcher and `replicas` of cluster-reconciler; yield their process ids.
 
-    Yield their process ids and that of NATS.
+    `latency` is the delay in seconds of each request of a reconciler to the API server.
     """
     fleet_of_raybus = contenders.fleet_on(
         rig, logs, use_fault_proxies=lambda service: service != WATCHER
@@ -170,7 +174,7 @@ class _Leases(msgspec.Struct, frozen=True):
 
 
 async def _is_shared(rig: Rig, replicas: int) -> bool:
-    """Return whether every replica holds a part of the 64 partitions."""
+    """Return whether the replicas hold all 64 partitions, and each replica at least one."""
     listed = await rig.kube.list(
         LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}"
     )
@@ -213,7 +217,7 @@ def table(found: ScaleOutResult) -> Table:
 
 
 def picture(found: ScaleOutResult) -> str:
-    """Draw how many clusters were ready after how long."""
+    """Draw, as SVG, how many clusters were ready after how long."""
     lines = [ReadyLine(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
     title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
     return chart.draw(lines, title=title)
@@ -245,7 +249,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments()
     report.keep_stdout_clean()
     logs = options.out / "scale-out-logs"

@@ -1,4 +1,4 @@
-"""Measures the scale-up of N RayClusters from the first request until all are ready.
+"""Measures the scale-up of N RayClusters, from the first request until all clusters are ready.
 
 Optionally, some idle minutes are measured afterwards.
 """
@@ -19,16 +19,16 @@ from common.kube.resources import POD
 QUIET_SECONDS: Final = 3.0
 """Seconds without a request after which an operator counts as idle."""
 SETTLING: Final = 15.0
-"""Seconds without a write after which an operator counts as being at rest."""
+"""Seconds without a write after which the operator counts as being at rest."""
 SETTLING_TIMEOUT: Final = 600.0
-"""Seconds after which the measurement of an operator that still writes fails."""
+"""Seconds to wait for an operator to stop writing, before the measurement fails."""
 
 BYTES_SENT: Final = ("apiserver_response_sizes_sum", "apiserver_watch_events_sizes_sum")
-"""Metrics of the API server: bytes of answers, without watches, and of the events of watches."""
+"""Metrics of the API server with the bytes that it sent: answers, and events of watches."""
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes and processor time of the idle minutes."""
+    """Writes to the API server and processor time of an operator in idle minutes."""
 
     minutes: float
     writes: dict[str, int]
@@ -36,7 +36,10 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one operator. Times are in seconds, memory in MiB."""
+    """Figures of one operator.
+
+    Times are in seconds and memory in MiB, unless the name has a unit.
+    """
 
     name: str
     clusters: int
@@ -50,18 +53,21 @@ class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
     requests: dict[str, int] = {}
     cpu_seconds: float = 0.0
     cpu_by_program: dict[str, float] = {}
-    """Processor seconds by program."""
+    """Processor seconds of each program of the operator during the run."""
     peak_pss: float = 0.0
     computation_ms: float = 0.0
-    """Median processor time of a fixed computation during the run: the speed of the machine."""
+    """Median milliseconds of processor time of a fixed computation during the run.
+
+    It shows how fast the machine was.
+    """
     kib_per_pod: float = 0.0
-    """Growth of all processes per pod."""
+    """KiB of memory (PSS) by which the operator's processes grew, per pod."""
     kib_per_cached_pod: float = 0.0
-    """Memory of a pod in a raybus reconciler's cache; 0 for other operators."""
+    """KiB of memory of a pod in a raybus reconciler's cache; 0 for other operators."""
     control_plane_cpu: dict[str, float] = {}
     """Processor seconds of the control plane during the run, by program."""
     server_bytes: int = 0
-    """Bytes of answers and watch events that the API server sent during the run, to everybody."""
+    """Bytes of answers and watch events that the API server sent to all clients during the run."""
     idle: Idle | None = None
 
     @property
@@ -71,9 +77,9 @@ class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def floor(count: int) -> ScaleUpFigures:
-    """Create the pods and Services of `count` clusters without an operator and wait for the pods.
+    """Measure the floor: create the pods and Services of `count` clusters without an operator.
 
-    The result is the floor that each operator is compared with.
+    Each operator is compared with the floor.
     """
     async with (
         fresh(clusters=count) as rig,
@@ -106,7 +112,10 @@ async def floor(count: int) -> ScaleUpFigures:
 
 
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> ScaleUpFigures:
-    """Measure one operator on a new control plane."""
+    """Measure one operator with `count` clusters on a new control plane.
+
+    With `idle_minutes` above 0, also measure the operator at rest for so long.
+    """
     async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
         await at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
@@ -174,12 +183,12 @@ def control_plane_cpu(rig: Rig) -> dict[str, float]:
 
 
 async def bytes_sent(rig: Rig) -> int:
-    """Return how many bytes of answers and watch events the API server has sent so far."""
+    """Return the bytes of answers and watch events that the API server has sent so far."""
     return sum_bytes((await rig.kube.request("GET", "/metrics")).decode())
 
 
 def sum_bytes(page: str) -> int:
-    """Return the bytes that the page of metrics of an API server counts as sent."""
+    """Return the bytes that an API server has sent, according to its metrics page."""
     return round(
         sum(
             float(line.rpartition(" ")[2])
@@ -192,7 +201,7 @@ def sum_bytes(page: str) -> int:
 async def at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
     """Wait until the operator sends no more requests.
 
-    Return its requests since a position in the log.
+    Return its requests since the position `since` in the audit log, or since the call.
     """
     mark = audit.here() if since is None else since
     last = audit.since(mark)
@@ -207,7 +216,7 @@ async def at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
 async def wait_until_no_writes(audit: AuditLog) -> None:
     """Wait until the operator has written nothing for `SETTLING` seconds.
 
-    Raises `TimeoutError` after `SETTLING_TIMEOUT`.
+    Raises `TimeoutError` after `SETTLING_TIMEOUT` seconds.
     """
     async with asyncio.timeout(SETTLING_TIMEOUT):
         while True:
@@ -229,5 +238,5 @@ async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Return a percentile of sorted values; 0 for an empty list."""
+    """Return a percentile of values in ascending order; 0 for an empty list."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else 0.0

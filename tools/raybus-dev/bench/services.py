@@ -5,7 +5,7 @@
 The API server, etcd, scheduler, controller-manager and NATS are real; pods are simulated (kwok);
 the services run as `raybus up` runs them, with default settings. One process simulates all Ray
 heads, in a network namespace where every pod address leads to this machine. Goals at rest: no write
-except Leases, at most 3 % of a core and 5 requests a second to dashboards. Goal for a change: a
+except to Leases, at most 3 % of a core and 5 requests a second to dashboards. Goal for a change: a
 reaction within 0.5 s.
 """
 
@@ -33,14 +33,14 @@ from support.servers import raybus_up
 
 SERVICES: Final = WatchTarget(resource=RAY_SERVICE)
 TRIED: Final = 20
-"""Number of changes of each kind. Each waits for the reaction to the one before."""
+"""Number of changes of each kind. Each change is made after the reaction to the previous one."""
 MAX_CPU_SHARE: Final = 3.0
 MAX_REQUESTS_PER_SECOND: Final = 5.0
 MAX_REACTION_SECONDS: Final = 0.5
 
 
 class ServiceReaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a change to the reaction."""
+    """Seconds from a change of a RayService to raybus's reaction, for one kind of change."""
 
     change: str
     p50: float
@@ -48,25 +48,28 @@ class ServiceReaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one run."""
+    """The result of one run of the benchmark."""
 
     services: int
     ready_seconds: float
     """Seconds from the first RayService until all RayServices were ready."""
     idle_minutes: float
     writes: dict[str, int]
-    """raybus's writes to the API server during the idle minutes, except of Leases, by kind."""
+    """Writes of raybus to the API server during the idle minutes, by verb and resource.
+
+    Writes to Leases are left out.
+    """
     reads: dict[str, int]
     percent_of_a_core: dict[str, float]
-    """Percent of a core during the idle minutes, by process."""
+    """Percent of a core that each process of raybus used during the idle minutes."""
     asked_per_second: dict[str, float]
-    """Requests per second to the simulated heads, by type."""
+    """Requests per second to the simulated Ray heads, by type."""
     resident_mib: dict[str, float]
     reactions: list[ServiceReaction]
 
     @property
     def total_percent(self) -> float:
-        """Percent of a core of all processes together."""
+        """Percent of a core that all processes together used during the idle minutes."""
         return sum(self.percent_of_a_core.values())
 
     @property
@@ -102,7 +105,7 @@ class ServiceFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, idle_minutes: float) -> ServiceFigures:
-    """Create N services, measure them at rest, then change some."""
+    """Create `count` RayServices, measure them at rest, then change some of them."""
     async with rig.fresh() as found, heads.played() as played:
         with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
             announced = await running.ready(within=120)
@@ -163,7 +166,10 @@ async def _idle(
 
 
 async def _changed(found: Rig, played: Heads, count: int) -> list[ServiceReaction]:
-    """Change services one after another, each after the reaction to the change before."""
+    """Change RayServices one after another; measure the reaction to each change before the next.
+
+    `count` is the number of RayServices.
+    """
     clusters = await _clusters_of(found)
     tried = min(2 * TRIED, count)
     chosen = [name_of(index * count // tried) for index in range(tried)]
@@ -233,7 +239,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 async def _clusters_of(found: Rig) -> dict[str, str]:
-    """Return the name of each service's active cluster."""
+    """Return the name of the active cluster by the name of the RayService."""
     listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
         each.metadata.name: each.status.active_service_status.ray_cluster_name
@@ -248,7 +254,7 @@ def _is_ready_service(service: background.BenchObject) -> NamespacedName | None:
 
 
 def _is_second(service: str, first: str) -> background.Seen:
-    """Return a predicate for a cluster of the service that is not its first one."""
+    """Return a function that recognizes clusters of a RayService other than its first one."""
 
     def seen(cluster: background.BenchObject) -> NamespacedName | None:
         name = cluster.metadata.name
@@ -259,7 +265,7 @@ def _is_second(service: str, first: str) -> background.Seen:
 
 
 def name_of(index: int) -> str:
-    """Return the name of the service with this index."""
+    """Return the name of the RayService with this index."""
     return f"s{index:04d}"
 
 
@@ -270,7 +276,7 @@ def a_service(name: str) -> Body:
 
 
 def a_config(image: str) -> Body:
-    """Build the config of a cluster that has only a head."""
+    """Build the cluster config of a RayService whose cluster has only a head."""
     return {**a_cluster_config(image=image), "workerGroupSpecs": []}
 
 
@@ -321,7 +327,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure and print. Return 1 if a goal is missed."""
+    """Measure and print the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments(sys.argv[1:])
     pod_network.enter("bench.services")
     found = report.measured(measure(options.n, options.idle))

@@ -1,7 +1,7 @@
-"""What does a service cost before it does anything: processor time, memory and its packages.
+"""What does a service cost before it does any work? Measures processor time, memory and packages.
 
 A start imports the service, without the packages that no image has, and reads a kubeconfig. All
-five processes live at once, so that PSS counts shared pages once.
+five processes run at the same time, so PSS divides their shared pages among them.
 """
 
 import subprocess
@@ -31,7 +31,7 @@ ROUNDS: Final = 5
 MAX_PACKAGES: Final = 9
 """Maximum packages that have a part of their own in the picture."""
 MAX_CPU: Final = 0.3
-"""Goal: maximum processor seconds of a start, as the median of all rounds."""
+"""Goal: maximum processor seconds of a service's start, as the median of all rounds."""
 KUBECONFIG: Final = """
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: c}}]
@@ -81,17 +81,20 @@ sys.stdin.read()
 
 
 class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A service process after its start."""
+    """Measurements of a service's process after its start."""
 
     cpu: float
     modules: int
     held: dict[str, int]
-    """Bytes that each package's modules allocate while loading; empty unless traced."""
+    """Bytes that the modules of each package allocate while loading; empty unless traced."""
     pss_mib: float = 0.0
 
 
 def start(*, traced: bool = False) -> dict[str, StartedProcess]:
-    """Start all services, measure them while all of them run, and end them."""
+    """Start all services, and return measurements that are made while all are running.
+
+    At the end, the services are ended. `traced` also measures the memory that modules allocate.
+    """
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "config"
         kubeconfig.write_text(KUBECONFIG)
@@ -121,13 +124,13 @@ def start(*, traced: bool = False) -> dict[str, StartedProcess]:
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that each package's modules allocate, by service."""
+    """Bytes that the modules of each package allocate, by service."""
 
     services: dict[str, Counter[str]]
 
 
 def picture(held: Mapping[str, Counter[str]]) -> str:
-    """Draw the memory of each service by package."""
+    """Draw, as SVG, the memory of each service, divided by package."""
     largest = [
         package for package, _ in sum(held.values(), Counter[str]()).most_common(MAX_PACKAGES)
     ]
@@ -146,7 +149,7 @@ def picture(held: Mapping[str, Counter[str]]) -> str:
 
 
 def goals(rounds: Sequence[Mapping[str, StartedProcess]]) -> list[FigureGoal]:
-    """Return the goal of each service."""
+    """Return the goal for the start of each service."""
     found = {service: median(each[service].cpu for each in rounds) for service in SERVICES}
     return [
         FigureGoal(
@@ -160,7 +163,7 @@ def goals(rounds: Sequence[Mapping[str, StartedProcess]]) -> list[FigureGoal]:
 
 
 def main() -> int:
-    """Print the tables. Return 1 if a goal is missed."""
+    """Measure and print the tables. Return 1 if a goal is missed, else 0."""
     rounds = [start() for _ in range(ROUNDS)]
     lines = [
         f"| service | CPU of its start (goal: {MAX_CPU:g} s) | modules | PSS |",

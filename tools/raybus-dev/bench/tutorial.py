@@ -4,7 +4,8 @@
 
 This commit is cloned into a new folder with empty home, cache and state folders, so everything is
 built and downloaded anew. Only Debian packages that are already installed are not installed again.
-One shell runs the commands of the page. Everything is removed at the end.
+One shell runs the commands of the tutorial's page. In the end, the cluster and all files are
+removed.
 """
 
 import argparse
@@ -52,34 +53,34 @@ _LOAD_EVERY: Final = 15.0
 
 
 class TutorialStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A command, or a step that a command reported."""
+    """A command of the page, or a step that a command reported as done."""
 
     title: str
     seconds: float
     ended: float
-    """Seconds from the first command to the end of the phase."""
+    """Seconds from the start of the first command to the end of this step."""
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """The result of one run."""
+    """The result of one run of the benchmark."""
 
     commit: str
     cores: int
     machine: str
     first_answer_seconds: float | None = None
     processor_seconds: float = 0.0
-    """Processor time up to the first answer, without the programs and pods of the cluster."""
+    """Processor seconds up to the first answer, without the programs and pods of the cluster."""
     load: list[float]
-    """Load average over one minute, every 15 s up to the first answer."""
+    """One-minute load averages of the machine, every 15 s up to the first answer."""
     packages_there: list[str]
-    """Debian packages that were installed before."""
+    """Debian packages of the tutorial that were already installed."""
     exit_code: int | None = None
     """Exit code of the last command; None with `--first-answer`, which ends earlier."""
     phases: list[TutorialStep]
 
 
 class _Run:
-    """Runs the commands in a shell in the clone and reads their output."""
+    """Runs the page's commands in a shell in the clone, and reads their output."""
 
     def __init__(self, folder: Path, found: Measured) -> None:
         self._folder = folder
@@ -90,7 +91,7 @@ class _Run:
         self._ended = threading.Event()
 
     def clone(self) -> None:
-        """Clone the commit of this checkout."""
+        """Clone this checkout's commit into the folder of the run."""
         command = [
             "git",
             "clone",
@@ -102,7 +103,10 @@ class _Run:
         subprocess.run(command, check=True)
 
     def type(self, typed: Sequence[str], *, until_first_answer: bool) -> None:
-        """Run the commands in one shell that stops at the first failure."""
+        """Run the commands in one shell that stops at the first failure.
+
+        With `until_first_answer`, interrupt it when a model has answered.
+        """
         script = (
             "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed)
             + f"printf '{MARK}\\n'\n"
@@ -131,7 +135,7 @@ class _Run:
             _interrupt(process)
 
     def clean_up(self) -> None:
-        """Remove the cluster, then all files."""
+        """Remove the cluster, then all files of the run."""
         raybus = self._folder / "clone/.venv/bin/raybus"
         if raybus.exists():
             command = [str(raybus), "cluster", "down", "--purge"]
@@ -173,7 +177,7 @@ class _Run:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process and its ended and running descendants, in seconds."""
+    """Return the processor seconds of a process and of its ended and running descendants."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -185,7 +189,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:
-    """Interrupt the shell and its children, and kill them after a minute."""
+    """Interrupt the shell and its children; kill them if they have not ended after a minute."""
     for number, seconds in ((signal.SIGINT, 60.0), (signal.SIGKILL, 10.0)):
         if process.poll() is None:
             os.killpg(process.pid, number)
@@ -196,12 +200,15 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a new user also has: programs, locale and network access."""
+    """Return those variables that a new user has too: programs, locale and network access."""
     return {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a new user: network access and empty folders."""
+    """Return the environment of a new user: `inherited` variables and empty folders.
+
+    Creates the folders.
+    """
     kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
     path = os.pathsep.join(
@@ -227,7 +234,10 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _typed(*, until_first_answer: bool) -> Iterator[str]:
-    """Yield the commands of the page: all, or those up to the demo, which serves a model."""
+    """Yield the commands of the page: all of them, or only those up to the demo.
+
+    The demo serves a model, so it gives the first answer. The removal of the cluster is left out.
+    """
     for each in commands.of(PAGE):
         if each.text.startswith("raybus cluster down"):
             continue
@@ -237,7 +247,7 @@ def _typed(*, until_first_answer: bool) -> Iterator[str]:
 
 
 def table(found: Measured) -> Table:
-    """Build the table of phases in the order of their ends."""
+    """Build the table of steps in the order in which they ended."""
     shown = Table(
         "ended after",
         "seconds",
@@ -253,7 +263,7 @@ def table(found: Measured) -> Table:
 
 
 def summary(found: Measured) -> Iterator[str]:
-    """Yield the lines below the table."""
+    """Yield the lines that are printed below the table."""
     if found.first_answer_seconds is None:
         yield "there was no answer"
         return
@@ -271,7 +281,10 @@ def summary(found: Measured) -> Iterator[str]:
 
 
 def goals(found: Measured) -> list[FigureGoal]:
-    """Return the goal. It is missed without an answer, or if a command failed."""
+    """Return the goal for the first answer.
+
+    It is missed without an answer, or if a command failed.
+    """
     first = found.first_answer_seconds
     value = "none" if first is None else format_duration(first)
     return [
@@ -296,7 +309,7 @@ def _commit() -> str:
 
 
 def measure(*, until_first_answer: bool) -> Measured:
-    """Run the page's commands on an empty machine."""
+    """Run the page's commands as on an empty machine."""
     packages = {**binaries.PACKAGES, **debian.TOOLS}
     there = sorted({*packages} - {*list_missing(packages)})
     cores = os.cpu_count() or 1
@@ -320,7 +333,7 @@ def measure(*, until_first_answer: bool) -> Measured:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print and judge. Return the exit code."""
+    """Measure and print the figures. Return 1 if the goal is missed, else 0."""
     parser = argparse.ArgumentParser(prog="make tutorial-cold")
     parser.add_argument("--first-answer", action="store_true", help="end at the first answer")
     options = parser.parse_args(arguments)

@@ -2,11 +2,11 @@
 
     make bench-upgrades [ROUNDS=3] [PEER='CMD'] [PEER_CRDS=DIR]
 
-A peer is another operator. The run uses a one-node cluster of its own with Envoy Gateway and no
-load. Each operator upgrades one service in steps of 25 %, 2 s apart, with a surge of 50 %, then
-blue/green, several times each. These options demand 6 s between the first share of traffic and the
-last (the rule); the remaining time is that of pods, Ray and the operator. Goals: at most 1.05 times
-the rule; the last upgrade as fast as the first; in total at most the peer's time, and 0.9 times the
+A peer is another operator. The run uses its own one-node cluster with Envoy Gateway and no load.
+Each operator upgrades one service in steps of 25 %, 2 s apart, with a surge of 50 %, then
+blue/green, several times each. With these steps, traffic cannot move completely in less than 6 s
+(the rule); the remaining time is that of pods, Ray and the operator. Goals: at most 1.05 times the
+rule; the last upgrade as fast as the first; in total at most the peer's time, and 0.9 times the
 peer's for blue/green.
 """
 
@@ -38,13 +38,19 @@ from support.manifests import ROOT
 STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
 """The options of upgrades in steps.
 
-There is one replica at each capacity, so that no replica starts between two steps."""
+Every capacity needs one replica, so that no replica starts between two steps.
+"""
 RULE: Final = 6.0
-"""Seconds from the first share of traffic to the last that `STEPS` demand: 25, 50, 75, 100 %, 2 s
-apart."""
+"""Minimum seconds from the first share of traffic to the last, as `STEPS` demand.
+
+There are four shares (25, 50, 75, 100 %), 2 s apart.
+"""
 MAX_RATIO_TO_RULE: Final = 1.05
 MAX_RATIO_TO_FIRST: Final = 1.1
-"""Maximum duration of the last upgrade relative to the first. Pods and Ray vary by some percent."""
+"""Goal: maximum duration of the last upgrade relative to the first.
+
+Pods and Ray vary by some percent.
+"""
 MAX_RATIO_TO_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
 
 
@@ -56,11 +62,15 @@ class UpgradeDurations(msgspec.Struct, frozen=True, kw_only=True):
     accepted: float
     """Seconds from `kubectl apply` until the status names the pending cluster."""
     ready: float = 0.0
-    """Seconds from the end of `accepted` to the pending cluster's first capacity.
+    """Seconds from the end of `accepted` until the pending cluster gets its first capacity.
 
-    In this time, pods and Ray start."""
+    In this time, pods and Ray start.
+    """
     carrying: float = 0.0
-    """Seconds from the first capacity to the first share of traffic: Serve starts replicas."""
+    """Seconds from the first capacity until the first share of traffic.
+
+    In this time, Serve starts replicas.
+    """
     moving: float = 0.0
     """Seconds from the first share of traffic to the promotion."""
 
@@ -74,7 +84,7 @@ class UpgradeContender(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> dict[str, list[UpgradeDurations]]:
-        """The upgrades by kind."""
+        """The durations of the upgrades, by the kind of upgrade."""
         return {"in steps": self.in_steps, "blue/green": self.blue_green}
 
 
@@ -131,7 +141,10 @@ def _total(upgrades: Sequence[UpgradeDurations]) -> float:
 async def measure(
     kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None
 ) -> UpgradesResult:
-    """Measure raybus, then scale raybus to zero and measure the peer on the same cluster."""
+    """Measure raybus, then scale it to zero and measure the peer on the same cluster.
+
+    `rounds` is the number of upgrades of each kind.
+    """
     kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
     async with connected(kubectl, user_agent="bench") as kube:
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
@@ -196,7 +209,7 @@ async def _blue_green(greeter: Greeter) -> UpgradeDurations:
 async def _upgrade(greeter: Greeter) -> tuple[UpgradeDurations, str]:
     """Upgrade once and wait until the old cluster is deleted.
 
-    Return the times and the new cluster.
+    Return the durations and the name of the new cluster.
     """
     async with greeter.followed() as history:
         began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
@@ -233,7 +246,7 @@ def table(found: UpgradesResult) -> Table:
 
 
 def picture(found: UpgradesResult) -> str:
-    """Draw the phases of each upgrade."""
+    """Draw the phases of each upgrade as SVG."""
     rows = [
         Bar(
             f"{contender.name}, {kind}, {number}",
@@ -276,7 +289,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments()
     report.keep_stdout_clean()
     with node.running("bench") as known:

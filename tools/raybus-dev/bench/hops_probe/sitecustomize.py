@@ -1,8 +1,9 @@
-"""Records where a process hands over work. Python imports this module at its start.
+"""Records where a process of raybus hands over work. Python imports this module at its start.
 
-`bench.hops` puts its folder on the path, and Python looks for `sitecustomize` there. Each line of
-`$RAYBUS_HOPS/<pid>` is a hand-over to a waiting task, to NATS or to the API server, with raybus's
-functions on the stack at that moment. A function that returns an action gets a line too.
+`bench.hops` puts this folder on the module path, where Python looks for `sitecustomize`. Each line
+of the file `$RAYBUS_HOPS/<pid>` is a hand-over of work to a waiting task, to NATS or to the API
+server, with raybus's functions on the stack at that moment. A function that returns an action gets
+a line too.
 """
 
 import json
@@ -22,7 +23,7 @@ _paths: dict[str, str] = {}
 
 
 def _path(file: str) -> str:
-    """Return the path of a raybus file within the project; an empty text for other files."""
+    """Return the path of a raybus file within the project; empty for other files."""
     if file not in _paths:
         found = OURS.search(file)
         _paths[file] = found[1] if found else ""

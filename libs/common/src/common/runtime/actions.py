@@ -49,8 +49,9 @@ class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
 class EventTemplate(msgspec.Struct, frozen=True):
     """Template for the Events of a write.
 
-    The notes are "Created <what>" for a success, and "Failed to create <what>: <error>" for a
-    failure. `verb` is Create, Update or Delete.
+    The notes are "Created <object>" for a success, and "Failed to create <object>: <error>" for a
+    failure; <object> is `object_text` with its placeholders filled. `verb` is Create, Update or
+    Delete.
     """
 
     verb: str
@@ -59,7 +60,7 @@ class EventTemplate(msgspec.Struct, frozen=True):
     object_text: str
     end: str = ": "
     failed: str = ""
-    """Start of the failure's note, if it differs from `Failed to create <what><end>`."""
+    """Start of the failure's note, if it differs from "Failed to create <object>" and `end`."""
     failed_kind: str = ""
 
     @property
@@ -99,7 +100,7 @@ FINALIZER_REFUSED: Final = ActionEvents(
     )
 )
 MAIN: Final = "main"
-"""Chain of an action that sets no other chain."""
+"""Name of the chain of an action that sets no other chain."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,17 +112,19 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     The plan continues after a failure, and the error is raised at the end."""
     chain: str = MAIN
-    """Chain of the action, which depends on the earlier actions of its chain.
+    """Name of the chain to which the action belongs.
 
-    A failure ends its chain; other chains continue."""
+    Each action of a chain depends on the earlier ones. A failure ends its chain; other chains
+    continue.
+    """
     is_optional: ClassVar[bool] = False
     """Whether a failure is only reported by its Event, and does not fail the plan."""
 
     @property
     def continues(self) -> bool:
-        """Whether this action completes the one before it.
+        """Whether this action completes the action before it.
 
-        A time slice does not end between the two.
+        The time slice of a plan does not end between the two actions.
         """
         return False
 
@@ -134,7 +137,7 @@ class IfExists(Enum):
     again.
     """
     ACCEPT = auto()
-    """Does nothing, since any object of that name is as good."""
+    """Leaves the object as it is, since any object of that name serves the purpose."""
     NEED_OWN = auto()
     """Reads the object; raises `AlreadyExists` unless the reconciled object owns it."""
 

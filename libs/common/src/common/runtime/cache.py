@@ -6,7 +6,7 @@ the deletion.
 
 The partitions of the stream are independent of each other. The cache knows the partition of each
 object, so that a reload or hand-over of one partition leaves the others as they are. An object that
-only an answer has brought has no partition yet.
+is known only from an answer of the API server has no partition yet.
 """
 
 from collections import OrderedDict, defaultdict
@@ -34,9 +34,12 @@ REMEMBERED_DELETIONS: Final = 10_000
 An outdated message arrives within seconds of the deletion, so the newest tombstones suffice.
 """
 MAX_INTERNED: Final = 2048
-"""Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
+"""Maximum number of parts of pods that a `PodInterner` shares.
+
+At the limit it drops all of them, which costs only memory.
+"""
 MAX_INTERNED_SIZE: Final = 16 * 2**10
-"""Maximum bytes of an encoded part that is shared."""
+"""Maximum size of a part of a pod that a `PodInterner` shares, in bytes of its encoding."""
 UNKNOWN_PARTITION: Final = -1
 """Partition number of a tombstone whose partition is unknown, because a reload noticed the
 deletion.
@@ -66,8 +69,9 @@ ROOM: Final = 64 * 2**20
 class BoundedDict(MutableMapping[EntryKey, Value]):
     """A dictionary with a limit on the number of entries and on their total size.
 
-    It evicts the entry that was set longest ago. `dropped` is called with each value that is
-    deleted or evicted, but not with a replaced one.
+    It evicts the entry that was set longest ago. `size` returns the size of an entry, in bytes or
+    characters. `dropped` is called with each value that is deleted or evicted, but not with a
+    replaced one.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class BoundedDict(MutableMapping[EntryKey, Value]):
 
 
 def make_key(obj: Object) -> ObjectKey:
-    """Return the key of an object in the cache."""
+    """Return the type, namespace and name by which the cache stores an object."""
     return type(obj), obj.metadata.namespace, obj.metadata.name
 
 
@@ -152,14 +156,16 @@ class Cache:
         self._objects: dict[ObjectKey, Object] = {}
         self._shared = PodInterner()
         self._partitions: dict[ObjectKey, int | None] = {}
-        """The partition that last delivered an object; None if no message has shown it yet."""
+        """The partition that last delivered each object; None if no message has delivered it yet.
+        """
         self._index: defaultdict[Hashable, dict[ObjectKey, None]] = defaultdict(dict)
-        """Keys by type, by partition and by label, each in the order of arrival."""
+        """Keys of the objects of each type, partition and indexed label, in the order of arrival.
+        """
         self._gone: dict[ObjectKey, tuple[int, int | None]] = {}
-        """Tombstones: version of the deletion, and the partition that reported it (None: an
-        answer).
+        """Tombstones: version of the deletion, and the partition that reported it.
 
-        They prevent an older state from restoring a deleted object. The newest tombstone is last.
+        The partition is None if the deletion is known from an answer of the API server. Tombstones
+        prevent an older state from restoring a deleted object. The newest tombstone is last.
         """
         self._removed: Objects = []
         """Objects that were removed since the last call of `take_removed`."""
@@ -281,7 +287,7 @@ class Cache:
     def partition_of(self, kind: type[Object], namespace: str, name: str) -> int | None:
         """Return the partition of an object.
 
-        None if the object is unknown, or if only an answer has brought it.
+        None if the object is unknown, or known only from an answer of the API server.
         """
         return self._partitions.get((kind, namespace, name))
 
@@ -303,7 +309,7 @@ class Cache:
     def rewind(self, objects: Iterable[Object]) -> None:
         """Drop objects and all tombstones.
 
-        Called when resourceVersions began again at a lower number.
+        Called when the resourceVersions of the Kubernetes cluster began again at a lower number.
         """
         self.forget(objects)
         self._gone.clear()
@@ -311,7 +317,7 @@ class Cache:
     def list_deleted_names(
         self, kind: type[Object], namespace: str, *, prefix: str
     ) -> frozenset[str]:
-        """Return the names with a prefix that belonged to deleted objects.
+        """Return the names of deleted objects that begin with `prefix`.
 
         Only the newest `REMEMBERED_DELETIONS` deletions are known.
         """
@@ -326,10 +332,10 @@ class Cache:
     ) -> Objects:
         """Remove and return the objects that were deleted before a reload.
 
-        These are the objects in `among` that the reload did not deliver, although the list
-        at `listed_at` would have held them. A newer object stays: it is a write of this process,
-        whose message is still on the way. If the bus delivers a removed object later, it is stored
-        again.
+        These are the objects of `among` that the reload did not deliver (`delivered` has the keys
+        of those that it did), although the watcher's list at resourceVersion `listed_at` would have
+        held them. A newer object stays: it is a write of this process, whose message is still on
+        the way. If the bus delivers a removed object later, it is stored again.
         """
         stale = [
             obj

@@ -30,9 +30,10 @@ TIME_LIMIT = 60.0
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
-"""Seconds without the bus after which guards decide from the API server alone.
+"""Seconds without messages of the bus after which guards decide from the API server alone.
 
-A reload takes less time."""
+A reload takes less time.
+"""
 STALE_TRIES = 8
 """Number of consecutive conflicts of a key from which each is logged as a warning (a few
 seconds).
@@ -208,7 +209,11 @@ class Controller:
     async def _handle_quarantine(
         self, key: Key, quarantined: QuarantinedObject
     ) -> Reconcile | None:
-        """Report the object in quarantine; return the function that may release the root object."""
+        """Report an object in quarantine on its root object, and choose a function to call.
+
+        The function removes raybus's finalizer from a deleted root object. None if the service has
+        no such function, or if this replica no longer follows the partition.
+        """
         chosen = None
         try:
             await self._report_on_root(key, quarantined)

@@ -1,9 +1,10 @@
 """Publishes events over NATS, one after the other, each acknowledged before the next.
 
 This process does not publish an acknowledged event again. After a restart an event may be published
-again with the same id. Without a connection the reconcile waits, as no replica decides then anyway.
-A server that is connected but refuses events must not stop an object: after `LOST_AFTER` seconds
-events are dropped, counted and reported, until the server accepts events again.
+again with the same id. Without a connection to NATS the reconcile is retried, since no replica
+decides anything then. A server that is connected but refuses events must not stop an object: after
+`LOST_AFTER` seconds events are dropped, counted and reported, until the server accepts events
+again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -70,7 +71,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     """Action of the Kubernetes Event about a lost event."""
     what: str
-    """The steps that consumers follow, such as `the upgrade's step`."""
+    """Words for the event in the Event about its loss, such as `the upgrade's step`."""
 
 
 class Publisher:
@@ -94,7 +95,8 @@ class Publisher:
     async def publish(self, action: Publish, _observed: object, writer: Writer) -> bool:
         """Publish an event unless this process has published it; report it if it is dropped.
 
-        Raises `Retryable` while the event may still be published.
+        Always returns False, since no Kubernetes object is changed. Raises `Retryable` while the
+        event may still be published.
         """
         meta, kind, event_id = writer.root.metadata, action.data.kind, action.id
         if event_id in self._published:

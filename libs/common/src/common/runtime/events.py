@@ -45,7 +45,7 @@ QUIET_SECONDS: Final = 360.0
 The count of a series is also written at this interval."""
 REMEMBERED: Final = 4096
 MAX_WAIT: Final = 5.0
-"""Maximum seconds that an Event waits for reconciles."""
+"""Maximum seconds for which an Event waits while keys wait for a reconcile."""
 CHECK_SECONDS: Final = 0.05
 MAX_QUEUED_EVENTS: Final = 16_384
 """Maximum number of waiting Events. Beyond it, a reconcile writes its Event itself."""

@@ -2,9 +2,11 @@
 
 Effects of an error of a single action:
 
-- An error that shows that the observation was stale, or the object not ours, ends the plan.
+- An error ends the plan if it shows that the observation was stale, or that this replica no longer
+  owns the object.
 - Any other error ends the action's chain, unless it is a side action.
-- Its Event is written at once. A conflict has no Event, since the next reconcile decides again.
+- The Event of the failure is written at once. A conflict has no Event, since the next reconcile
+  decides again.
 
 Effects of an error of an action of a `Parallel`:
 

@@ -1,10 +1,10 @@
 """The informer of one controller: writes messages to the cache and enqueues their keys.
 
-A key is a root object. It belongs to the partition that delivered that object or, until one does,
-to the partition that delivered an object below it. It may be reconciled while its partition is held
-and the state of the partition is complete. When the state becomes complete, every key is enqueued
-once, which makes up for all earlier messages. Partitions are acquired and released independently of
-each other.
+A key stands for a root object. It belongs to the partition that delivered that object or, until one
+does, to the partition that delivered an object below it. It may be reconciled while its partition
+is held and the state of the partition is complete. When the state becomes complete, every key is
+enqueued once, which makes up for all earlier messages. Partitions are acquired and released
+independently of each other.
 """
 
 import asyncio
@@ -139,15 +139,19 @@ class Informer:
         return self.cache.get(self.watched.get_root_type(key), key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
-        """Forget a key without a pending request if its object is gone and nothing waits for it."""
+        """Forget a key without a pending request if its object is gone.
+
+        A key that waits for an object in quarantine is kept.
+        """
         if self.root(key) is None and self.quarantine.find(key) is None:
             self.partition_of.pop(key, None)
             self.traces.forget(key)
 
     def tidy(self) -> None:
-        """Drop objects of other partitions that a reconcile has read.
+        """Drop cached objects that belong to no partition of this replica.
 
-        No message updates them.
+        A reconcile has read such an object from the API server, and no message updates it. It is
+        dropped at the `FOREIGN_MET`-th call that meets it.
         """
         foreign = {
             caches.make_key(obj): obj

@@ -39,7 +39,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Function that returns the keys to enqueue when an object changes; no I/O."""
 
     def get_root_type(self, key: Key) -> type[Object]:
-        """Return the view type of the object that a key stands for."""
+        """Return the view type of the root object of a key."""
         return self.other_roots[key.kind] if key.kind else self.root
 
     def find_root_key(self, view: type[Object], namespace: str, name: str) -> Key | None:

@@ -137,7 +137,7 @@ class Membership:
         """Our Lease as we last wrote it."""
         self._others: dict[str, LeaseObservation] = {}
         self._ours: dict[str, LeaseObservation] = {}
-        """Our own Lease as the API server has it."""
+        """The observation of our own Lease, by its name; empty while the Lease does not exist."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
         """Held partitions that another Lease also named at the last list.
@@ -156,7 +156,10 @@ class Membership:
 
     @property
     def problem(self) -> str | None:
-        """Why this replica does not take part; None while it does. Readiness depends on it."""
+        """Why this replica does not do its share of the work; None while it does.
+
+        The readiness of the process depends on it.
+        """
         if self._problem is not None or not self._fence.is_open:
             return (
                 self._problem
@@ -217,7 +220,7 @@ class Membership:
     # --- one turn -----------------------------------------------------------------------------
 
     async def _renew_and_rebalance(self) -> None:
-        """List all Leases once, and act on them."""
+        """List all Leases once; renew ours, delete expired ones, release or acquire partitions."""
         mine = await self._observe()
         if not self._is_ours(mine):
             await self._create_lease(mine)
@@ -260,7 +263,7 @@ class Membership:
             await self._write(self._mine, self._held)
 
     async def _observe(self) -> ReplicaLease | None:
-        """List all Leases; return ours."""
+        """List and record all Leases; return our own, or None if it does not exist."""
         listed = {lease.name: lease for lease in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
         self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._now())
@@ -322,7 +325,10 @@ class Membership:
             await self._write(self._mine, self._held)
 
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
-        """Hand over partitions: first those without a running reconcile, then the others."""
+        """Hand over partitions: first those without a running reconcile, then the others.
+
+        `takes_part` is False if the process ends, and so acquires no other partitions.
+        """
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:

@@ -25,7 +25,7 @@ SomePlan = TypeVar("SomePlan", bound=Plan[Any])
 
 
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
-    """Brings objects a step nearer to their goals."""
+    """Reconciles one object at a time, with the functions of a service."""
 
     observe: Callable[[Key, datetime], Awaitable[Observed | None]]
     """Reads the state of a key once; None if the object is gone or another controller's."""
@@ -36,9 +36,10 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
     """Executes a plan, and returns the failures."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
-    """Reads the objects again that the plan relies on and whose cached state may be stale.
+    """Reads again the objects that the plan relies on and whose cached state may be stale.
 
-    Returns None if the plan is still right, else a new observation, for which a new plan is made.
+    Returns None if the plan is still right, or else a new observation, for which a new plan is
+    made.
     """
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:

@@ -52,7 +52,10 @@ class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
     background: Background | None = None
     """Reads that no reconcile waits for, if the service has any."""
     tree: TreeKind | None = None
-    """The kind of trees that the reconciler reads; None for all kinds."""
+    """The kind of the trees whose messages the reconciler reads; None for all kinds.
+
+    A tree is a root object with its children; see `common.bus.subjects.TreeKind`.
+    """
     least_workers: int = 1
     """Minimum number of workers, for reconciles that may wait seconds for an unresponsive host."""
 

@@ -32,7 +32,7 @@ K = TypeVar("K", bound=Hashable)
 KNOWN_IN_A_ROW: Final = 8
 """Maximum number of known keys in a row before a new one.
 
-Most write nothing and take milliseconds.
+Most reconciles of known keys write nothing and take milliseconds.
 """
 COALESCED: Final = 0.2
 """Seconds that a known key waits while new keys wait, so that concurrent changes become one

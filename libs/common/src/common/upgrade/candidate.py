@@ -27,11 +27,11 @@ def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
     """Return the version that runs on a pending cluster.
 
     None if the version is changing or was never observed. `known` is the recorded digest. It is
-    kept while the dashboard does not answer, since the config does not change by that, and while
-    applications are unhealthy. A different config becomes the candidate only when all applications
-    run with it; before, replicas of the previous config may still answer requests. Applications
-    outside of the config do not count (ADR 41): no PUT makes them run, and no upgrade waits for
-    them.
+    kept while the dashboard does not answer, since its silence does not change the config, and
+    while applications are unhealthy. A different config becomes the candidate only when all
+    applications run with it; before, replicas of the previous config may still answer requests.
+    Applications outside of the config do not count (ADR 41): no PUT makes them run, and no upgrade
+    waits for them.
     """
     details = view.declared
     if details is None or not details.applications:
@@ -49,7 +49,7 @@ def _candidate(view: ServeView, config: str) -> Candidate:
 def _digest(details: ServeDetails, given: str | None) -> str:
     """Return a digest of the configs that Serve reports.
 
-    It includes the recorded config if Serve reports no config for some application.
+    It includes the recorded config (`given`) if Serve reports no config for some application.
     """
     reported = deployed_config.configs(details)
     recorded = given if None in reported.values() else None

@@ -76,8 +76,9 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     approved: Approval | None = None
     """The last pause of an UpgradePolicy that the user approved."""
     parity: bool = True
-    """Whether traffic waits until the new cluster has as many autoscaled replicas as carry it
-    now."""
+    """Whether traffic waits until the new cluster has as many autoscaled replicas as the old
+    cluster uses for that traffic.
+    """
     history: int = DEFAULT_HISTORY
     """Number of earlier specs to keep as ControllerRevisions."""
     problems: tuple[str, ...] = ()

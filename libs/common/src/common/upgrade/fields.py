@@ -1,7 +1,7 @@
 """Typed reads of a user's manifest that collect problems instead of raising errors.
 
-A value that is not legal is noted under its path, and the read returns a legal value instead, so
-that one pass finds all problems.
+A value that is not legal is recorded as a problem with its path, and the read returns a legal value
+instead, so that one pass finds all problems.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from common.api.opaque import Json
 NO_TIME: Final = timedelta(0)
 MIN_DURATION: Final = timedelta(microseconds=1)
 MAX_DURATION: Final = timedelta(days=7)
-"""Maximum of a duration for which an upgrade waits."""
+"""Maximum of any duration for which an upgrade waits."""
 MAX_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The duration format of the Gateway API."""
@@ -36,9 +36,11 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Fields:
-    """The fields of one object.
+    """The fields of one object at `path` of a manifest.
 
-    `close` notes unknown fields: those that were not read before.
+    Each reader takes the name of a field, adds a message to `problems` if the value is not legal,
+    and returns a legal value instead. Null counts as absent. `close` reports the unknown fields:
+    those that no reader was called for.
     """
 
     def __init__(self, value: Any, path: str, problems: list[str], *, strict: bool) -> None:
@@ -64,9 +66,9 @@ class Fields:
         return value
 
     def close(self) -> None:
-        """Note an unknown field, if reading is strict.
+        """Report the first unknown field as a problem, if reading is strict.
 
-        Otherwise the field is ignored, since a later release may have added it.
+        Otherwise unknown fields are ignored, since a later release may have added them.
         """
         if self._strict and (
             unknown := sorted(str(name) for name in self._values.keys() - self._read)
@@ -79,7 +81,7 @@ class Fields:
         return self._value(name, int, lambda value: least <= value <= most, legal, default, least)
 
     def fraction(self, name: str, least: float, most: float) -> float:
-        """Return a number from `least` to `most`; a whole number is not accepted."""
+        """Read a required float from `least` to `most`; an integer is a problem."""
         legal = f"a number from {least} to {most}"
         return self._value(name, float, lambda value: least <= value <= most, legal, None, most)
 
@@ -89,7 +91,10 @@ class Fields:
     def text(
         self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None
     ) -> str:
-        """Return a text that passes a check; empty if it does not."""
+        """Read a text for which `is_legal` is true; return "" instead of an illegal text.
+
+        `legal` describes the legal values in the message about a problem.
+        """
         return self._value(name, str, is_legal, legal, default, "")
 
     def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
@@ -101,7 +106,7 @@ class Fields:
         )
 
     def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
-        """Return a list of distinct members of `legal`; empty if absent."""
+        """Read a list of distinct members of `legal`; empty if the field is absent or not legal."""
         if not self.has(name):
             return ()
         value = self._values[name]
@@ -119,9 +124,9 @@ class Fields:
         return ()
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
-        """Return a time that an upgrade waits, at most 7 days.
+        """Read a duration for which an upgrade waits, at most 7 days.
 
-        Zero if absent, unless `is_required`: then it must be positive.
+        An absent field is zero. With `is_required` the duration must be present and positive.
         """
         least, default, kind = (
             (MIN_DURATION, None, "positive duration")
@@ -131,7 +136,10 @@ class Fields:
         return self._length(name, least, MAX_DURATION, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
-        """Return a positive request duration of at most an hour, in seconds."""
+        """Read a required, positive duration of a request, at most one hour; return it in seconds.
+
+        Returns 0 for a field that is absent or not legal.
+        """
         return self._length(
             name, MIN_DURATION, MAX_LATENCY, "a positive duration such as 250ms", None
         ).total_seconds()
@@ -149,7 +157,7 @@ class Fields:
         return _parsed(text)
 
     def percent(self, name: str, *, most: float) -> float:
-        """Return a percentage as a fraction."""
+        """Read a required percentage, at most `most` %; return it as a fraction."""
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
         text = self.text(
             name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal
@@ -157,7 +165,7 @@ class Fields:
         return float(text[:-1] or 0) / 100
 
     def decimal(self, name: str) -> float:
-        """Return a number that is written as a string."""
+        """Read a required decimal number that is written as a string, such as "0.5"."""
         return float(
             self.text(
                 name, DECIMAL.fullmatch, 'a number in quotes such as "0.5", without an exponent'
@@ -166,11 +174,14 @@ class Fields:
         )
 
     def section(self, name: str) -> "Fields | None":
-        """Return the fields of a nested object, None if absent."""
+        """Return the fields of the object in the field `name`; None if the field is absent."""
         return self._inside(self._values[name], name) if self.has(name) else None
 
     def sections(self, name: str, most: int) -> list["Fields"]:
-        """Return the fields of each object of a list of 1 to `most` items; empty if absent."""
+        """Return the fields of each object in the list `name`; empty if the field is absent.
+
+        Anything but a list of 1 to `most` items is a problem, and the result is empty then.
+        """
         if not self.has(name):
             return []
         items = _items(self._values[name])

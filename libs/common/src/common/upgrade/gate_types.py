@@ -151,7 +151,7 @@ def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[Asking
     """Return the gates that ask a server.
 
     With `is_before` (before the first step) only webhooks: a query about requests has no value
-    while the pending cluster gets none.
+    while the pending cluster gets no requests.
     """
     asking_gates = (gate for gate in gates if not isinstance(gate, Gate))
     return tuple(gate for gate in asking_gates if isinstance(gate, WebhookGate) or not is_before)

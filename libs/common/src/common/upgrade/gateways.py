@@ -31,7 +31,12 @@ FOREIGN_AT_REST: Final = 30.0
 async def read(
     sources: Sources, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
-    """Return our Gateway and the `wanted` ones by namespace and name; None for unreadable ones."""
+    """Read Gateways; return them by namespace and name, with None for one that cannot be read.
+
+    These are our Gateway and those that `wanted` names, the parents of the RayService's route. A
+    Gateway of another owner may be `FOREIGN` seconds old if traffic moves (`is_moving`), and
+    `FOREIGN_AT_REST` seconds otherwise.
+    """
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
@@ -45,10 +50,10 @@ async def read(
 async def weighted(
     sources: Sources, service: RayService, *, is_wanted: bool, max_age: float
 ) -> HttpRoute | None:
-    """Return the route that carries the weights.
+    """Return the HTTPRoute that carries the traffic of a RayService; None if it does not exist.
 
-    A user's route is at most `max_age` seconds old. With `is_wanted`, a route of another owner
-    under the name of ours is returned, too.
+    A user's route is at most `max_age` seconds old. `is_wanted` says that raybus needs its own
+    route. The object with that name is then returned even if it has another owner.
     """
     meta = service.metadata
     place = (meta.namespace, weighted_route.name_of(service))

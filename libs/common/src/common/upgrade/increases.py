@@ -19,11 +19,12 @@ from common.ray import request_metrics
 from common.ray.request_metrics import NodeSeries, Requests, Sample, Series
 
 MAX_VALUES: Final = 32_768
-"""Maximum values that are remembered of one cluster.
+"""Maximum number of counter values that are remembered for one cluster.
 
 A counter has one value, a histogram one for each bucket. A proxy has 126 values with 3 routes and 2
 status codes. Missing series and nodes are dropped first, then whole nodes: counting only a part of
-a node's series could hide its errors. The requests of the remaining nodes are a sample."""
+a node's series could hide its errors. The requests of the remaining nodes are a sample.
+"""
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
 """Number of values above which no further node is admitted.
 

@@ -144,7 +144,7 @@ class Inquiries:
     async def ask(
         self, step: Checkpoint, asked: Sequence[AskingGate]
     ) -> Mapping[AnyGate, GateResult]:
-        """Return the latest results of gates at a step, and start the requests that are due."""
+        """Return the latest result of each `asked` gate, and start the requests that are due."""
         uid = step.candidate.cluster_uid
         upgrade = self._upgrades.get(uid)
         if upgrade is None or upgrade.moment != step.moment:

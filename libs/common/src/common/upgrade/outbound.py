@@ -36,7 +36,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
 class OutboundRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a RayService of a namespace."""
+    """A request to a gate's server, for a RayService in `namespace`."""
 
     url: str
     namespace: str
@@ -70,7 +70,8 @@ class Outbound(Protocol):
 class NoOutbound:
     """An `Outbound` that sends nothing.
 
-    With `permits` no server is refused: forecasts do not know the administrator's list.
+    With `permits` no server is refused, since forecasts do not know which servers the administrator
+    allows.
     """
 
     def __init__(self, *, permits: bool = False) -> None:
@@ -168,9 +169,9 @@ async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[A
 
 @asynccontextmanager
 async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
-    """Provide the `Outbound` for the servers of `RAYBUS_GATE_TARGETS`.
+    """Provide the `Outbound` for the servers that `RAYBUS_GATE_TARGETS` allows.
 
-    Refuse all if it is empty.
+    If the setting is empty, every server is refused.
     """
     if not settings.gate_targets:
         yield NoOutbound()
@@ -183,7 +184,7 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
 
 @asynccontextmanager
 async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
-    """Provide the `Outbound` for the servers of a list."""
+    """Provide the `Outbound` for the servers that `allowed` permits."""
     pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
     try:
         async with client() as http:

@@ -70,7 +70,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     hold: timedelta = NO_TIME
     """Minimum time for which the upgrade stays at the weight of this step."""
     pauses: bool = False
-    """Whether the upgrade waits here for the user's approval."""
+    """Whether the upgrade waits at this weight for the user's approval."""
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,9 +118,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return the number of evaluations with new windows.
+        """Return how often an upgrade begins to count requests for its gates anew.
 
-        There is one at each step, and one for mirrored requests.
+        It does so at each step, and once for mirrored requests.
         """
         return max(1, len(self.steps)) + (self.mirror is not None)
 
@@ -284,7 +284,7 @@ def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
 
 
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
-    """Return the last step whose weight is reached; None before the first."""
+    """Return the last step whose weight is at most `weight`; None before the first step."""
     return max(
         (step for step in policy.steps if step.weight <= weight),
         key=lambda step: step.weight,
@@ -311,8 +311,8 @@ def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> i
 def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
     """Return the gates that can decide before all traffic moves at once.
 
-    Gates on a metric are included only if the new cluster gets requests before, by a warm-up or a
-    preview.
+    Gates on a metric are included only if the new cluster gets requests before the move, by a
+    warm-up or a preview.
     """
     is_used = policy.warm_up is not None or policy.preview.service
     return tuple(gate for gate in policy.gates if is_used or not isinstance(gate, gate_types.Gate))

@@ -1,4 +1,4 @@
-"""The observation of a RayService that both services share: clusters, routes and upgrade policy."""
+"""The observation of a RayService that service-reconciler and traffic-manager share."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -61,7 +61,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     None if the record on the routes has no such entries.
     """
     rest: timedelta = poll_interval.SLOWEST
-    """Poll interval of a cluster that serves."""
+    """Poll interval of the dashboards of a service that has not changed for a long time."""
 
     @cached_property
     def controls(self) -> Controls:
@@ -95,7 +95,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @cached_property
     def record(self) -> Record:
-        """Return the newest record on these routes, or the copy in the status if none has one."""
+        """Return the newest traffic record on `routes`, or else the copy in the status."""
         return self.renewed_record or weighted_route.record_of(self.service, self.routes)
 
     @cached_property
@@ -114,5 +114,5 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:
-        """Return why a Gateway takes no requests; the message names it."""
+        """Return why a Gateway takes no requests; None if all take requests."""
         return weighted_route.gateway_trouble(self.service, self.route, self.gateways)

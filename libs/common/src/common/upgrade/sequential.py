@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 _WEIGHT: Final = 2.0
-"""Weight of the beta distribution, as a number of requests beyond the limit."""
+"""First parameter of the beta distribution: it counts like this many requests beyond the limit."""
 _OF_BOUNDS: Final = (0.5, 0.5)
 """Parameters of the beta distribution for bounds: Jeffreys' prior."""
 _HALVINGS: Final = 50
@@ -29,7 +29,8 @@ _NINE_OF_TEN: Final = 1.2816
 def evidence(beyond: int, total: int, allowed: float) -> float:
     """Return the logarithm of the likelihood ratio against the allowed rate.
 
-    0 if the observed rate is not above the allowed one.
+    `beyond` of `total` requests are beyond the limit; `allowed` is the fraction that may be. The
+    result is 0 if the observed rate is not above the allowed one.
     """
     if beyond <= allowed * total:
         return 0.0
@@ -61,7 +62,11 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def highest_rate(count: int, total: int, alpha: float) -> float:
-    """Return the upper confidence bound of a rate: the highest rate that is not excluded."""
+    """Return the upper confidence bound of a rate: the highest rate that is not excluded.
+
+    `count` of `total` requests were observed. The bound is too low with probability `alpha` at
+    most.
+    """
     low, high = count / total, 1.0
     least = _log_mixture(count, total, _OF_BOUNDS) + math.log(alpha)
     for _ in range(_HALVINGS):
@@ -74,7 +79,8 @@ def highest_rate(count: int, total: int, alpha: float) -> float:
 def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
     """Return whether a duration is an upper bound of a quantile.
 
-    `below` of `total` observations are below the duration.
+    `below` of `total` observations are below the duration. The answer True is wrong with
+    probability `alpha` at most.
     """
     return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(
         alpha
@@ -93,7 +99,7 @@ def requests_for_a_bound(quantile: float, alpha: float) -> int:
 def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
     """Return about the lowest true rate that `total` requests detect in 9 of 10 cases.
 
-    None if there are too few requests to detect any.
+    `allowed` is the rate to exceed. None if there are too few requests to detect any rate.
     """
     counts = range(total + 1)
     count = bisect_left(

@@ -1,4 +1,4 @@
-"""Where both services read the state of RayServices from.
+"""Where service-reconciler and traffic-manager read the state of RayServices.
 
 The sources are the cache that the bus fills, the API server, Ray dashboards and gates' servers.
 """
@@ -32,11 +32,11 @@ KINDS: Final[dict[str, type[Object]]] = {
     "HTTPRoute": HttpRoute,
     "GRPCRoute": GrpcRoute,
 }
-"""The kinds to which both services subscribe."""
+"""The kinds of objects to which service-reconciler and traffic-manager subscribe."""
 
 
 class Sources:
-    """The sources of one process, with the answers that it remembers."""
+    """The sources of one process, with the answers of servers and nodes that it remembers."""
 
     def __init__(
         self,

@@ -153,7 +153,10 @@ def of_route(route: Route | None) -> Record:
 
 
 def of_status(service: RayService) -> Record:
-    """Return the copy of the record in a status; an empty one if it was overwritten."""
+    """Return the record in the status of a RayService: capacities, weights and times of moves.
+
+    It is empty if the status has values that raybus cannot have written.
+    """
     roles = (
         (service.status.active_service_status, WHOLE),
         (service.status.pending_service_status, 0),

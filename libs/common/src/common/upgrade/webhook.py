@@ -229,7 +229,7 @@ def wait(answer: Answer) -> float:
 
 
 def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> GateResult:
-    """Return the outcome of a gate by the last answer, or by the reason why there is none."""
+    """Return the result of a gate from its last answer, or from the `problem` without one."""
     if reply is None:
         return gates.unanswered(gate, problem)
     text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"

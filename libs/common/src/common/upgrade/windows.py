@@ -97,7 +97,7 @@ class _Upgrade(msgspec.Struct):
     is_read: bool = False
     """Whether the counters were read since the weights or the candidate last changed."""
     begins_at: float = 0.0
-    """When the nodes have exported all requests of the previous candidate."""
+    """When the nodes have exported all requests of the previous candidate, in monotonic seconds."""
     restarted_at: float | None = None
     """Start of the newest window: a window within the step, or that of the whole step."""
     read_at: float | None = None
@@ -179,8 +179,10 @@ class Windows:
     ) -> Window | None:
         """Return the windows of the present step, and start the next read if due.
 
-        `moved_at` is when the weights last changed. None until the counters have been read in this
-        step.
+        Returns None until the counters have been read in this step. `active` and `pending` are the
+        metrics endpoints of the two clusters, and `moved_at` is when the weights last changed.
+        `is_whole` says that the pending cluster has all traffic, `is_unused` that it has never
+        answered a user's request.
         """
         uid, now = candidate.cluster_uid, self._clock.monotonic()
         upgrade = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)

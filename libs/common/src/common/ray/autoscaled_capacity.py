@@ -28,18 +28,20 @@ Replicas = Mapping[str, int]
 def limit_weight(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> tuple[int, str]:
-    """Return the maximum weight of a growing cluster beside `source`, and the reason.
+    """Return the maximum weight of a growing cluster, and the reason for the limit.
 
-    `weight` is that of `source`. `whole` are the replicas with which one cluster carried all
-    traffic, if this process observed that. Without a limit the result is 100 and an empty reason.
+    `source` is the cluster that carries `weight` percent of the traffic now. `whole` are the
+    replicas with which one cluster carried all traffic, if this process observed that. Without a
+    limit the result is 100 and an empty reason.
     """
     return limit_by_needs(growing, _needs(source, weight, growing, whole))
 
 
 def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
-    """Return the maximum weight of a cluster, and the reason.
+    """Return the maximum weight of a cluster, and the reason for the limit.
 
-    `needs` are the replicas of each deployment that all of the traffic needs.
+    `needs` has the number of replicas that all of the traffic needs, by deployment. Without a limit
+    the result is 100 and an empty reason.
     """
     most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:
@@ -50,9 +52,9 @@ def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> 
 def find_lacking_deployment(
     source: ServeDetails, weight: int, growing: ServeDetails, held: int
 ) -> str | None:
-    """Return a deployment whose replicas are too few for more traffic.
+    """Return the name of a deployment that has too few replicas for more traffic; None without one.
 
-    `held` is the percent of the traffic that the cluster has at present.
+    `source` carries `weight` percent of the traffic, and `growing` carries `held` percent.
     """
     most, name, *_ = min(
         _limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, "")
@@ -88,8 +90,9 @@ def _needs(
 
     Deployments whose number of replicas does not depend on the load are left out. An autoscaler
     rounds up, so the last replica of `source` may be almost idle. At a small weight it would still
-    count in full, and an upgrade would wait for replicas that no load requires. Therefore the sum
-    of both clusters' replicas suffices, unless the replicas without the last one already need more.
+    count in full, and an upgrade would wait for replicas that no load requires. Therefore the
+    traffic needs no more replicas than both clusters run together, unless the replicas of `source`
+    without the last one already prove a higher need.
     """
     others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}

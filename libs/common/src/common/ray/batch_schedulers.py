@@ -65,9 +65,10 @@ def volcano_marks(group_name: str, task: str) -> dict[str, str]:
 
 
 def build_volcano_spec(own: Mapping[str, str], numbers: Body) -> Body:
-    """Return the spec of a PodGroup from the labels of its owner, and `minMember` and resources.
+    """Return the spec of a PodGroup of Volcano.
 
-    A topology tier that is no number is left out; `find_topology_violation` reports it.
+    `own` are the labels of the group's owner, and `numbers` has `minMember` and `minResources`. A
+    topology tier that is no number is left out; `find_topology_violation` reports it.
     """
     tier = own.get(TOPOLOGY_TIER, "")
     highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
@@ -81,7 +82,10 @@ def build_volcano_spec(own: Mapping[str, str], numbers: Body) -> Body:
 
 
 def find_topology_violation(own: Mapping[str, str], namespace: str, group: str) -> str | None:
-    """Return why the topology labels of an owner of a PodGroup are not usable."""
+    """Return why a topology label of a PodGroup's owner is not usable; None if it is, or absent.
+
+    `own` are the labels of the owner, and `group` is the name of the PodGroup.
+    """
     tier = own.get(TOPOLOGY_TIER, "")
     if not own.get(TOPOLOGY_MODE) or not tier or _INTEGER.fullmatch(tier):
         return None
@@ -119,7 +123,7 @@ class TaskGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_task_groups(groups: Iterable[TaskGroup]) -> str:
-    """Return YuniKorn's description of a gang, as Go writes it."""
+    """Return the JSON value of YuniKorn's annotation `task-groups`, as Go writes it."""
     described: list[Body] = []
     for group in groups:
         placing = pod_json.shared(

@@ -51,12 +51,18 @@ class CallSlots:
         self._slow = 0
 
     def is_full(self, *, slow: bool) -> bool:
-        """Return whether a call to a slow host would have to wait."""
+        """Return whether a call must wait because too many calls to slow hosts are in progress.
+
+        Always False for a host that is not `slow`.
+        """
         return slow and self._slow >= MAX_CONCURRENT_SLOW_CALLS
 
     @asynccontextmanager
     async def hold(self, *, slow: bool) -> AsyncGenerator[None]:
-        """Hold one of the concurrent calls during a block."""
+        """Occupy one of the concurrent calls during a block, after waiting for a free one.
+
+        `slow` says whether the host was slow the last time.
+        """
         self._slow += slow
         try:
             async with self._all:

@@ -2,7 +2,8 @@
 
 A config is recorded before it is sent. So after any crash or lost answer, each config that Ray may
 have is in a record. Each record names the number of its predecessor, and a decision that was based
-on an older record is rejected. Both services send configs through this module.
+on an older record is rejected. service-reconciler and traffic-manager send configs only through
+this module.
 """
 
 from contextlib import suppress

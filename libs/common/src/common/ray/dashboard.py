@@ -47,7 +47,9 @@ MAX_METRICS_SIZE: Final = 8 * 2**20
 MAX_HEALTH_SIZE: Final = 64 * 2**10
 """Maximum bytes of the answer to a health check.
 
-The limits above are those of a status (10,000 replicas fit) and of a metrics page."""
+`MAX_STATUS_SIZE` is the limit of a Serve status (10,000 replicas fit), and `MAX_METRICS_SIZE` that
+of a metrics page.
+"""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dashboard(Protocol):
-    """Access to dashboards and pods."""
+    """Sends HTTP requests to Ray dashboards, and to Serve proxies and metrics ports of pods."""
 
     async def request(
         self,
@@ -241,7 +243,7 @@ def make_error(target: Target, code: int, phrase: str, body: bytes) -> errors.Ra
 
 
 def _choose_method(config: Json | None, post: Json | None) -> tuple[str, Json | None]:
-    """Return the method and the body of a request."""
+    """Return the HTTP method and the JSON body of a request."""
     if post is not None:
         return "POST", post
     return ("GET" if config is None else "PUT"), config
@@ -265,7 +267,7 @@ def _origin(target: Target) -> str:
 
 @asynccontextmanager
 async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
-    """Provide the `Dashboard` that the settings ask for; writes check the client's write guard."""
+    """Provide the `Dashboard` that the settings choose; a write first calls `kube.may_write`."""
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return

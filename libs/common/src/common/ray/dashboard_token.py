@@ -87,7 +87,7 @@ class Tokens:
         return await self._read(cluster)
 
     async def another(self, cluster: RayCluster, refused: str | None) -> str | None:
-        """Return a token to replace the rejected one; None if there is no other."""
+        """Return a token to replace `refused`, which the dashboard rejected, or else None."""
         if not traits.has_token_auth(cluster):
             return None
         known = self._kept.get(_place(cluster))

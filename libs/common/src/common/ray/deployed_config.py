@@ -58,7 +58,11 @@ _ACTOR: Final = frozenset(
     {"accelerator_type", "fallback_strategy", "label_selector", "memory", "num_cpus", "num_gpus"}
     | {"resources", "runtime_env"}
 )
-"""Options that Ray 2.60 reports if they are set; other options are compared only if reported."""
+"""Options of a deployment's actors that Ray 2.60 reports if they are set.
+
+`_APPLICATION` and `_DEPLOYMENT` are such options of applications and deployments. All other options
+are compared only if Ray reports them.
+"""
 
 
 def differences(config: ServeConfig, details: ServeDetails) -> list[str] | None:
@@ -100,7 +104,7 @@ def configs(details: ServeDetails) -> dict[str, Json | None]:
 def fingerprint(details: ServeDetails) -> str:
     """Return a digest of the configs that Serve reports.
 
-    Applications that were deployed by code have none.
+    Applications that were deployed by code have no config and do not count.
     """
     known = {name: config for name, config in configs(details).items() if config is not None}
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
@@ -114,7 +118,7 @@ def _reports(configs: Mapping[str, Json | None]) -> bool:
 def reported(details: ServeDetails) -> str | None:
     """Return the Serve config that is deployed, built from the applications that have a config.
 
-    None if none has, or if a value is redacted.
+    None if no application has a config, or if a value is redacted.
     """
     apps = [config for _, config in sorted(configs(details).items()) if config is not None]
     if not apps or any(REDACTED in level for level in serve_status.levels(apps)):

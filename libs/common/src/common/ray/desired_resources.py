@@ -39,7 +39,10 @@ def is_gpu(key: str) -> bool:
 def totals(
     cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None
 ) -> dict[str, str]:
-    """Return the sum of each resource; `replicas` overrides the replicas of the spec."""
+    """Return the sum of each resource over the pods of a cluster.
+
+    `replicas` overrides the replicas in the spec.
+    """
     return as_text(_total(cluster, replicas or _as_written))
 
 

@@ -77,9 +77,9 @@ class NotYamlError(ValueError):
 
 
 class _Node(msgspec.Struct, eq=False):
-    """A YAML value, with the values and characters that an alias to it would add.
+    """A YAML value, with the number of values and characters that an alias to it would add.
 
-    While the node is open, both counters hold the totals at its start.
+    While the node is open, `values` and `characters` are the totals of the document at its start.
     """
 
     value: Value

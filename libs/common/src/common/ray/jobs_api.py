@@ -192,7 +192,7 @@ def _is_unknown(error: errors.RaybusError, job_id: str) -> bool:
 
 
 def _is_refusal(answer: errors.HttpAnswer) -> bool:
-    """Return whether the same request would be refused again."""
+    """Return whether Ray would refuse the same request again."""
     is_client_error = 400 <= answer.code < 500 and answer.code not in _CODES_OF_OTHER_SERVERS
     return is_client_error or _AGENT_REFUSED in answer.body
 

@@ -68,12 +68,12 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
 async def ask(
     one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]
 ) -> list[Ongoing | None]:
-    """Ask pods in batches and return their answers, None for a pod without one.
+    """Call `one` for pods in batches; return the answers in order, None for a missing answer.
 
     After a pod without an answer the rest is skipped, since the total is unknown anyway. (While no
     pod has answered, that happens after `SILENT_AFTER` pods.) A RayService may have 10,000 pods and
-    a tenant's pods may delay their answers, so one caller uses at most `AT_ONCE` concurrent
-    requests, and waits only for a few batches of pods that do not answer.
+    a tenant's pods may delay their answers, so one caller uses at most `MAX_CONCURRENT_READS`
+    concurrent requests, and waits only for a few batches of pods that do not answer.
     """
     counts: list[Ongoing | None] = []
     for first in range(0, len(pods), MAX_CONCURRENT_READS):

@@ -43,7 +43,10 @@ def owns(owner: ObjectMeta, have: ObjectMeta) -> bool:
 
 
 def other(have: ObjectMeta, owner: ObjectMeta) -> str | None:
-    """Return the controller of an object as `<kind> <name>`, unless it is this owner."""
+    """Return the controller of an object as `<kind> <name>`; None without a controller.
+
+    None also if the controller is `owner`.
+    """
     owners = (reference for reference in have.owner_references if reference.controller)
     return next(
         (
@@ -56,7 +59,7 @@ def other(have: ObjectMeta, owner: ObjectMeta) -> str | None:
 
 
 def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
-    """Return the name of another RayService that owns an object."""
+    """Return the name of another RayService that owns an object; None if there is none."""
     owners = (reference for reference in have.owner_references if reference.kind == KIND)
     return next((reference.name for reference in owners if reference.uid != service.uid), None)
 
@@ -74,7 +77,7 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
 
 def find_controller(meta: ObjectMeta, kind: str) -> str | None:
-    """Return the name of the object's controller if it is of this kind."""
+    """Return the name of the object's controller if it is of this kind, or else None."""
     owners = (reference for reference in meta.owner_references if reference.controller)
     return next((reference.name for reference in owners if reference.kind == kind), None)
 

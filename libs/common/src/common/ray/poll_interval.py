@@ -1,9 +1,9 @@
 """The poll interval for sources without change messages: short after a change, then growing.
 
-A change that has been waited for is detected with a delay of at most a fortieth of the wait.
-RayServices that have not changed for a long time are at rest. They share a fixed number of polls a
-second per replica, so that thousands of them cost no more than a hundred. Specs, pods and endpoints
-send messages and are never polled.
+A change after a long wait is detected with a delay of at most a fortieth of the wait. RayServices
+that have not changed for a long time are at rest. They share a fixed number of polls a second per
+replica, so that thousands of them cost no more than a hundred. Specs, pods and endpoints send
+messages and are never polled.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def interval(quiet: timedelta) -> timedelta:
-    """Return the poll interval after a time without change."""
+    """Return the poll interval after a time of `quiet` without a change."""
     return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
 
 

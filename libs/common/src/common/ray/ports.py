@@ -48,7 +48,10 @@ def of_head(config: Json) -> dict[str, int]:
 
 
 USERS_LABELS: Final = (labels.IDENTIFIER, labels.APP_NAME, labels.APP_CREATED_BY)
-"""Labels of the head's selector to which the head's template or group may give other values."""
+"""Labels of the head pod that a user may override in the head group or in its template.
+
+The selector of the head's Services uses the user's values.
+"""
 
 
 def head_selector(cluster: str, config: Json) -> dict[str, str]:

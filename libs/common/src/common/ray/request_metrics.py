@@ -129,7 +129,10 @@ def increase(new: Requests, old: Requests) -> Requests:
 
 
 def size(requests: Requests) -> int:
-    """Return the number of values: one for a counter, plus one for each bucket with a bound."""
+    """Return the number of values of a series.
+
+    A counter has one value, and a histogram has one for each bucket with a bound.
+    """
     return len(requests.latency.counts) + len(requests.first_token.counts) - 1
 
 

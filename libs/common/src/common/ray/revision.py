@@ -27,7 +27,10 @@ from common.ray.serve_status import ServeDetails
 RECORD: Final = "raybus.io/record"
 SERVE_CONFIG: Final = "serve-config"
 OUTCOME: Final = "raybus.io/serve-config-outcome"
-"""Annotation of a record. Records of earlier releases lack it and count as accepted."""
+"""Annotation of a record with the outcome of sending its config.
+
+Records of earlier releases lack the annotation and count as accepted.
+"""
 MAX_SUPERSEDED_RECORDS: Final = 2
 """Maximum superseded records to keep: the last accepted one, and one for comparison."""
 MAX_UNKNOWN_RECORDS: Final = 8
@@ -159,7 +162,7 @@ def current(
 
     If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
     Serve's report decides, or else the reported config itself. If it was refused, the record before
-    it decides in the same way. None if none of these is known.
+    it decides in the same way. None if the config cannot be determined.
     """
     candidates = open_ones(records)
     if candidates and candidates[0].outcome is SendOutcome.ACCEPTED:

@@ -38,8 +38,9 @@ class Revisions:
     async def intend(self, cluster: RayCluster, given: RecordedConfig, *, after: int) -> Revision:
         """Record a config before it is sent, and return the record.
 
-        If the newest record has this config already, return that one. Raises `Conflict` if the
-        newest record is not number `after`: another process has written one since the decision.
+        If the newest record has this config already, return the newest record. Raises `Conflict` if
+        the newest record is not number `after`: another process has written a record since the
+        decision.
         """
         known = await self.list_records(cluster)
         if not (known and known[0].data == given):

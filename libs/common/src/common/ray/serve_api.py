@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 class DashboardMemory(msgspec.Struct):
-    """The remembered state of one cluster."""
+    """What this process remembers of a cluster's dashboard; times are in monotonic seconds."""
 
     reading: Reading = Reading()
     read_at: float | None = None
@@ -158,10 +158,11 @@ class ServeApi:
     async def poll_pair(
         self, active: V | None, pending: V | None, *, max_ages: tuple[float, float], now: datetime
     ) -> tuple[V | None, V | None]:
-        """Poll both clusters of a RayService and return their views.
+        """Poll the dashboards of both clusters of a RayService and return the new views.
 
-        An answer that was given by the other cluster is removed from a view. If both dashboards are
-        silent, neither failure counts as silence (ADR 41).
+        `max_ages` are the maximum ages of the answers in seconds, for the active and the pending
+        cluster. An answer that was given by the other cluster is removed from a view. If both
+        dashboards are silent, neither failure counts as silence (ADR 41).
         """
         async with asyncio.TaskGroup() as group:
             polls = [
@@ -243,9 +244,9 @@ class ServeApi:
     def last_reading(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
         """Return the last answer of Serve in a cluster, and its age in seconds, without a poll.
 
-        The answer has the applications of the cluster's config only, if the config is parsed.
-        Before the first answer, the age is the time since the first poll. None if the cluster was
-        never polled.
+        The answer has the applications of the cluster's config only, if this process has parsed the
+        config. Before the first answer, the age is the time since the first poll. None if the
+        cluster was never polled.
         """
         memory = self._clusters.get(cluster.metadata.uid)
         if memory is None or memory.answered_at is None:

@@ -26,7 +26,7 @@ class ServeConfigCache:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
 
     def get(self, text: str) -> ServeConfig | None:
-        """Return a config that is parsed already."""
+        """Return a config that is parsed already; None if it is not."""
         return self._parsed.get(text)
 
     def parse(self, text: str) -> ServeConfig:
@@ -35,7 +35,7 @@ class ServeConfigCache:
         return config
 
     async def read(self, *texts: str | None) -> ParsedConfigs:
-        """Return the configs by their text, and parse long ones in a thread; skip None."""
+        """Return the parsed configs by their text; skip None. Long texts are parsed in a thread."""
         configs: dict[str, ServeConfig] = {}
         loop = asyncio.get_running_loop()
         for text in texts:

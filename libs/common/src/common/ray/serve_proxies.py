@@ -35,15 +35,19 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
         return self.location is Location.DISABLED
 
     def may_be_at(self, container: Container | None) -> bool:
-        """Return whether a pod with this Ray container can become Ready, by its declared port."""
+        """Return whether a Ray container declares the proxy's port; no declaration counts as 8000.
+
+        Otherwise the pod never becomes Ready, since its readiness probe asks the declared port.
+        """
         declared = () if container is None else container.ports
         numbers = (port.container_port for port in declared if port.name == "serve")
         return next(numbers, ports.SERVE) == self.port
 
     def are_on_workers_of(self, config: Json) -> bool:
-        """Return whether the workers of all groups can become Ready, by their declared ports.
+        """Return whether a proxy can run on every worker, at the port that its Ray container
+        declares.
 
-        `config` is the spec of the RayCluster.
+        Otherwise some workers never become Ready. `config` is the spec of the RayCluster.
         """
         numbers = (
             port_of(pod_json.ray_container(template)) for template in _worker_templates(config)
@@ -53,9 +57,9 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_at(self, address: str, head: str) -> bool:
-        """Return whether a node gets a proxy once it runs a replica.
+        """Return whether the node at `address` gets a proxy once it runs a replica.
 
-        `head` is the head's address.
+        `head` is the address of the head.
         """
         return self.location is Location.EVERY_NODE or (
             self.location is Location.HEAD_ONLY and address == head
@@ -122,7 +126,11 @@ def mismatches(proxies: ServeProxies, config: Json) -> Iterator[tuple[tuple[str 
 
 
 def unreachable(proxies: ServeProxies, config: Json, *, excludes_head: bool) -> str | None:
-    """Return why no request can reach a cluster's applications; None if requests can reach them."""
+    """Return why no request can reach a cluster's applications; None if requests can reach them.
+
+    `config` is the spec of the RayCluster, and `excludes_head` the RayService's setting that its
+    Serve Service does not select the head.
+    """
     if proxies.are_disabled:
         return (
             "Serve has no proxy (proxy_location: Disabled), so no request reaches its applications "

@@ -23,7 +23,7 @@ DEFAULT_APP: Final = "default"
 
 
 class AppState(StrEnum):
-    """The states of an application that decisions need; other states stay as they are."""
+    """The states of an application that decisions need; Ray has further states."""
 
     RUNNING = "RUNNING"
     DELETING = "DELETING"
@@ -202,7 +202,10 @@ def is_running(details: ServeDetails) -> bool:
 
 
 def running_percent(details: ServeDetails) -> int:
-    """Return the percentage of target replicas that run, of the deployment with the lowest one."""
+    """Return the percentage of the target replicas that run, for the deployment with the fewest.
+
+    100 if no deployment reports replicas and a target.
+    """
     shares = [
         len(deployment.running) * 100 // deployment.target_num_replicas
         for app in details.applications.values()
@@ -218,7 +221,7 @@ def capacity(details: ServeDetails) -> float:
 
 
 def missing(details: ServeDetails, asked: frozenset[str]) -> str | None:
-    """Return which of the applications that were asked for is unknown to Serve; None if none is."""
+    """Return a message about an `asked` application that Serve does not know; None without one."""
     unknown = sorted(asked - set(details.named()))
     return f"application {unknown[0]} is not deployed yet" if unknown else None
 
@@ -246,7 +249,7 @@ def has_no_proxy(details: ServeDetails) -> bool:
 
 
 def unproxied(details: ServeDetails) -> str | None:
-    """Return which node has replicas but no healthy proxy; None if there is none."""
+    """Return a message about a node that has replicas but no healthy proxy; None without one."""
     if has_no_proxy(details):
         return "no proxy is healthy"
     if details.proxies is None or details.proxy_location != Location.EVERY_NODE:

@@ -51,7 +51,7 @@ _CODES: Final = {
 
 
 def find_suspension(cluster: RayCluster) -> StartProblem | None:
-    """Return the problem that a queue, such as Kueue, keeps a cluster suspended."""
+    """Return the problem that a queue such as Kueue keeps a cluster suspended, or else None."""
     if not cluster.intent.suspend:
         return None
     text = f"RayCluster {cluster.metadata.name} is suspended by its queue"

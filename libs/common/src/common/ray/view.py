@@ -1,4 +1,4 @@
-"""The state of Serve on one cluster, as both services that may write to dashboards see it."""
+"""The state of Serve on one cluster, as service-reconciler and traffic-manager observe it."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -128,14 +128,14 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.record > 1
 
     def parse(self, config: str) -> ServeConfig:
-        """Return a parsed Serve config."""
+        """Return a Serve config in parsed form; parse it now if `parsed` lacks it."""
         return serve_config.get(config, self.parsed)
 
     @cached_property
     def declared(self) -> ServeDetails | None:
         """Return Serve's status of the applications in the cluster's config.
 
-        None without an answer. If the config is unknown, the status of all applications.
+        None if Serve has not answered. If the config is unknown, the status has all applications.
         """
         details = self.serve.details
         if details is None or self.given is None:
@@ -159,7 +159,8 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def differences(self) -> list[str] | None:
         """Return the options in which the reported Serve config differs from the recorded one.
 
-        None without an answer or a record, and if Serve reports no application's config.
+        None if Serve has not answered, if there is no record, and if Serve reports no application's
+        config.
         """
         details = self.serve.details
         if self.given is None or details is None:
@@ -242,7 +243,7 @@ def foreign_answer(
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:
-    """Return the view without an answer that the other cluster gave.
+    """Return `view`, without Serve's answer if the `other` cluster gave it.
 
     The answer is from the other cluster if it lists nodes of that cluster and none of this one. A
     new pod may get the address of a deleted one, and a connection or a name may still lead to that

@@ -44,7 +44,10 @@ WRONG_NAME: Final = frozenset({62, 64})
 
 
 class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """A server's URL, the key to authenticate with, and the authorities to trust."""
+    """The URL of a NATS server, the seed of the key to authenticate with, and the context for TLS.
+
+    `tls` has the CA certificates to trust; None for a connection without TLS.
+    """
 
     url: str
     seed: str | None = None
@@ -52,7 +55,7 @@ class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileKeys:
-    """A key and an authority in files, for a NATS server outside of the cluster.
+    """A key and a CA certificate in files, for a NATS server outside of the cluster.
 
     `check` raises `InvalidSpec`, naming the setting, if a file is unusable. `next` returns the
     access to the next server, or raises `RaybusError` if the access is not known now. `refused` is
@@ -307,7 +310,10 @@ def _explain_distrust(problem: ssl.SSLCertVerificationError, settings: Settings)
 def read_expiries(
     peer: ssl.SSLObject | None, context: ssl.SSLContext | None
 ) -> dict[str, datetime]:
-    """Return when the certificate of the server and the authority that signed it expire."""
+    """Return when the certificate of the server, and the CA certificate that signed it, expire.
+
+    The keys are `server` and `authority`; a certificate that is not known is left out.
+    """
     expiry_by_name: dict[str, datetime] = {}
     if peer is not None and (certificate := peer.getpeercert()):
         expiry_by_name["server"] = _parse_end_of_validity(certificate)

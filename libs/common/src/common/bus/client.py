@@ -20,7 +20,10 @@ class NatsClient(Client):
         return self._nuid.next().decode()
 
     def find_tls_peer(self) -> ssl.SSLObject | None:
-        """Return the server's side of TLS; None without TLS."""
+        """Return the TLS object of the connection; None without TLS.
+
+        The object has the server's certificate.
+        """
         writer = cast("asyncio.StreamWriter | None", getattr(self._transport, "_io_writer", None))
         return None if writer is None else writer.get_extra_info("ssl_object")
 

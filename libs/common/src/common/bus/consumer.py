@@ -2,7 +2,7 @@
 
 A reading begins with the last message of every subject, or at a position in the stream. It uses a
 push consumer, which numbers its deliveries. A missing number, a missing heartbeat or a lost
-connection breaks the reading; nothing is repaired in place, and the reader starts a new one.
+connection breaks the reading. A broken reading is never repaired; the reader starts a new one.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
 """Seconds without any message after which the server, or its consumer, counts as gone."""
 LISTENING_SECONDS: Final = 3.0
-"""Interval of the checks for silence.
+"""Seconds between two checks whether the server is silent.
 
 A process that was stopped for longer may still have messages in its socket, so that time does not
 count.
@@ -76,7 +76,10 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 class RunningConsumer:
-    """A running consumer, until it is broken."""
+    """One reading of a stream, which ends when a message may have been missed.
+
+    `take` gets each message. `read` is called once the messages stored before the start are taken.
+    """
 
     def __init__(self, session: Session, take: TakeMessage, read: Callable[[], None]) -> None:
         self._session = session
@@ -104,7 +107,7 @@ class RunningConsumer:
             self._broken.set_result(reason)
 
     def finish(self) -> None:
-        """Report once that all messages stored before the start have been taken."""
+        """Call `read` once: all messages that were stored before the start have been taken."""
         if not self._is_read and not self._broken.done():
             self._is_read = True
             self._read()
@@ -143,7 +146,7 @@ class RunningConsumer:
 async def consume(
     bus: Bus, source: StreamSource, *, take: TakeMessage, read: Callable[[], None]
 ) -> AsyncGenerator[RunningConsumer]:
-    """Read a part of a stream until the block ends.
+    """Read a part of a stream until the block ends; `take` gets each message.
 
     `read` is called once, when all messages that the stream held at the start have been taken.
     """

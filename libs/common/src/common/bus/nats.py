@@ -125,7 +125,7 @@ class Bus:
         return True
 
     async def session(self) -> Session:
-        """Wait for a connection and return it."""
+        """Return the open connection; wait for one if necessary."""
         while self._session is None:
             self._arrived.clear()
             await self._arrived.wait()
@@ -139,7 +139,7 @@ class Bus:
         return self._session
 
     def guard(self, check: Callable[[], None]) -> None:
-        """Set a check that runs before each message is stored; it raises to prevent that."""
+        """Set a function that is called before each publication and raises to prevent it."""
         self._may_publish = check
 
     def publish(
@@ -189,7 +189,7 @@ class Bus:
         return self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", read=read)
 
     def api(self, subject: str, body: object, answer_type: type[T]) -> Awaitable[T]:
-        """Send a request to the JetStream API and decode the answer."""
+        """Send a request to the JetStream API, and decode the answer as `answer_type`."""
         payload = b"" if body is None else msgspec.json.encode(body)
         return self.current.request(
             f"$JS.API.{subject}",

@@ -115,7 +115,7 @@ class Session:
             ) from problem
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
-        """Subscribe; return the function that ends the subscription."""
+        """Subscribe a handler to a subject; return the function that ends the subscription."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 subscription = await self._start_subscription(subject, handler)

@@ -31,7 +31,7 @@ MAX_RETRY_DELAY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
 """Seconds that `check_forms` waits before it reads the marker again, after reading has failed."""
 SILENCE_SECONDS: Final = 1.0
-"""Minimum seconds between two warnings in the log."""
+"""Minimum seconds between two warnings about partitions in the log."""
 COMPLAINT_SECONDS: Final = 10.0
 """Seconds for which a load may wait before the log repeats the reason for the wait."""
 MISSED: Final = 6.0
@@ -51,7 +51,11 @@ class StateFeed:
         installation: str = "",
         kinds: Set[str] = frozenset(forms.FIRST_KINDS),
     ) -> None:
-        """Read some kinds for the service `reader`; with `tree` only objects in such trees."""
+        """Read objects of `kinds` for the service `reader`.
+
+        With `tree`, only objects in trees of that kind are read. `installation` is the identity of
+        this raybus installation, if known: the feed refuses the stream of another one.
+        """
         self._bus = bus
         self.tree = tree
         self.installation = installation
@@ -139,7 +143,10 @@ class StateFeed:
 
 
 class _Load:
-    """One load of a partition, which ends when a message may have been missed."""
+    """Loads one partition and follows its changes, until a message may have been missed.
+
+    After that, `StateFeed.follow` begins a new load.
+    """
 
     def __init__(
         self, state: StateFeed, partition: int, listener: PartitionListener, history: str | None

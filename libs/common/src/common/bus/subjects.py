@@ -1,8 +1,8 @@
 """Partitions and trees of objects, and the only builder of subjects.
 
-A tree is a root object with everything below it. A place is the partition of the root, which is a
-hash of its name, and the kind of the tree. All objects of a tree share a place, so one replica of
-each service owns a whole tree. A service that needs only one kind of tree does not read the others.
+A tree is a root object with everything below it. A location is the partition of the root, which is
+a hash of its name, and the kind of the tree. All objects of a tree share a location, so one replica
+of each service owns a whole tree. A service that needs only one kind of tree reads no other trees.
 A RayJob is in the tree of its RayCronJob, if it has one.
 
     subject                                                   content                stream
@@ -86,7 +86,7 @@ def compute_partition(root: ObjectRef) -> int:
 
 
 def locate_tree(root: ObjectRef) -> TreeLocation:
-    """Return the place of a root and of everything below it."""
+    """Return the location of a tree, which is that of its root and of everything below the root."""
     return TreeLocation(compute_partition(root), _TREE_KINDS.get(root.kind, TreeKind.CLUSTER))
 
 

@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     headers: tuple[tuple[str, str], ...] = ()
     tls: ssl.SSLContext | None = None
-    """The trusted authorities and the client certificate."""
+    """TLS context with the trusted CA certificates and the client certificate; None without TLS."""
 
 
 class TimedIdentity(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,9 +43,10 @@ async def serve(
 ) -> None:
     """Serve until cancelled.
 
-    A check answers 503 with its problem. Without one it answers 200, with `ok` or the text of
-    `note`. With `port_file`, a port that is in use is replaced by the next free one, and the file
-    gets its number.
+    `/healthz` calls `live`, and `/readyz` calls `ready`. The answer is 503 with the problem that
+    the check returns. Without a problem the answer is 200 with `ok`, or for `/readyz` with the text
+    of `note`. With `port_file`, a port that is in use is replaced by the next free one, and the
+    file gets its number.
     """
     disable_created_metrics()
 

@@ -194,7 +194,7 @@ _series_of: Final = cache(Histogram.labels)
 
 
 class ReconcileMeter:
-    """The series of one controller for its reconciles and its queue."""
+    """The metrics of one controller: its reconciles and its work queue."""
 
     def __init__(self, controller: str) -> None:
         self._controller = controller
@@ -228,7 +228,7 @@ class ReconcileMeter:
 
 
 class RequestMeter:
-    """The series of one API server."""
+    """The metrics of the requests to one API server."""
 
     def __init__(self, host: str) -> None:
         self._host = host

@@ -134,9 +134,11 @@ class ReconcileTraces:
         """Changes since the last reconcile, with their times; only while tracing is on."""
 
     def enqueued(self, key: Hashable, trace: str, *, waits: bool) -> None:
-        """Record a change of a key. Nothing is recorded for an empty trace.
+        """Record that a change has enqueued a key.
 
-        `waits` is False for an object of an initial load, whose wait is not recorded.
+        `trace` is the traceparent of the change; nothing is recorded if it is empty. With `waits`,
+        the span `queue` of the change will show how long the key waited. An object of an initial
+        load has no such span.
         """
         if not trace:
             return
@@ -155,7 +157,7 @@ class ReconcileTraces:
 
     @contextmanager
     def reconciling(self, key: Hashable) -> Generator[None]:
-        """Run a reconcile in the trace of its newest change."""
+        """Run the block, a reconcile of a key, in the trace of the key's newest change."""
         newest = self._newest.get(key, "")
         for trace, since in self._waiting.pop(key, ()):
             child("queue", trace, since, object=str(key))

@@ -40,7 +40,7 @@ _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configu
 
 
 def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of the options, and of settings that conflict with them."""
+    """Yield violations of the fault tolerance options, and conflicting settings elsewhere."""
     options, annotations = cluster.spec.gcs_fault_tolerance_options, cluster.metadata.annotations
     params, head = (
         traits.start_params(cluster.spec.head_group_spec),
@@ -154,7 +154,7 @@ def _has_env(head: Body, name: str) -> bool:
 
 
 def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of the options, and containers with the reserved name of the collector."""
+    """Yield violations of the history server's options, and containers with a reserved name."""
     options = cluster.spec.history_server_options
     if options is None:
         return
@@ -218,7 +218,7 @@ def _of_azure(mode: str, given: set[str]) -> Iterator[str]:
 
 
 def of_authentication(cluster: RayCluster) -> Iterator[str]:
-    """Yield violations of the token options."""
+    """Yield violations of the options for token authentication."""
     options, version = cluster.spec.auth_options, cluster.spec.ray_version
     has_token, by_kubernetes = traits.has_token_auth(cluster), traits.has_kubernetes_auth(cluster)
     if has_token:  # S37-S39
@@ -240,7 +240,7 @@ def of_authentication(cluster: RayCluster) -> Iterator[str]:
 
 
 def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of modes and rules, and names of unknown worker groups."""
+    """Yield violations in the mode and rules of the network policy, and unknown worker groups."""
     policy, groups = cluster.spec.network_policy, traits.worker_groups(cluster)
     if policy is None:
         return
@@ -264,7 +264,10 @@ def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _useless(mode: str | None, where: str, rules: PolicyRules) -> Iterator[str]:
-    """Yield rules for a direction that the mode does not restrict, and that so have no effect."""
+    """Yield a violation for rules in a direction that `mode` does not restrict.
+
+    Such rules have no effect. `where` names the part of the policy, such as `head`.
+    """
     for direction, mode_without in (("ingress", "DenyAllEgress"), ("egress", "DenyAllIngress")):
         if rules is not None and mode == mode_without and getattr(rules, f"{direction}_rules"):
             yield (
@@ -298,7 +301,10 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _overridden(container: Body, env: str, mounts: str, how: str) -> Iterator[str]:
-    """Yield the operator's variables and mounts that a container defines itself."""
+    """Yield the operator's TLS variables and mounts that a container defines itself.
+
+    `env` and `mounts` name the places in the messages.
+    """
     for name in TLS_ENV:
         if pod_json.has_env(container, name):
             yield f"cannot set {name} environment variable in {env} {_BY_OPERATOR} {how}"

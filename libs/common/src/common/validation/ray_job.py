@@ -77,7 +77,7 @@ def status(job: RayJob) -> str | None:
 
 
 def _waits_for_id(job: RayJob) -> bool:
-    """Return whether a job waits until the user names it, also after this violation was recorded.
+    """Return whether a job waits for its submission ID, also after this violation was recorded.
 
     A job in any other mode has its ID before its cluster has an address.
     """

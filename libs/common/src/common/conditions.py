@@ -22,7 +22,7 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
 
 
 def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    """Return the condition of a type."""
+    """Return the condition of a type; None if there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 

@@ -116,7 +116,7 @@ class InvalidSpec(Terminal):
 
 
 class Rejected(Terminal):
-    """The API server rejected the object (422)."""
+    """A server (the API server, Ray or NATS) rejected the request, and would reject it again."""
 
 
 class Forbidden(Terminal):

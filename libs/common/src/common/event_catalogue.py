@@ -10,7 +10,7 @@ from common.upgrade import events as upgrade_events
 
 FAMILIES: Final[tuple[EventFamily[Any], ...]] = (upgrade_events.FAMILY, job_events.FAMILY)
 KINDS: Final[dict[str, type[EventData]]] = {**upgrade_events.KINDS, **job_events.KINDS}
-"""The data of each kind of event; no two families share a kind."""
+"""The struct with the data of each kind of event; no two families share a kind."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from common.api.opaque import Body
 
 
 def bodies(owner: Body, field: str) -> list[Body]:
-    """Return a list of objects for reading; empty if absent.
+    """Return the objects in a list field of `owner`, for reading; empty if absent.
 
     Entries that are not objects are skipped.
     """
@@ -22,37 +22,37 @@ def bodies(owner: Body, field: str) -> list[Body]:
 
 
 def body(owner: Body, field: str) -> Body:
-    """Return an object for reading; empty if absent."""
+    """Return the object in a field of `owner`, for reading; empty if absent."""
     value = owner.get(field)
     return cast("Body", value) if isinstance(value, dict) else {}
 
 
 def mapping(owner: Body, field: str) -> dict[str, str]:
-    """Return a map of strings for reading; empty if absent."""
+    """Return the map of strings in a field of `owner`, for reading; empty if absent."""
     value = owner.get(field)
     return cast("dict[str, str]", value) if isinstance(value, dict) else {}
 
 
 def text(owner: Body, field: str) -> str:
-    """Return a string; empty if absent."""
+    """Return the string in a field of `owner`; empty if absent."""
     value = owner.get(field)
     return value if isinstance(value, str) else ""
 
 
 def strings(owner: Body, field: str) -> list[str]:
-    """Return a list of strings, which the caller must not change; empty if absent."""
+    """Return the list of strings in a field of `owner`; the caller must not change it."""
     return cast("list[str]", owner.get(field) or [])
 
 
 def ensure_list(owner: Body, field: str) -> list[Any]:
-    """Return a list for editing, created if absent."""
+    """Return the list in a field of `owner`, for editing; an absent list is created."""
     if owner.get(field) is None:
         owner[field] = []
     return cast("list[Any]", owner[field])
 
 
 def ensure_body(owner: Body, field: str) -> Body:
-    """Return an object for editing, created if absent."""
+    """Return the object in a field of `owner`, for editing; an absent object is created."""
     if owner.get(field) is None:
         owner[field] = {}
     return cast("Body", owner[field])
@@ -75,7 +75,7 @@ def ray_container(template: Body) -> Body:
 
 
 def named(owner: Body, field: str, name: str) -> Body | None:
-    """Return the first entry with a name in a list of objects, such as a variable or a port."""
+    """Return the entry called `name` in a list field, such as a variable or a port, or None."""
     return next((item for item in bodies(owner, field) if item.get("name") == name), None)
 
 

@@ -41,7 +41,7 @@ _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the list."""
+    """One entry of the administrator's list."""
 
     scheme: str
     host: str
@@ -54,11 +54,11 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
     origins: tuple[Origin, ...] = ()
     api_server: str = ""
-    """Address of the API server, which is never asked."""
+    """Address of the API server, to which no request is sent even if an origin covers it."""
 
     @classmethod
     def from_url(cls, url: SplitResult) -> "Targets":
-        """Return a list with the one server of a URL."""
+        """Return targets that contain only the server of a URL."""
         port = url.port or PORTS.get(url.scheme, 0)
         return cls(origins=(Origin(scheme=url.scheme, host=url.hostname or "", port=port),))
 

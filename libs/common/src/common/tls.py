@@ -31,7 +31,7 @@ class RecordReader(ssl.SSLObject):
 def create_client_context(
     *, cafile: Path | str | None = None, cadata: str | None = None
 ) -> ssl.SSLContext:
-    """Return a context that trusts the given authorities, or the system's if none are given."""
+    """Return a TLS context that trusts the CA certificates given, or by default the system's."""
     context = ssl.create_default_context(cafile=cafile, cadata=cadata)
     context.sslobject_class = RecordReader
     return context

@@ -48,7 +48,10 @@ _ESCAPES: Final = {code: f"\\u{code:04x}" for code in _INVISIBLE}
 
 
 async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most: int) -> bytes:
-    """Return the body; raises `Unavailable` if it is compressed or has more than `most` bytes."""
+    """Read the body of an HTTP answer.
+
+    Raises `Unavailable` if the body is compressed or has more than `most` bytes.
+    """
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in {"", "identity"}:
         raise errors.Unavailable(

@@ -103,7 +103,7 @@ Conditions: TypeAlias = Annotated[
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """Format a time without the fraction of a second, as Kubernetes does in times."""
+    """Return a time without its fraction of a second, which Kubernetes does not store."""
     return moment.replace(microsecond=0)
 
 

@@ -68,9 +68,7 @@ class LogPosition:
         return {**kept, "timestamps": "true", "sinceTime": self._last.decode()}
 
     def take(self, pieces: list[Piece]) -> list[bytes]:
-        """Return the text of the pieces that were not copied before, without the times of the
-        lines.
-        """
+        """Return the text of each piece that was not copied before, without the line's time."""
         return [text for piece in pieces if (text := self._take(piece)) is not None]
 
     def _take(self, piece: Piece) -> bytes | None:

@@ -77,7 +77,7 @@ def _check_both_running(
 ) -> MigrationFinding:
     """Return the finding for the case that both operators run.
 
-    It is only a note if they watch different namespaces, or share the leader-election Lease.
+    It is only a note if they watch different namespaces, or share the Lease of the leader election.
     """
     if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
         return findings.add_note(
@@ -126,9 +126,9 @@ def check_gateways(
 
 
 def check_webhooks(around: Surroundings) -> Iterator[MigrationFinding]:
-    """Yield the webhooks that KubeRay's operator answers.
+    """Yield a finding for each webhook configuration of KubeRay's operator.
 
-    They would reject every change once the operator is gone.
+    The API server would reject every change once the operator is gone.
     """
     if around.webhooks is None:
         yield findings.report_unread(
@@ -152,9 +152,9 @@ def check_webhooks(around: Surroundings) -> Iterator[MigrationFinding]:
 
 
 def _is_kuberays(hook: Hook) -> bool:
-    """Return whether a webhook concerns objects that raybus takes over.
+    """Return whether KubeRay's operator probably answers a webhook.
 
-    Only webhooks that are answered by a Service in the cluster count.
+    Such a webhook checks objects that raybus takes over, at a Service in the cluster.
     """
     if not hook.client_config.get("service"):
         return False
@@ -187,8 +187,9 @@ async def check(
 ) -> MigrationReport:
     """Return the report on a take-over.
 
-    `namespace` restricts the check to one namespace; None checks all namespaces that the
-    configuration watches. `progress` is called with a line of text before slow steps.
+    `raybus_namespace` is the existing or planned namespace of raybus. `namespace` restricts the
+    check to one namespace; None checks all namespaces that the configuration watches. `progress` is
+    called with a line of text before slow steps.
     """
     kube.may_write = read_only
     clock = clock or SystemClock()
@@ -299,7 +300,10 @@ async def _judge_clusters(
 async def _judge_each(
     objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]
 ) -> list[Subject]:
-    """Judge objects concurrently; results are ordered by namespace and name."""
+    """Return the result of `judge` for each object, ordered by namespace and name.
+
+    At most `AT_ONCE` objects are judged concurrently.
+    """
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def judge_one(obj: T) -> Subject:

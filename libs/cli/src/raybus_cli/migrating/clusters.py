@@ -1,6 +1,6 @@
 """Predicts what cluster-reconciler would do with a RayCluster of KubeRay.
 
-The service's own observation, plan and status are used.
+The observer, plan and status functions of the service are used.
 """
 
 from datetime import datetime

@@ -1,8 +1,8 @@
 """Findings about a take-over, derived from the services' plans for an object. Does no I/O.
 
 A write to annotations that only operators read is a note, because it touches no pod, Service, spec
-or traffic. During an upgrade its next step is also a note, because KubeRay would take the same
-step.
+or traffic. The next step of an upgrade in progress is also a note, because KubeRay would take the
+same step.
 
 Serve reports each application's config with defaults filled in. Two configs are therefore equal if
 all fields of the wanted config are in the reported one.
@@ -258,7 +258,10 @@ def _format_names(names: Iterable[str]) -> str:
 
 
 def has(details: ServeDetails | None, action: Submit) -> bool:
-    """Return whether Serve already has the config and capacity that an action would send."""
+    """Return whether Serve already has the config and capacity that an action would send.
+
+    `details` is the state that Serve reported; None if it is unknown.
+    """
     if details is None:
         return False
     if action.capacity is not None and serve_status.capacity(details) != action.capacity:

@@ -1,6 +1,6 @@
 """Predicts what service-reconciler and traffic-manager would do with a RayService of KubeRay.
 
-Their own observations, plans and status are used.
+The observers, plans and status functions of both services are used.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ UNRECONCILED: Final = (
 
 
 class Observers(msgspec.Struct, frozen=True):
-    """The observers of both services."""
+    """The observers of service-reconciler and traffic-manager."""
 
     service: ServiceObserver
     traffic: TrafficObserver
@@ -50,7 +50,7 @@ class Observers(msgspec.Struct, frozen=True):
 def build_observers(
     kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock
 ) -> Observers:
-    """Build the observers on top of the objects read by the survey."""
+    """Build the observers of both services on the objects in `cache`, which the survey has read."""
     silent, unasked = (
         Background(idle=True),
         NoOutbound(permits=True),

@@ -123,7 +123,7 @@ class Survey:
         self.unread: list[str] = []
 
     async def read_installation(self, raybus_namespace: str) -> InstalledOperators:
-        """Read how both operators are installed."""
+        """Read the Deployments, configurations and Leases of KubeRay's operator and of raybus."""
         deployments = await self._list_all(DEPLOYMENT, Workload)
         kuberay = (
             None

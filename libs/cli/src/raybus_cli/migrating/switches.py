@@ -189,7 +189,8 @@ def list_settings(operator: InstalledOperator) -> list[Setting]:
 def build_configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
     """Return the configuration that raybus would have with an environment.
 
-    Raise `InvalidSpec` for invalid values.
+    `file_text` is the text of its configuration file, if it has one. Raise `InvalidSpec` for
+    invalid values.
     """
     parsed = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
@@ -246,7 +247,7 @@ def _read(environment: Mapping[str, str]) -> Configuration:
 def _drop_file_variables(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return an environment without the variables that name files in a pod.
 
-    Those files do not exist on this machine.
+    Such files do not exist on this machine.
     """
     if isinstance(environment, _Noting):
         return environment

@@ -45,8 +45,8 @@ PLANNED_KINDS = (ray_service.KIND, ray_job.KIND, ray_cron_job.KIND)
 async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
     """Return what the UpgradePolicy of a RayService means for its upgrade.
 
-    None if the RayService follows no policy, or if it follows the default and the user may not read
-    policies.
+    The result is None if the RayService follows no policy, or if it follows the default and the
+    user may not read policies.
     """
     name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
     if name and (why := find_name_violation(UPGRADE_POLICY, name)) is not None:

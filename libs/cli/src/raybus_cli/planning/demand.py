@@ -27,7 +27,10 @@ Amounts = dict[str, str]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The largest resource request during an upgrade."""
+    """The largest resource request during an upgrade.
+
+    `expected` assumes that idle nodes are removed in time, `at_most` that no node is removed.
+    """
 
     expected: Amounts
     at_most: Amounts
@@ -134,7 +137,7 @@ class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
-    """Compare the quotas with the increase from `now` to `peak`.
+    """Return whether the quotas have room for the increase of the request from `now` to `peak`.
 
     The list has an entry for each limited resource of which more is needed. Quotas on `limits.*`
     are not checked.

@@ -89,7 +89,10 @@ class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def build(
     snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime
 ) -> UpgradePlan:
-    """Plan the change from the RayService of a snapshot to the spec of `goal`."""
+    """Plan the change from the RayService of a snapshot to the spec of `goal`.
+
+    `sizing` replaces upgrade options of `goal`.
+    """
     prediction = predict.predict(snapshot, goal, gates, now=now)
     meta, active = snapshot.service.metadata, snapshot.find_cluster(snapshot.active)
     plan = UpgradePlan(
@@ -194,7 +197,10 @@ def _compare_strategies(
 
 
 def _choose_policy(goal: RayService, sizing: Sizing) -> Policy | None:
-    """Return the options of an upgrade in steps: those of `sizing`, else those of the manifest."""
+    """Return the options of an upgrade in steps: those of `sizing`, else those of the manifest.
+
+    The result is None if the options are missing or invalid.
+    """
     tried = {
         "maxSurgePercent": sizing.surge,
         "stepSizePercent": sizing.step,

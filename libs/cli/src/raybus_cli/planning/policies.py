@@ -63,7 +63,7 @@ def choose_policy(name: str, policies: list[Stored], *, in_steps: bool = True) -
 def describe_policy(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
     """Describe a stored policy, for traffic that moves in steps or at once.
 
-    An invalid one has a `problem`.
+    The description of an invalid policy has a `problem`.
     """
     try:
         policy = upgrade_policy.read(stored.metadata.name, stored.spec)
@@ -163,10 +163,10 @@ def summarize_policy(policy: UpgradePolicy) -> str:
 
 
 def describe_power(policy: UpgradePolicy) -> list[str]:
-    """State the smallest error rate that each gate on the error rate detects.
+    """Return the smallest error rates that the policy's gates detect, a line for each gate.
 
-    It is detected with a probability of 90 %. The rate is given for `minRequests` requests and for
-    ten times as many.
+    Only gates on the error rate have a line. The rates are detected with a probability of 90 %, in
+    `minRequests` requests and in ten times as many.
     """
     lines = list[str]()
     for gate in policy.gates:

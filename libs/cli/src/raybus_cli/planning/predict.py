@@ -156,7 +156,7 @@ def _describe_growth(plan: Plan[Action]) -> list[str]:
 def _describe_config_change(
     observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None
 ) -> list[str]:
-    """Return a note if the plan changes the Serve config of a cluster.
+    """Return a note if the plan changes the Serve config of the cluster in `view`.
 
     The config is sent now, or later if the dashboard does not answer yet or if traffic-manager
     sends it.

@@ -28,7 +28,7 @@ def get_strategy(service: RayService) -> str:
 
 
 def build_policy(service: RayService, gates: Gates = BETA) -> Policy | None:
-    """Return the traffic policy.
+    """Return the options of a RayService's upgrade in steps.
 
     The result is None if all traffic moves at once, or if the options are invalid.
     """

@@ -19,7 +19,7 @@ from raybus_cli.reading.snapshot import Quota
 
 
 class Surge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The largest surge that fits."""
+    """The largest surge that fits into the ResourceQuotas."""
 
     percent: int | None
     """The largest `maxSurgePercent`; None if not even 1 percent fits."""

@@ -97,7 +97,11 @@ def evaluate(
     pending: RequestMetrics,
     answers: Mapping[PrometheusGate, GateResult],
 ) -> Trial:
-    """Evaluate the gates of a policy; `answers` are the results of its Prometheus gates."""
+    """Evaluate the gates of a policy on the request metrics of both clusters.
+
+    Without an upgrade, `pending` is equal to `active`. `answers` are the results of the Prometheus
+    gates.
+    """
     results = [_evaluate_gate(gate, active, pending, answers) for gate in policy.gates]
     return Trial(
         namespace=namespace,
@@ -156,7 +160,10 @@ def format_trial(trial: Trial) -> list[str]:
 async def run_queries(
     policy: UpgradePolicy, step: Checkpoint
 ) -> Mapping[PrometheusGate, GateResult]:
-    """Run the Prometheus queries of a policy."""
+    """Run the Prometheus queries of a policy, and return the results by gate.
+
+    The names in `step` replace the placeholders of the queries.
+    """
     return {
         gate: await _run_query(gate, step)
         for gate in policy.gates

@@ -1,1 +1,1 @@
-"""Reads the objects of one RayService once; all commands show what this snapshot contains."""
+"""Reads the objects of a RayService or RayJob once, as the snapshot that all commands show."""

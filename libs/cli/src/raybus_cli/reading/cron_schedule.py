@@ -33,8 +33,8 @@ class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
     def find_next_run(self, now: datetime) -> datetime | None:
         """Return the time of the next run: a past time if the run is due and has not started.
 
-        None if the RayCronJob is invalid, suspended or being deleted, or if the schedule has no
-        more runs.
+        The result is None if the RayCronJob is invalid, suspended or being deleted, or if the
+        schedule has no more runs.
         """
         meta, status = self.cron_job.metadata, self.cron_job.status
         is_stopped = self.cron_job.spec.suspend or meta.deletion_timestamp is not None

@@ -34,7 +34,7 @@ def observe(
 ) -> Observed:
     """Return what service-reconciler would observe.
 
-    `service` replaces the stored RayService for a prediction.
+    For a prediction, `service` replaces the stored RayService.
     """
     goal = service or snapshot.service
     serve, head = (

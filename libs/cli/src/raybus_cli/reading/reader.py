@@ -280,7 +280,7 @@ class SnapshotReader:
     ) -> T | None:
         """Read a route of a RayService; None if its traffic does not move in steps.
 
-        If it does not, the Gateway API need not be installed.
+        Only upgrades in steps need the Gateway API, so it may not be installed.
         """
         return (
             await self.read_one(resource, view, name)

@@ -1,6 +1,6 @@
-"""The output of one read in each format.
+"""The output of `raybus get` and `raybus list` for one read of the objects, in each format.
 
-A read has a picture for a terminal, and a line and a document for each object.
+It has a picture for a terminal, and a line and a document for each object.
 """
 
 from collections.abc import Iterable, Sequence
@@ -233,7 +233,7 @@ _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of a read."""
+    """The output for one object: a line of text, and a document for JSON and YAML."""
 
     kind: ArgumentKind
     namespace: str
@@ -316,7 +316,8 @@ def build_listing(
 ) -> OutputFrame:
     """Build the tables of all objects.
 
-    An object of `before` that no longer exists is included once more, as deleted.
+    `before` are the items of the last frame. An object that has been deleted since is included once
+    more, as deleted.
     """
     services = build_service_table(listing.services, wide=wide, all_namespaces=all_namespaces)
     clusters = build_cluster_table(listing.clusters, wide=wide, all_namespaces=all_namespaces)

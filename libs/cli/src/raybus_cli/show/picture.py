@@ -87,7 +87,10 @@ def format_labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
 
 
 def format_images(used: Iterable[tuple[str, str]]) -> Text:
-    """Format images, one per line, each with its users in parentheses."""
+    """Format images, one per line, each with its users in parentheses.
+
+    `used` are pairs of an image and the role or group that uses it.
+    """
     users: dict[str, list[str]] = {}
     for image, user in used:
         if image and user not in users.setdefault(image, []):

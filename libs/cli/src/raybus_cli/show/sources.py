@@ -48,7 +48,7 @@ UPGRADE_SECONDS: Final = 2.0
 
 
 class ObjectSource(Protocol):
-    """Objects that can be shown and watched."""
+    """Objects that a command shows, with the watches that keep them up to date."""
 
     @property
     def resync(self) -> float:
@@ -56,14 +56,17 @@ class ObjectSource(Protocol):
         ...
 
     async def refresh(self, kube: KubeClient) -> None:
-        """Read what the watches do not provide."""
+        """Read what the watches do not provide, such as the state of Serve."""
 
     def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
-        """Return the collections to watch; a collection that is watched already keeps its sink."""
+        """Return the sink of each collection to watch; a watched collection keeps its sink.
+
+        A sink sets `changed` at each change.
+        """
         ...
 
     def frame(self, now: datetime) -> OutputFrame | None:
-        """Return the present output; None until it is known."""
+        """Return the present output; None until the objects have been read."""
         ...
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
@@ -78,7 +81,7 @@ _VIEWS: Final[Mapping[ArgumentKind, type[Any]]] = {
     kinds.CRON_JOB: RayCronJob,
 }
 _OPTIONAL: Final = frozenset({kinds.JOB, kinds.CRON_JOB})
-"""Kinds that are left out of a list of all kinds if the cluster or the user does not have them."""
+"""Kinds that a list of all kinds omits if they are not served or the user may not list them."""
 
 
 class Tables:
@@ -191,7 +194,7 @@ class Trees:
         return UPGRADE_SECONDS if is_upgrading else RESYNC_SECONDS
 
     async def refresh(self, kube: KubeClient) -> None:
-        """Read every object with what belongs to it."""
+        """Read every object and the objects that belong to it."""
         self._found = [await read_one(kube, self._namespace, target) for target in self._objects]
 
     def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
@@ -216,7 +219,7 @@ class Trees:
 
 
 async def read_one(kube: KubeClient, namespace: str, shown: Shown) -> AnySnapshot:
-    """Read an object with what belongs to it."""
+    """Read an object and the objects that belong to it."""
     match shown.kind:
         case kinds.SERVICE:
             return await reader.read(kube, namespace, shown.name)

@@ -259,7 +259,7 @@ def _build_upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | No
 def _find_steps(
     snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool
 ) -> tuple[tuple[int, ...], timedelta]:
-    """Return the weights of an upgrade, and how long the present weight is held.
+    """Return the weights of an upgrade's steps, and how long the present `weight` is held.
 
     They come from the UpgradePolicy, or from the options of the RayService if the policy has no
     steps.

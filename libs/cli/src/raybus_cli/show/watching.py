@@ -20,8 +20,9 @@ from raybus_cli.show.frame import Item, OutputFrame
 from raybus_cli.show.sources import ObjectSource
 
 LULL_SECONDS: Final = 0.1
-"""Minimum seconds between two frames. If a frame takes longer to make, the pause is as long as
-that.
+"""Minimum seconds between two frames.
+
+The pause is at least as long as the last frame took to build.
 """
 RETRY_SECONDS: Final = 1.0
 """Seconds between reads while the API server does not answer."""

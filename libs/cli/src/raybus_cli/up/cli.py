@@ -32,8 +32,9 @@ from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, ChildP
 
 POLL_SECONDS: Final = 0.2
 CALM_POLL_SECONDS: Final = 1.0
-"""Poll interval after the first time that all are ready. A service that was killed is ready again
-within two seconds, and that should be reported.
+"""Poll interval in seconds after all services were ready for the first time.
+
+A service that was killed is ready again within two seconds, and both changes should be reported.
 """
 SILENCE_SECONDS: Final = 5.0
 """Maximum time without a report until all services are ready for the first time."""
@@ -42,7 +43,10 @@ Report = Callable[[str], None]
 
 
 class Readiness:
-    """The last readiness answer of each service; None means ready."""
+    """Polls the readiness of the services, and reports each change.
+
+    `ports` are the HTTP ports of the replicas, by name of the replica.
+    """
 
     def __init__(self, ports: Mapping[str, int], report: Report) -> None:
         self._ports = ports
@@ -190,7 +194,7 @@ BUS_STOP_SECONDS: Final = 1.5
 
 
 class Up:
-    """One run of `raybus up`."""
+    """One run of `raybus up`: starts NATS and the services, and stops them after a signal."""
 
     def __init__(self, options: UpOptions, environment: Mapping[str, str]) -> None:
         self._options = options

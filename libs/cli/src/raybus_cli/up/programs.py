@@ -87,7 +87,7 @@ def check_kubeconfig(path: Path) -> str:
 
 
 def check_nats(url: str | None) -> str | None:
-    """Validate the URL of a running NATS server."""
+    """Return the URL of a running NATS server; raise `InvalidSpec` if it is invalid."""
     if url is None:
         return None
     parts = urlsplit(url)
@@ -97,7 +97,11 @@ def check_nats(url: str | None) -> str | None:
 
 
 def check_credentials(folder: Path | None) -> Path | None:
-    """Validate a folder written by `python -m nats_admin.provision credentials --out`."""
+    """Return the absolute path of a folder with credentials for NATS.
+
+    `python -m nats_admin.provision credentials --out` writes such a folder. Raises `InvalidSpec` if
+    a file is missing.
+    """
     if folder is None:
         return None
     for file in ("ca.crt", "users/watcher.seed", "users/keeper.seed"):
@@ -110,7 +114,7 @@ def check_credentials(folder: Path | None) -> Path | None:
 
 
 def check_gates(text: str) -> dict[str, bool]:
-    """Parse feature gates, such as `A=true,B=false`."""
+    """Parse feature gates, such as `A=true,B=false`; raise `InvalidSpec` for an unknown gate."""
     try:
         return feature_gates.parse(text)
     except errors.InvalidSpec as problem:
@@ -118,7 +122,10 @@ def check_gates(text: str) -> dict[str, bool]:
 
 
 def check_replicas(text: str) -> dict[str, int]:
-    """Parse replica counts, such as `cluster-reconciler=2,watcher=1`."""
+    """Parse replica counts, such as `cluster-reconciler=2,watcher=1`.
+
+    Raises `InvalidSpec` for an unknown service, and for a number below 1 or above `MAX_REPLICAS`.
+    """
     replicas: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, _, count = (part.strip() for part in pair.partition("="))
@@ -139,7 +146,10 @@ def check_replicas(text: str) -> dict[str, int]:
 
 
 def check_folder(option: str, folder: Path | None) -> Path | None:
-    """Create a folder that logs or data will be written to."""
+    """Create the folder for logs or data that an option names, and return its absolute path.
+
+    Raises `InvalidSpec` if it cannot be created.
+    """
     if folder is None:
         return None
     try:
@@ -152,7 +162,7 @@ def check_folder(option: str, folder: Path | None) -> Path | None:
 
 
 def check_level(text: str) -> str:
-    """Validate the name of a log level."""
+    """Return the log level in upper case; raise `InvalidSpec` for an unknown level."""
     if text.upper() not in LEVELS:
         raise errors.InvalidSpec(f"--log-level {text!r}: expected one of {', '.join(LEVELS)}")
     return text.upper()
@@ -295,8 +305,9 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NATS_GO: Final = {"GOGC": "20"}
-"""A fifth of Go's default (100), which bounds the heap between two collections more tightly. The
-container images set the same value.
+"""Go collects garbage when the heap has grown by 20 %, a fifth of the default.
+
+This limits the memory of NATS. The container images set the same value.
 """
 MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
@@ -393,9 +404,9 @@ def build_service(
 
 
 def _inherit_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment without the variables that are set here.
+    """Return the user's environment without the variables that `raybus up` sets.
 
-    The user's environment may contain KubeRay's switches.
+    The remaining variables may contain KubeRay's switches.
     """
     decided = {
         "RAYBUS_NATS_URL",

@@ -1,13 +1,12 @@
-"""Every part fails in turn, and nothing may be lost.
-
-Faults and user requests are drawn from a seed.
+"""Every part of raybus and of its servers fails in turn, and no change may be lost.
 
     make chaos [MINUTES=30] [SEED=1]
 
-A checker judges everything that was observed. The API server, etcd, controller-manager, scheduler
-and NATS (with users and TLS) are real. The five services run as processes; the reconcilers are
-scaled from one to four to two. Pods (kwok), Ray heads and the gateway are simulated. The exit code
-is 1 if a rule was broken; then the seed and the last events before the violation are printed.
+Faults and user requests are drawn from a seed. A checker judges everything that was observed. The
+API server, etcd, controller-manager, scheduler and NATS (with users and TLS) are real. The five
+services run as processes; the reconcilers are scaled from one replica to four, then to two. Pods
+(kwok), Ray heads and the gateway are simulated. The exit code is 1 if a rule was broken; then the
+seed and the last events before the violation are printed.
 """
 
 import argparse
@@ -79,7 +78,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def emit(line: str) -> None:
-    """Print a line of progress."""
+    """Print a line of progress to standard error."""
     sys.stderr.write(f"chaos: {line}\n")
     sys.stderr.flush()
 
@@ -108,7 +107,7 @@ def _run(options: argparse.Namespace) -> Report:
 
 
 def _run_in_time(options: argparse.Namespace) -> Report:
-    """Run, and repeat the run up to `--again` times while only time limits are broken."""
+    """Run, and repeat the run up to `--again` times while it breaks only time limits."""
     found = _run(options)
     for _ in range(options.again):
         if not found.is_only_late:
@@ -120,7 +119,10 @@ def _run_in_time(options: argparse.Namespace) -> Report:
 
 
 async def _until_reported(wanted: ChaosOptions) -> Report:
-    """Run with SIGTERM handled like Ctrl-C, so that no process is left behind."""
+    """Run and return the report.
+
+    SIGTERM ends the run like Ctrl-C, so that no process is left behind.
+    """
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -128,7 +130,7 @@ async def _until_reported(wanted: ChaosOptions) -> Report:
 
 
 def main() -> int:
-    """Run and report. Return 1 if a rule was broken."""
+    """Run and report. Return 1 if a rule was broken, 130 if the run was interrupted, else 0."""
     options = parse_arguments(sys.argv[1:])
     pod_network.enter("chaos")
     keep_stdout_clean()

@@ -1,4 +1,4 @@
-"""The services' writes according to the API server's audit log, and the policy of that log."""
+"""Reads the writes of raybus's services from the API server's audit log; policy of that log."""
 
 import re
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ rules:
 - level: None
 """
 _BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
-"""Beginning of every line that the API server writes."""
+"""Beginning of every line that the API server writes to the log."""
 _OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+)\)$")
 _KINDS: Final = {
     "rayclusters": "RayCluster",
@@ -60,7 +60,7 @@ class _Code(msgspec.Struct, frozen=True):
 
 
 class _AskedMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata of a request body. A patch removes a label with null."""
+    """Metadata of a request body. A label is None if a patch removes it."""
 
     resource_version: str = ""
     labels: dict[str, str | None] = {}
@@ -92,7 +92,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Trail(msgspec.Struct, kw_only=True):
-    """The writes and watches of the services."""
+    """The writes and watches of raybus's services."""
 
     writes: list[Write] = []
     watches: dict[str, int] = {}
@@ -100,7 +100,11 @@ class Trail(msgspec.Struct, kw_only=True):
 
 
 def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetime) -> Trail:
-    """Read the log and its rotated files. `origins` holds the root of each RayCluster's tree."""
+    """Read the log and its rotated files.
+
+    `origins` maps the namespace and name of each RayCluster to the root of its tree. `began` is the
+    beginning of the run, from which the times of writes count.
+    """
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
     for raw in _lines(log):
         line = decoder.decode(raw)
@@ -112,10 +116,10 @@ def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetim
 
 
 def _lines(log: Path) -> Iterator[bytes]:
-    """Yield the complete lines of all log files.
+    """Yield the complete lines of the log and its rotated files, oldest first.
 
-    The last line may be incomplete. If an API server was killed, an incomplete line may also
-    precede a complete one on the same line.
+    The last line may be incomplete and is left out. If an API server was killed, an incomplete line
+    may also precede a complete one without a line break; it is cut off.
     """
     for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
         with path.open("rb") as lines:
@@ -154,21 +158,25 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
 
 
 def _asked(raw: msgspec.Raw) -> _Asked:
-    """Decode a request body. A JSON patch is a list and has none of the wanted fields."""
+    """Decode a request body.
+
+    A JSON patch is a list and has none of the fields, so they are empty.
+    """
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
 def _version(answered: Meta, asked: _Asked) -> int:
     """Return the resource version that a write created; 0 if it changed nothing.
 
-    A write without a change, or one that ends a deletion, is answered with the old version.
+    The API server answers a write without a change, or one that ends a deletion, with the version
+    from before.
     """
     version = answered.resource_version
     return int(version) if version and version != asked.metadata.resource_version else 0
 
 
 def _named(asked: _Asked, what: _Reference) -> Meta:
-    """Return the object's metadata from the request, for answers that do not contain the object."""
+    """Return an object's metadata from the request, because the answer has none."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

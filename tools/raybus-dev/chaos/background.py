@@ -1,4 +1,4 @@
-"""Sends the users' requests in order and repeats those that fail, as people do."""
+"""Simulates the users of a run: sends their requests in order, and repeats those that fail."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,12 +23,15 @@ class BackgroundUsers:
 
     def __init__(self, stack: Stack, now: Callable[[], float]) -> None:
         self.done: list[tuple[float, UserRequest]] = []
-        """The accepted requests, each with its time."""
+        """The requests that the API server accepted, each with its time in seconds."""
         self._stack = stack
         self._now = now
 
     async def ask(self, requests: list[UserRequest], *, since: float) -> None:
-        """Send each request at its time, counted from `since`, until it is accepted."""
+        """Send each request at its time, counted from `since`.
+
+        Repeat it until the API server accepts it.
+        """
         for request in requests:
             await asyncio.sleep(max(0.0, since + request.at - self._now()))
             # Polled, because nothing announces the return of the API server.
@@ -60,14 +63,14 @@ class BackgroundUsers:
 
 
 class Autoscaler:
-    """Simulates the Ray autoscaler: lists surplus workers in each autoscaled cluster."""
+    """Simulates the Ray autoscaler: asks for the deletion of surplus workers of each cluster."""
 
     def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self._stack = stack
         self._room = room
 
     async def run(self) -> None:
-        """List surplus workers for deletion repeatedly, until cancelled."""
+        """Write the names of surplus workers into RayClusters every second, until cancelled."""
         while True:
             for cluster in self._room.living("RayCluster", BACKGROUND):
                 if cluster.spec.enable_in_tree_autoscaling:
@@ -100,6 +103,6 @@ class Autoscaler:
 
 
 def reported(request: UserRequest) -> str:
-    """Return a line that describes a request."""
+    """Return a line for the log that describes a request."""
     change = msgspec.json.encode(request.spec).decode()[:120] if request.spec is not None else ""
     return f"user: {request} {change}".strip()

@@ -1,8 +1,8 @@
-"""Stand-ins for the drivers of Ray jobs, with a record of every run.
+"""Simulates the drivers of Ray jobs, and records every run of a driver.
 
-A head is a pod. Another head pod of the same cluster knows nothing about earlier jobs, as without
-fault tolerance of Ray's GCS. The entrypoint says how long a driver runs and how many of a RayJob's
-runs fail.
+A head is a pod. After the loss of a head pod, the new head pod of the cluster knows no earlier job,
+as in Ray without fault tolerance of the GCS. The entrypoint says how long a driver runs and how
+many of a RayJob's drivers fail.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from support.laws.jobs import RUNNING, SUCCEEDED, DriverRun
 
 TICK: Final = 0.1
 START_SECONDS: Final = 0.3
-"""Time between a submission and the start of its driver."""
+"""Seconds between the submission of a job and the start of its driver."""
 SILENT_SECONDS: Final = 30.0
 _WORK: Final = re.compile(r"--seconds (?P<seconds>[\d.]+) --failures (?P<failures>\d+)")
 Head = tuple[str, str]
-"""The name of a RayCluster and the address of its head pod."""
+"""A head: the name of its RayCluster, and the address of its pod."""
 
 
 class _Driver(msgspec.Struct, kw_only=True):
-    """A driver that has started."""
+    """A driver that has started. It runs for `seconds`, then succeeds or fails."""
 
     run: DriverRun
     seconds: float
@@ -38,33 +38,33 @@ class _Driver(msgspec.Struct, kw_only=True):
 
 
 class Drivers:
-    """The jobs of all heads, and every run of a driver."""
+    """The Ray jobs of all heads, and a record of every run of a driver."""
 
     def __init__(self, heads: Heads, now: Callable[[], float]) -> None:
         self.runs: list[DriverRun] = []
-        """All runs, in the order of their starts."""
+        """All runs of drivers, in the order of their starts."""
         self.behaviour = "ok"
-        """Answer of all dashboards: `ok`, `500`, `silent`, or lost answers."""
+        """How all dashboards answer: `ok`, `500`, `silent`, or `lost answers`."""
         self._now = now
         self._clock = SystemClock()
         self._jobs: dict[Head, FakeJobs] = {}
         self._drivers: dict[tuple[Head, str], _Driver] = {}
         self._submitted: dict[tuple[Head, str], float] = {}
         self._started: Counter[str] = Counter()
-        """Number of started drivers by RayJob."""
+        """Number of drivers that were started for each RayJob."""
         heads.answer_job = self._answer
 
     def jobs_of(self, head: Head) -> FakeJobs:
-        """Return the jobs of a head."""
+        """Return the jobs API of a head, without jobs for a new head."""
         return self._jobs.setdefault(head, FakeJobs(self._clock))
 
     def submit(self, head: Head, job_id: str, entrypoint: str) -> None:
-        """Submit a job as `ray job submit` does."""
+        """Submit a job to a head as `ray job submit` does."""
         body = {"entrypoint": entrypoint, "submission_id": job_id}
         self.jobs_of(head).answer("POST", JOBS, body)
 
     def lose(self, head: Head) -> None:
-        """End all drivers on a head that is lost."""
+        """End all drivers of a head whose pod is lost."""
         self._jobs.pop(head, None)
         for (on, job_id), driver in list(self._drivers.items()):
             if on == head:
@@ -72,13 +72,13 @@ class Drivers:
                 del self._drivers[on, job_id]
 
     async def run(self) -> None:
-        """Start and end drivers until cancelled."""
+        """Start and end drivers at their times, until cancelled."""
         while True:
             self.move_on()
             await asyncio.sleep(TICK)
 
     def move_on(self) -> None:
-        """Start the drivers that are due, and end those whose time is over."""
+        """Start the drivers that are due, and end those that have run for their time."""
         now = self._now()
         for head, jobs in self._jobs.items():
             for job_id, job in jobs.jobs.items():

@@ -1,4 +1,4 @@
-"""Watches the API server and records every state of the objects that the rules judge."""
+"""Watches the API server, and records every state of the objects that the rules judge."""
 
 import asyncio
 from collections import defaultdict
@@ -28,29 +28,29 @@ Check = Callable[[EvidenceObject], bool]
 
 
 class EvidenceStore:
-    """All recorded states, in order of arrival."""
+    """All recorded states of objects, in the order of their arrival."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.seen: list[Seen] = []
         self.moved_at = 0.0
-        """Time of the last change of any object except Leases."""
+        """Seconds from the beginning of the run to the last change of an object except Leases."""
         self._latest: dict[tuple[str, str, str], Seen] = {}
         self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
     def latest(self, kind: str, namespace: str, name: str) -> EvidenceObject | None:
-        """Return the last known state of an object; None if it was deleted."""
+        """Return the last recorded state of an object; None if it was deleted or never recorded."""
         seen = self._latest.get((kind, namespace, name))
         return None if seen is None or seen.is_gone else seen.object
 
     def living(self, kind: str, namespace: str) -> list[EvidenceObject]:
-        """Return the existing objects of a kind, ordered by name."""
+        """Return the objects of a kind that are alive (`Seen.is_alive`), ordered by name."""
         found = [each for each in self._latest.values() if each.kind == kind and each.is_alive]
         named = [each.object for each in found if each.object.metadata.namespace == namespace]
         return sorted(named, key=lambda each: each.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
-        """Wait until an object passes a check. Return the time when it was observed."""
+        """Wait until an object passes `check`. Return the time in seconds since the run began."""
         key = (kind, namespace, name)
         while (found := self.latest(*key)) is None or not check(found):
             self._stirred[key].clear()
@@ -58,7 +58,10 @@ class EvidenceStore:
         return self.now()
 
     def origins(self) -> dict[tuple[str, str], ObjectRef]:
-        """Return the root of every RayCluster that ever existed, by namespace and name."""
+        """Return the root of the tree of every RayCluster that ever existed.
+
+        Keys are the namespace and name of the RayCluster.
+        """
         found: dict[tuple[str, str], ObjectRef] = {}
         for each in self.seen:
             meta = each.object.metadata
@@ -67,7 +70,7 @@ class EvidenceStore:
         return found
 
     def take(self, seen: Seen) -> None:
-        """Record a state unless a newer one is known."""
+        """Record a state of an object, unless a newer one is recorded."""
         before = self._latest.get(seen.key)
         if before is not None and before.version >= seen.version:
             return
@@ -78,7 +81,10 @@ class EvidenceStore:
         self._stirred[seen.key].set()
 
     def missing(self, kind: str, keys: set[NamespacedName], version: int) -> None:
-        """Record the deletion of all objects that a new list no longer contains."""
+        """Record a deletion for each recorded object of the kind that is not in `keys`.
+
+        `keys` is the content of a new list, and `version` its resource version.
+        """
         for seen in list(self._latest.values()):
             meta = seen.object.metadata
             if seen.kind == kind and not seen.is_gone and (meta.namespace, meta.name) not in keys:
@@ -90,7 +96,7 @@ class EvidenceStore:
 
     @asynccontextmanager
     async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceStore"]:
-        """Watch all kinds during the `with` block."""
+        """Watch all kinds of objects and record their states during the `with` block."""
         async with asyncio.TaskGroup() as group:
             watches = [
                 Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING)
@@ -107,7 +113,7 @@ class EvidenceStore:
 
 
 class _Eye:
-    """Records the states of one watched collection; implements `common.kube.watch.WatchSink`."""
+    """Records the states of one watched kind; implements `common.kube.watch.WatchSink`."""
 
     def __init__(self, room: EvidenceStore, target: WatchTarget) -> None:
         self._room = room
@@ -123,7 +129,7 @@ class _Eye:
         self._take(raw, is_gone=True)
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Record deletions that the watch missed, at the end of a list."""
+        """After a list, record the deletions that the watch has missed."""
         self._room.missing(self._kind, keys, int(version or 0))
 
     def _take(self, raw: bytes, *, is_gone: bool) -> None:

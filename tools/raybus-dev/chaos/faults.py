@@ -1,4 +1,4 @@
-"""Carries out faults one after another and repairs their damage."""
+"""Carries out the faults of a run one after another, and repairs what they broke."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ REFUSED_SHARE: Final = 0.4
 LATENCY: Final = 0.5
 HEALED_SECONDS: Final = 5.0
 HAND_OVER_SECONDS: Final = 1.0
-"""Duration of a hand-over between two watchers."""
+"""Seconds that a hand-over from one watcher to another takes."""
 _BEHAVIOURS: Final = {
     "dashboards answer 500": "500",
     "dashboards are silent": "silent",
@@ -32,7 +32,7 @@ _BEHAVIOURS: Final = {
 
 
 class Faults:
-    """Carries out all faults of a run."""
+    """Carries out the faults of services and servers."""
 
     def __init__(self, stack: Stack, now: Callable[[], float], *, seed: int) -> None:
         self.struck: list[Struck] = []
@@ -42,7 +42,7 @@ class Faults:
         self._now = now
         self._random = Random(seed)
         self.on_fault: list[Callable[[Fault], None]] = []
-        """Functions that are called with each fault when it begins."""
+        """Functions that are called at the beginning of each fault."""
         self._actions: dict[str, Callable[[Fault], Awaitable[None]]] = {
             "scale": self._scale,
             "kill -9": self._kill,
@@ -69,7 +69,7 @@ class Faults:
         }
 
     async def carry_out(self, faults: list[Fault], *, since: float) -> None:
-        """Carry out each fault at its time, counted from `since`."""
+        """Carry out each fault at its time in seconds, counted from `since`."""
         for fault in faults:
             await asyncio.sleep(max(0.0, since + fault.at - self._now()))
             self.current = str(fault)
@@ -103,8 +103,8 @@ class Faults:
     async def _scale(self, fault: Fault) -> None:
         """Scale the reconcilers, starting one process after another.
 
-        On a real cluster each replica would have its own node. Nine processes that start at once
-        would take the processors from all others here.
+        On a real cluster, each replica would have its own node. Here, nine processes that start at
+        once would take the processors from all other processes.
         """
         fleet = self._stack.fleet
         for count in range(1, fault.replicas + 1):
@@ -125,15 +125,15 @@ class Faults:
         await self._replace(fault, self._stack.fleet.lose)
 
     async def _term(self, fault: Fault) -> None:
-        """End a replica like the deletion of its pod.
+        """End a replica as the deletion of its pod does.
 
-        The replacement starts after the other replicas have taken over. On a real cluster it would
-        have its own node.
+        The replacement starts after the other replicas have taken over, because on a real cluster
+        it would have its own node.
         """
         await self._replace(fault, self._stack.fleet.end)
 
     async def _kill_in_hand_over(self, fault: Fault) -> None:
-        """Kill the ending watcher or its successor at a random moment of their hand-over."""
+        """End a watcher, and kill it or its successor at a random moment of the hand-over."""
         watchers = self._stack.fleet.of(WATCHER)
         ends, dies = self._victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
         ends.send_signal(signal.SIGTERM)
@@ -223,14 +223,14 @@ class Faults:
 
 
 class DashboardFaults:
-    """Causes the faults of the dashboards and heads of RayJobs."""
+    """Carries out the faults of dashboards and heads of RayJobs."""
 
     def __init__(
         self, stack: Stack, room: EvidenceStore, drivers: Drivers, submitters: Submitters
     ) -> None:
         self.struck: list[tuple[float, Fault]] = []
         self.service = ""
-        """Name of the service with a current fault; empty for faults of the infrastructure."""
+        """Name of the service with the latest fault; empty for a fault of a server."""
         self._stack = stack
         self._room = room
         self._drivers = drivers
@@ -238,7 +238,7 @@ class DashboardFaults:
         self._now = room.now
 
     async def carry_out(self, faults: list[Fault], *, since: float) -> None:
-        """Carry out each fault at its time, counted from `since`."""
+        """Carry out each fault at its time in seconds, counted from `since`."""
         for fault in faults:
             await asyncio.sleep(max(0.0, since + fault.at - self._now()))
             began = self._now()
@@ -254,11 +254,11 @@ class DashboardFaults:
                 self._drivers.behaviour = "ok"
 
     def note_fault(self, fault: Fault) -> None:
-        """Record a fault of the services or the infrastructure."""
+        """Remember which service a fault of `Faults` affects."""
         self.service = fault.service
 
     async def _lose_head(self, fault: Fault) -> bool:
-        """Delete the head pod of a RayJob whose driver runs. Return whether one was deleted."""
+        """Delete the head pod of a RayJob whose driver runs. Return whether a pod was deleted."""
         heads = [
             pod for pod, cluster in self._submitters.heads().items() if self._is_handled(cluster)
         ]
@@ -270,10 +270,10 @@ class DashboardFaults:
         return False
 
     def _is_handled(self, cluster: str) -> bool:
-        """Return whether raybus can handle the loss of a head without a second run of its job.
+        """Return whether raybus can handle the loss of the head without running the job twice.
 
-        The Job controller replaces a submitter after 10 s. Before that raybus must have read a
-        status of the job, and be able to act (ADR 51).
+        After the head is lost, the Job controller replaces the submitter after 10 s. Before that,
+        raybus must have read a status of the job, and must be able to act (ADR 51).
         """
         seen = self._room.latest("RayCluster", BACKGROUND, cluster)
         if seen is None or seen.label.get(labels.JOB_SUBMISSION_MODE) != "K8sJobMode":

@@ -1,8 +1,9 @@
-"""Objects that are changed repeatedly, each as soon as its last change has taken effect.
+"""Probes: objects that are changed again as soon as their last change has taken effect.
 
-The effect on a suspended RayCluster is its status; there is one in each eighth of the partitions.
-The effect on a RayService is the Serve config at its head. Service-reconciler sends it, or
-traffic-manager for services that are upgraded in steps.
+A probe is a suspended RayCluster or a RayService. A change of a RayCluster has taken effect when
+its status shows it; there is one RayCluster for each eighth of the partitions. A change of a
+RayService has taken effect when its head receives the Serve config, from service-reconciler, or
+from traffic-manager for services that are upgraded in steps.
 """
 
 import asyncio
@@ -23,14 +24,14 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
 
 GROUPS: Final = 8
-"""Number of parts of the partitions; each has one RayCluster."""
+"""Number of parts into which the partitions are divided. Each part has one RayCluster."""
 SERVICES: Final = 2
 PAUSE: Final = 0.4
 RETRY: Final = 0.2
 
 
 class Probes:
-    """All probes and their waits."""
+    """Changes all probes, and records how long each change waits for its effect."""
 
     def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self.waits: list[Wait] = []
@@ -52,7 +53,7 @@ class Probes:
             await self._room.until("RayService", PROBES, name, _runs)
 
     async def run(self) -> None:
-        """Change all probes until cancelled."""
+        """Change each probe again and again, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name in cluster_names():
                 group.create_task(self._cluster(name))
@@ -60,14 +61,14 @@ class Probes:
                 group.create_task(self._service(name, owner))
 
     def finish(self) -> None:
-        """Record the changes that have had no effect yet."""
+        """Record the changes that have had no effect until now, at the end of the run."""
         self.waits += [
             Wait(probe=name, service=owner, asked=asked, done=None)
             for name, (owner, asked) in self._asked.items()
         ]
 
     def _services(self) -> Iterator[tuple[str, str]]:
-        """Yield each RayService with the service that configures its head."""
+        """Yield each RayService and the raybus service that sends the Serve config to its head."""
         for number in range(SERVICES):
             yield f"plain-{number}", "service-reconciler"
             yield f"steps-{number}", "traffic-manager"
@@ -100,7 +101,7 @@ class Probes:
             await self._measure(name, owner, change, configured)
 
     async def _configured(self, name: str, text: str) -> None:
-        """Wait until the head of a RayService has received a Serve config that contains `text`."""
+        """Wait until the head of the RayService `name` has received a Serve config with `text`."""
         while True:
             service = self._room.latest("RayService", PROBES, name)
             cluster = (
@@ -133,7 +134,7 @@ class Probes:
 
 
 def cluster_names() -> list[str]:
-    """Return one cluster name for each part of the partitions."""
+    """Return the names of the RayClusters: one in each part of the partitions."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < GROUPS:

@@ -1,7 +1,7 @@
 """The RayJobs and RayCronJobs of a run, drawn from a seed. Pure.
 
-RayJobs differ in submission mode, retries, failing runs, deadlines and clean-up. Some are
-suspended, resumed or deleted while they run. RayCronJobs start more of them.
+RayJobs differ in submission mode, retries, failing drivers, deadlines and clean-up. Some are
+suspended, resumed or deleted while they run. RayCronJobs start more RayJobs.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ MODES: Final = ("K8sJobMode", "K8sJobMode", "HTTPMode", "HTTPMode", "SidecarMode
 CRON_JOBS: Final = 3
 CRON_SECONDS: Final = 20
 LAST_SHARE: Final = 0.9
-"""Share of the run in which RayJobs are created."""
+"""Fraction of the run after which users create no more RayJobs."""
 LONG_SECONDS: Final = 600
 
 
 class RayJobs:
-    """Users who create, suspend and delete the RayJobs of a run."""
+    """Draws the requests of users who create, suspend and delete the RayJobs of a run."""
 
     def __init__(self, seed: int, jobs: int) -> None:
         self._random = Random(f"jobs {seed}")
         self._jobs = jobs
 
     def requests(self, seconds: float) -> list[UserRequest]:
-        """Draw the requests of a run with this length, in the order of their times."""
+        """Return the requests of a run of so many seconds, in the order of their times."""
         found = [*self._of_jobs(seconds * LAST_SHARE), *self._of_cron_jobs(seconds * LAST_SHARE)]
         return sorted(found, key=lambda request: request.at)
 
@@ -95,7 +95,10 @@ class RayJobs:
 
 
 def entrypoint(seconds: float, failures: int = 0) -> str:
-    """Return the entrypoint of a driver whose first `failures` runs fail after `seconds`."""
+    """Return the entrypoint of a driver that runs for `seconds`.
+
+    The first `failures` drivers of a RayJob fail.
+    """
     return f"python train.py --seconds {seconds} --failures {failures}"
 
 

@@ -1,4 +1,4 @@
-"""The report of a run: tables, JSON, and the events before each violation."""
+"""The report of a run as tables and JSON, with the events before each violation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ LAST: Final = 50
 REPORTED: Final = 5
 """Number of violations that are printed with their events. The JSON has all."""
 LISTED: Final = 20
-"""Number of violations that are repeated in the last lines."""
+"""Number of violations that are repeated in the last lines of the output."""
 RULES: Final = tuple(law.name for law in LAWS)
 
 
 class RunEvent(msgspec.Struct, frozen=True):
     """An event of the run.
 
-    `about` is the namespace and name of a tree's root, or empty for events that concern all trees.
+    `about` is the namespace and name of a tree's root; empty for events that concern all trees.
     """
 
     at: float
@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     faults: int
     changes: int
     drivers: int
-    """Number of drivers of Ray jobs that were started."""
+    """Number of drivers of Ray jobs that the run started."""
     states: int
     """Number of object states that were judged."""
     writes: int
@@ -56,7 +56,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     with_base: int
     autoscaled: int
     machine_percent: float
-    """Utilisation of all processors of the machine. Near 100, the waits prove little."""
+    """Percent of all processors' time that the machine was busy.
+
+    Near 100, the waits prove little.
+    """
     watches: dict[str, int]
     unreconciled: list[Unreconciled]
     gaps: list[Gap]
@@ -65,11 +68,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_only_late(self) -> bool:
-        """Whether only time limits were broken, which may also be due to an overloaded machine."""
+        """Whether only time limits were broken. An overloaded machine may be the cause of that."""
         return {each.rule for each in self.violations} == {gaps.RULE}
 
     def leading_to(self, violation: Violation) -> list[RunEvent]:
-        """Return the last events before a violation that concern its tree or all trees."""
+        """Return the last events before a violation that concern its tree, or all trees."""
         fit = [
             each
             for each in self.timeline
@@ -108,7 +111,7 @@ def _rendered(violation: Violation) -> str:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the report as JSON and all events as text."""
+    """Write the report as JSON, and all events as text, into `folder`."""
     lean = msgspec.structs.replace(report, timeline=[])
     (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
     with (folder / "events.txt").open("w") as out:
@@ -118,7 +121,7 @@ def write(report: Report, folder: Path) -> None:
 
 
 def encode(report: Report) -> str:
-    """Return the report as JSON, with the events before each violation."""
+    """Return the report as JSON, with the events before the first violations."""
     led = [
         entry
         for violation in report.violations[:REPORTED]

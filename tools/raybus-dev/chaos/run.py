@@ -1,4 +1,4 @@
-"""A run: start everything, send requests and faults, wait for rest, judge."""
+"""Carries out a run: starts all servers, sends requests and faults, waits for rest, and judges."""
 
 import asyncio
 import signal
@@ -47,11 +47,11 @@ from common.runtime import ownership
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0
 STILL_SECONDS: Final = 60.0
-"""Seconds without a change after which a remaining problem counts as permanent."""
+"""Seconds without any change of an object. A problem that remains then counts as permanent."""
 REST_SECONDS: Final = 600.0
-"""Maximum seconds until everything matches its spec, even if objects still change."""
+"""Maximum seconds to wait until all objects match their specs, even if objects still change."""
 CALM_SECONDS: Final = 4.0
-"""Seconds without a problem after which the run counts as at rest."""
+"""Seconds without a problem after which all objects count as being at rest."""
 TICK: Final = 2.0
 
 
@@ -63,7 +63,7 @@ class ChaosOptions(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     """Maximum replicas of each reconciler."""
     jobs: int
-    """Number of RayJobs, besides those of RayCronJobs."""
+    """Number of RayJobs, without those that RayCronJobs start."""
     logs: Path
     work: Path
 
@@ -78,7 +78,7 @@ class ChaosRun:
         self._began = self._clock.monotonic()
         self._began_at: datetime = self._clock.now()
         self._since = 0.0
-        """Time at which the faults begin."""
+        """Time when the faults begin, in seconds since the beginning of the run."""
 
     def now(self) -> float:
         """Return the seconds since the beginning of the run."""
@@ -191,9 +191,9 @@ class ChaosRun:
         )
 
     async def _rested(self, found: Stack, room: EvidenceStore) -> list[Unreconciled]:
-        """Wait until nothing has been wrong for a while.
+        """Wait until all objects have matched their specs for `CALM_SECONDS`; return no object.
 
-        Return what is still wrong when nothing changes any more.
+        If they do not, return the objects that do not match when nothing changes any more.
         """
         began = calm_since = self.now()
         while True:
@@ -211,7 +211,7 @@ class ChaosRun:
     async def _report_progress(
         self, striking: Faults, users: BackgroundUsers, probes: Probes
     ) -> None:
-        """Print progress every two seconds until cancelled."""
+        """Print progress every `TICK` seconds until cancelled."""
         total = self._wanted.minutes * 60
         while True:
             counts = Counter(request.what.split(" ")[0] for _, request in users.done)
@@ -225,7 +225,7 @@ class ChaosRun:
 
 
 async def read_all(found: Stack) -> Harness:
-    """Read all objects and the Serve configs of all heads."""
+    """Read all objects, and the last Serve config of each head."""
     configs: dict[str, str] = {}
     for service, head in found.heads.serve.heads.items():
         if head.puts:

@@ -1,9 +1,9 @@
 """The faults of a run and their times, drawn from a seed. Pure.
 
-The same seed, length and number of replicas give the same list. Faults do not overlap, and each is
-followed by a time for recovery, so that a long wait has one cause. Every kind comes once before any
-kind comes again. Each reconciler starts with one replica, has `most` replicas after an eighth of
-the time, and two after three quarters.
+The same seed, length and number of replicas give the same faults. Faults do not overlap, and each
+is followed by a time for recovery, so that a long wait has one cause. Every kind of fault occurs
+once before any kind occurs again. Each reconciler starts with one replica, has `most` replicas
+after an eighth of the time, and two after three quarters.
 """
 
 from collections.abc import Iterator
@@ -26,21 +26,24 @@ FEWER: Final = 2
 
 
 class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of fault. Times are in seconds."""
+    """A kind of fault.
+
+    It lasts `lasts` seconds, and the system gets `recovers` seconds to recover.
+    """
 
     name: str
     lasts: float = 0.0
     recovers: float = 8.0
     targets: tuple[str, ...] = ()
-    """Services of which one replica has the fault; empty for faults of the infrastructure."""
+    """Services of which one replica gets the fault; empty for faults of a server."""
 
 
 CRASH: Final = FaultKind(name="kill -9", recovers=14.0, targets=RECONCILERS)
-"""The container is killed and restarted at once in its pod."""
+"""A container is killed, and restarted at once in its pod."""
 LOSS: Final = FaultKind(name="node loss", lasts=12.0, targets=RECONCILERS)
-"""The replica disappears without a message. Its replacement starts later."""
+"""A replica disappears without a message, as with its node. Its replacement starts later."""
 TERM: Final = FaultKind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
-"""The replica's pod is deleted. Its replacement starts as soon as a kubelet would start it."""
+"""A replica's pod is deleted. Its replacement starts as soon as a kubelet would start it."""
 FREEZE: Final = FaultKind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = FaultKind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
 SCALE: Final = FaultKind(name="scale", recovers=20.0)
@@ -77,13 +80,14 @@ DASHBOARD_KINDS: Final = (
     FaultKind(name="dashboards lose answers", lasts=6.0, recovers=4.0),
     FaultKind(name="head loss", lasts=0.0, recovers=10.0),
 )
-"""Faults of the heads of RayJobs.
+"""Faults of the dashboards and heads of RayJobs.
 
-They occur at the same time as others, because they delay no probe."""
+They may occur during other faults, because they delay no probe.
+"""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault. Times are in seconds since the beginning of the run."""
+    """One fault. Times are in seconds since the moment when the faults of the run begin."""
 
     kind: str
     at: float
@@ -92,9 +96,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Time by which the system should have recovered. The next fault begins then."""
     service: str = ""
     draw: int = 0
-    """Random number that chooses among the replicas that exist at the time of the fault."""
+    """Random number that chooses the replica to fail among those that exist at the time."""
     replicas: int = 0
-    """Replicas of each reconciler, for the fault that scales them."""
+    """Number of replicas to which the fault `scale` scales each reconciler; 0 for other faults."""
 
     def __str__(self) -> str:
         what = f" to {self.replicas}" if self.replicas else ""
@@ -102,7 +106,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
-    """Draw the faults of a run. `most` is the maximum number of replicas of each reconciler."""
+    """Draw the faults of a run of so many seconds.
+
+    `most` is the maximum number of replicas of each reconciler.
+    """
     random = Random(seed)
     kinds, scales = _endless(random), _scales(seconds, most)
     found: list[Fault] = []
@@ -120,7 +127,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
 
 
 def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
-    """Draw the faults of dashboards and heads of RayJobs."""
+    """Draw the faults of dashboards and heads for a run of so many seconds."""
     random = Random(f"dashboards {seed}")
     found: list[Fault] = []
     at = 0.0
@@ -132,7 +139,7 @@ def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
 
 
 def _scales(seconds: float, most: int) -> list[tuple[float, int]]:
-    """Return the times of scaling and the number of replicas."""
+    """Return the times at which the reconcilers are scaled, with their number of replicas."""
     if most == 1:
         return []
     return [(seconds * GROWN_AFTER, most), (seconds * SHRUNK_AFTER, min(most, FEWER))]

@@ -1,6 +1,6 @@
-"""A real API server, etcd, controllers and NATS with users and TLS; simulated pods and heads.
+"""The servers of a run: API server, etcd, controllers and NATS with users and TLS are real.
 
-The gateway is simulated too.
+Pods, Ray heads and the gateway are simulated.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from support.servers.relayed import secured_nats
 
 CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
 BACKGROUND: Final = "background"
-"""The namespace of the users."""
+"""The namespace of the simulated users' objects."""
 PROBES: Final = "probes"
 USER_AGENT: Final = "chaos"
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """The running servers and simulated parts of a chaos run."""
+    """The running servers and simulated parts of a chaos run, and the fleet of services."""
 
     control_plane: ControlPlane
     kube: KubeClient
     nats: NatsServer
     observed: Observed
-    """The NATS server as a scrape target."""
+    """The NATS server as a scrape target for metrics."""
     fleet: Fleet
     heads: Heads
 
@@ -52,9 +52,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 async def started(
     work: Path, logs: Path, emit: Callable[[str], None], *, is_audited: bool = True
 ) -> AsyncGenerator[Stack]:
-    """Run everything except the services during the `with` block.
+    """Run all servers during the `with` block.
 
-    `logs` gets a log file for each process.
+    The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
+    the bodies of requests to the audit log.
     """
     observed = Observed.on_free_ports("nats-0")
     async with (
@@ -105,7 +106,10 @@ async def add_namespace(kube: KubeClient, name: str) -> None:
 
 
 async def _audited(control_plane: ControlPlane) -> None:
-    """Add request and response bodies to the audit log. The default policy omits them."""
+    """Make the API server write the bodies of requests and answers to the audit log.
+
+    The default policy omits them.
+    """
     (control_plane.audit_log.parent / "audit.yaml").write_text(audit_trail.POLICY)
     await control_plane.restart_api_server()
 
@@ -121,7 +125,7 @@ async def _add_routes(control_plane: ControlPlane) -> None:
 
 @asynccontextmanager
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
-    """Simulate the gateway controller of both namespaces."""
+    """Simulate the gateway controller of both namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)

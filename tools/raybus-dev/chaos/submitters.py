@@ -1,7 +1,7 @@
-"""Stand-ins for the submitters of RayJobs, in pods of Kubernetes Jobs and in head pods.
+"""Simulates the submitters of RayJobs, in pods of Kubernetes Jobs and in head pods.
 
 A submitter does what its command says: it waits for Ray, submits the job unless Ray knows it, and
-follows it to its end. It fails if the head goes away.
+follows the job to its end. It fails if the head disappears.
 """
 
 import asyncio
@@ -42,7 +42,10 @@ class _Container(msgspec.Struct, frozen=True):
     env: list[_Variable] = []
 
     def variable(self, name: str) -> str:
-        """Return the value of an environment variable; the last definition wins."""
+        """Return the value of an environment variable; empty if it is not set.
+
+        The last definition wins.
+        """
         return next((each.value for each in reversed(self.env) if each.name == name), "")
 
 
@@ -57,7 +60,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SubmitterPod(msgspec.Struct, frozen=True):
-    """The fields of a pod that submitters use."""
+    """The fields of a pod that the simulated submitters read."""
 
     metadata: Meta
     spec: _PodSpec = _PodSpec()
@@ -65,7 +68,7 @@ class SubmitterPod(msgspec.Struct, frozen=True):
 
     @property
     def head(self) -> Head | None:
-        """The head that this pod represents; None if it is no head with an address."""
+        """The head that this pod is; None for other pods, and for a head without an address."""
         meta, address = self.metadata, self.status.pod_ip
         is_head = meta.labels.get(labels.NODE_TYPE) == labels.HEAD
         cluster = meta.labels.get(labels.CLUSTER, "")
@@ -73,7 +76,7 @@ class SubmitterPod(msgspec.Struct, frozen=True):
 
     @property
     def submitter(self) -> _Container | None:
-        """The container that submits a job; None for other pods."""
+        """The pod's container that submits a job; None if it has none."""
         named = (each for each in self.spec.containers if each.name == SUBMITTER_CONTAINER)
         return next(named, None)
 
@@ -84,22 +87,22 @@ class SubmitterPod(msgspec.Struct, frozen=True):
 
 
 class Submitters:
-    """All submitters of a run."""
+    """Runs the submitters of all RayJobs of a run."""
 
     def __init__(self, stack: Stack, drivers: Drivers) -> None:
         self._stack = stack
         self._drivers = drivers
         self._clock = SystemClock()
         self._pods: dict[str, SubmitterPod] = {}
-        """The pods by name."""
+        """The pods of the users' namespace by name."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """The running submitters by the UID of their pod."""
+        """The tasks of the submitters by the UID of their pod."""
         self._group: asyncio.TaskGroup | None = None
         self._decoder = msgspec.json.Decoder(SubmitterPod)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Submitters"]:
-        """Run the submitters during the `with` block."""
+        """Start a submitter in each pod that should have one, during the `with` block."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             target = WatchTarget(resource=POD, namespace=BACKGROUND)
@@ -113,7 +116,10 @@ class Submitters:
                     each.cancel()
 
     def heads(self) -> dict[str, str]:
-        """Return running head pods without sidecars whose drivers run, with their clusters."""
+        """Return running head pods with the name of their cluster, if a driver runs on the cluster.
+
+        Head pods with a submitter in a sidecar are left out.
+        """
         busy = {run.cluster for run in self._drivers.runs if run.is_running}
         return {
             name: pod.head[0]
@@ -124,7 +130,10 @@ class Submitters:
     # --- implements `common.kube.watch.WatchSink` ------------------------------------------------
 
     def present(self, raw: bytes, reason: str = "") -> None:
-        """Record the state of a pod, and start its submitter when the pod runs."""
+        """Record the state of a pod.
+
+        Start its submitter when the pod runs; end it when the pod ends.
+        """
         pod = self._decoder.decode(raw)
         meta = pod.metadata
         before = self._pods.get(meta.name)
@@ -139,7 +148,7 @@ class Submitters:
             self._tasks[meta.uid] = self._group.create_task(self._submit(pod, pod.submitter))
 
     def gone(self, raw: bytes) -> None:
-        """Record the deletion of a pod."""
+        """End the submitter of a deleted pod, and the drivers if the pod was a head."""
         pod = self._decoder.decode(raw)
         self._end(pod)
         held = self._pods.get(pod.metadata.name)
@@ -147,7 +156,7 @@ class Submitters:
             del self._pods[pod.metadata.name]
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Record the deletion of the pods that a list no longer contains."""
+        """After a list, treat pods that it does not contain as deleted."""
         for name, pod in list(self._pods.items()):
             if (BACKGROUND, name) not in keys:
                 self._end(pod)
@@ -163,7 +172,7 @@ class Submitters:
             task.cancel()
 
     async def _submit(self, pod: SubmitterPod, container: _Container) -> None:
-        """Run a submitter to its end, and report its exit code."""
+        """Do what the submitter's command says, and report the exit code of its container."""
         script = " ".join(container.args)
         job_id = container.variable("RAY_JOB_SUBMISSION_ID")
         is_repeatable = "ray job status" in script
@@ -189,7 +198,7 @@ class Submitters:
         await self._exit(pod, container, 0 if is_repeatable or job.status == SUCCEEDED else 1)
 
     def _head_of(self, pod: SubmitterPod, container: _Container) -> Head | None:
-        """Return the head that a submitter can reach; None if there is none."""
+        """Return the head that a submitter can reach; None while no head runs."""
         if pod.head is not None:
             return pod.head
         address = container.variable("RAY_DASHBOARD_ADDRESS")
@@ -200,7 +209,7 @@ class Submitters:
         return None
 
     async def _exit(self, pod: SubmitterPod, container: _Container, code: int) -> None:
-        """Report the end of the container as the kubelet does."""
+        """Write the end of the container into the pod's status, as the kubelet does."""
         terminated: Json = {
             "exitCode": code,
             "reason": "Error" if code else "Completed",

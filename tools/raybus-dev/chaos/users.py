@@ -1,8 +1,8 @@
-"""The users' requests during a run, drawn from a seed. Pure: a model tracks what exists.
+"""The requests of users about RayClusters and RayServices, drawn from a seed. Pure.
 
-RayClusters are created, scaled, edited (the strategy Recreate replaces pods), suspended, scaled
-down by an autoscaler, and deleted. RayServices are created, upgraded at once or in steps, rolled
-back, reconfigured, and deleted.
+A model tracks which objects exist. RayClusters are created, scaled, edited (the strategy Recreate
+replaces pods), suspended, scaled down by an autoscaler, and deleted. RayServices are created,
+upgraded at once or in steps, rolled back, reconfigured, and deleted.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,23 +30,23 @@ STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
 class UserRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's request. `at` is in seconds since the beginning."""
+    """A user's request. `at` is in seconds since the faults began."""
 
     at: float
     what: str
     resource: Resource
     name: str
     body: Body | None = None
-    """The object to create."""
+    """The object to create; None for other requests."""
     spec: Body | None = None
-    """Fields of the spec to change. Without `body` and `spec`, the object is deleted."""
+    """Fields of the spec to change. If `body` and `spec` are None, the object is deleted."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.resource.kind} {self.name}"
 
 
 class _Object(msgspec.Struct):
-    """A user's object as far as the model tracks it."""
+    """What the model knows of an object."""
 
     name: str
     workers: int = 1
@@ -61,7 +61,7 @@ Step = tuple[str, Resource, _Object, dict[str, Any]]
 
 
 class Users:
-    """All users of one run."""
+    """Draws the requests of all users of a run, and tracks the objects that exist."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -70,7 +70,7 @@ class Users:
         self._count = 0
 
     def requests(self, seconds: float) -> Iterator[UserRequest]:
-        """Draw the requests of a run of this length."""
+        """Yield the requests of a run of so many seconds, in the order of their times."""
         at = 0.0
         while at < seconds:
             yield self._one(at)

@@ -1,4 +1,5 @@
-"""Judges a run by what was observed. Pure functions from evidence to violations.
+"""Judges what was observed in a run.
 
-The order of events comes from etcd's versions, not from clocks.
+Pure functions from evidence to violations. The order of events comes from etcd's versions, not from
+clocks.
 """

@@ -1,7 +1,7 @@
 """Evidence of a run: object states that watches delivered, and writes in the audit log.
 
-Both carry the resource version that etcd assigned. Versions are one sequence over all kinds, so the
-order of any two is certain.
+States and writes carry the resource version that etcd assigned. Versions are one sequence over all
+kinds, so the order of any two of them is certain.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ OVER: Final = frozenset({"Failed", "Succeeded"})
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata that the rules read."""
+    """The metadata of an object that the rules read."""
 
     name: str = ""
     namespace: str = ""
@@ -45,7 +45,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def wanted(self) -> int:
-        """Number of workers that the group asks for."""
+        """Number of workers that the group asks for: `replicas` within its limits."""
         least, most = (
             self.min_replicas or 0,
             self.max_replicas if self.max_replicas is not None else 2**31,
@@ -61,13 +61,16 @@ class RouteBackend(msgspec.Struct, frozen=True):
 
 
 class EvidenceRule(msgspec.Struct, frozen=True, rename="camel"):
-    """A rule of a route."""
+    """A rule of an HTTPRoute."""
 
     backend_refs: list[RouteBackend] = []
 
 
 class SpecFields(msgspec.Struct, frozen=True, rename="camel"):
-    """The spec fields of all kinds that the rules read."""
+    """The spec fields of all kinds that the rules read.
+
+    Fields that a kind does not have are empty.
+    """
 
     suspend: bool | None = None
     enable_in_tree_autoscaling: bool | None = None
@@ -83,7 +86,10 @@ class Side(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The status fields of all kinds that the rules read."""
+    """The status fields of all kinds that the rules read.
+
+    Fields that a kind does not have are empty.
+    """
 
     phase: str = ""
     state: str = ""
@@ -103,7 +109,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EvidenceObject(msgspec.Struct, frozen=True):
-    """An object of any kind."""
+    """An object of any kind, reduced to the fields that the rules read."""
 
     metadata: Meta
     spec: SpecFields = SpecFields()
@@ -116,7 +122,7 @@ class EvidenceObject(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an object from a resource version on."""
+    """The state of an object from a resource version on. `is_gone` says that it was deleted."""
 
     kind: str
     version: int
@@ -132,7 +138,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the object exists, is not being deleted and, if it is a pod, has not ended."""
+        """Whether the object exists and is not being deleted. A pod must also not have ended."""
         ended = self.kind == "Pod" and self.object.status.phase in OVER
         return not self.is_gone and not ended and self.object.metadata.deletion_timestamp is None
 
@@ -153,10 +159,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """A write by a service."""
+    """A successful write to the API server by one of raybus's services."""
 
     version: int
-    """The resulting resource version; 0 if the answer does not contain it."""
+    """The resource version that the write created; 0 if the answer does not contain it."""
     at: float
     service: str
     replica: str
@@ -177,7 +183,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that was broken, by which object and when."""
+    """A breach of a rule: by which object, and when."""
 
     rule: str
     about: str
@@ -188,9 +194,9 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]) -> ObjectRef | None:
-    """Return the root of an object's tree.
+    """Return the root of the tree to which an object belongs; None if it is unknown.
 
-    `origins` holds the root of each RayCluster by namespace and name.
+    `origins` maps the namespace and name of each RayCluster to the root of its tree.
     """
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
     cron_job = meta.labels.get(labels.CRON_JOB_NAME)

@@ -1,7 +1,7 @@
-"""How long probes waited for the effect of a change, by the fault that was active. Pure.
+"""How long probes waited for the effect of a change, by the fault that caused the wait. Pure.
 
-The limits apply only while a second replica can take over. With one replica, the wait is the start
-of a process.
+The limits apply only while a second replica can take over. With a single replica, the wait depends
+on how long a process takes to start.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM, WATCHER,
 RULE: Final = "no long gap"
 STALLED: Final = "no stalled key"
 STALLED_SECONDS: Final = 120.0
-"""Seconds after which a key that still waits was forgotten. No fault lasts this long."""
+"""Seconds of waiting after which a change counts as forgotten. No fault lasts this long."""
 CALM: Final = "none"
 LIMITS: Final = {
     CRASH.name: 10.0,
@@ -32,22 +32,22 @@ Scaling has a higher limit than SIGTERM, because new processes take processor ti
 work.
 """
 LATE_SECONDS: Final = 1.0
-"""Maximum seconds for which a change may have waited when a fault begins that explains its wait."""
+"""Maximum seconds between a change and the beginning of a fault that still explains its wait."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a probe and its effect. Times are in seconds since the beginning."""
+    """One change of a probe, and when it took effect. Times are in seconds since the run began."""
 
     probe: str
     service: str
-    """The service that has to react."""
+    """The service that must react to the change."""
     asked: float
     done: float | None
-    """Time of the effect; None if there was none before the end."""
+    """Time of the effect; None if there was none before the end of the run."""
 
 
 class Struck(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault as it was carried out."""
+    """A fault as it was carried out. Times are in seconds since the run began."""
 
     kind: str
     service: str
@@ -58,14 +58,14 @@ class Struck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits during one kind of fault."""
+    """The waits that one kind of fault caused. Times are in seconds."""
 
     fault: str
     waits: int
     p50: float
     longest: float
     probe: str
-    """The probe that waited longest."""
+    """The probe with the longest wait."""
     began: float
     limit: float | None = None
     over_limit: int = 0
@@ -84,7 +84,10 @@ def attribute(
 
 
 def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Gap]:
-    """Summarise the waits by kind of fault, longest first."""
+    """Summarise the waits by kind of fault; the fault with the longest wait comes first.
+
+    `end` is the end of the run, until which a change without an effect has waited.
+    """
     by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
     for wait, cause in attribute(waits, struck, end=end):
         by_kind.setdefault(_name(cause), []).append((wait, cause))
@@ -94,7 +97,7 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
 
 
 def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Violation]:
-    """Return a violation for each wait above its limit."""
+    """Return a violation for each wait above the limit of its fault."""
     return [
         Violation(
             rule=RULE,
@@ -113,7 +116,7 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
 
 
 def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
-    """Return a violation for each wait that is too long to be explained by any fault."""
+    """Return a violation for each wait that is too long for any fault to explain it."""
     return [
         Violation(
             rule=STALLED,
@@ -137,9 +140,10 @@ def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None
 
 
 def _limit(wait: Wait, cause: Struck) -> float | None:
-    """Return the limit of a wait in seconds, or None if no limit applies.
+    """Return the limit of a wait in seconds; None if no limit applies.
 
-    None applies with a single replica, or if the fault was in another service.
+    None applies with a single replica, or if the fault was in a service that does not have to
+    react.
     """
     if cause.replicas < 2 or cause.service not in {"", WATCHER, wait.service}:
         return None

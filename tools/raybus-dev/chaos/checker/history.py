@@ -1,7 +1,7 @@
 """Rules that hold at every moment: heads, workers, RayService clusters, weights, generations.
 
-States are replayed in the order of their versions. Each new state is judged against all others at
-that moment.
+The states of all objects are replayed in the order of their versions. Each new state is judged
+together with the states of all other objects at that version.
 """
 
 from collections import defaultdict
@@ -18,7 +18,8 @@ MEMORY_SECONDS: Final = 30.0
 def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
     """Return every violation, in order.
 
-    An earlier number of workers remains allowed for `memory` seconds, until the change is known.
+    After the spec asks for fewer workers, the earlier number remains allowed for `memory` seconds,
+    because raybus may not know the change yet.
     """
     reported = sorted(seen, key=lambda each: each.version)
     replay = _Replay(memory, _get_first_worker_counts(reported))
@@ -44,7 +45,7 @@ def _get_first_worker_counts(reported: Iterable[Seen]) -> dict[tuple[str, str], 
 
 
 class _Replay:
-    """All objects as of one resource version."""
+    """The states of all objects at one resource version, and the rules for the next state."""
 
     def __init__(
         self, memory: float, first_counts: Mapping[tuple[str, str], dict[str, int]]
@@ -123,7 +124,7 @@ class _Replay:
             )
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
-        """Return the maximum number of workers that a group asked for in the last seconds."""
+        """Return the maximum of workers that a group asked for in the last `memory` seconds."""
         history = self._wanted[cluster] or [(at, self._first_counts.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
@@ -198,9 +199,9 @@ class _Replay:
                     yield _broken("no weight on what is gone", seen, service, _weights(seen))
 
     def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
-        """Judge the deletion of a cluster.
+        """Judge the deletion of a RayCluster.
 
-        No route may use it, unless its RayService is deleted too.
+        No route may still send traffic to it, unless its RayService is deleted too.
         """
         meta = seen.object.metadata
         owner = self._now.get(("RayService", meta.namespace, service))
@@ -240,7 +241,7 @@ class _Replay:
 
 
 def _place(pod: Seen) -> tuple[str, str, str]:
-    """Return the worker's group, replica index and host index; empty texts if not set."""
+    """Return the worker's group, replica index and host index; empty texts for missing labels."""
     label = pod.object.label
     return (
         label.get(labels.GROUP, ""),

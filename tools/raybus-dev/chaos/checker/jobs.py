@@ -1,4 +1,4 @@
-"""The evidence of a run about RayJobs, and the laws that it breaks."""
+"""Collects the evidence of a run about RayJobs, and finds the laws that it breaks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,10 +9,11 @@ from support.laws.jobs import LAWS, Deletion, DriverRun, JobsEvidence, JobState
 
 
 def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> list[Violation]:
-    """Return every law that a run breaks.
+    """Return a violation for every law about RayJobs that the run breaks.
 
-    A violation has the root of its subject's tree and the time of the last state that names the
-    subject. If no state does, it has the subject and `end`, the end of the run in seconds.
+    A violation names the root of its subject's tree, and has the time of the last state that names
+    the subject. If no state names the subject, the violation names the subject itself, and has the
+    time `end`, the end of the run in seconds.
     """
     ordered = sorted(seen, key=lambda each: each.version)
     last_states = _find_last_states(ordered, drivers)
@@ -35,7 +36,7 @@ def _build_violation(broken: Broken, last_state: Seen | None, *, end: float) -> 
 def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> dict[str, Seen]:
     """Return the last state of each subject of the laws: a RayJob, a job ID, or a scheduled run.
 
-    The state of a job ID that no RayJob has named is that of the driver's RayCluster.
+    If no RayJob has named a job ID, its state is that of the RayCluster on which its driver ran.
     """
     found: dict[str, Seen] = {}
     clusters: dict[str, Seen] = {}
@@ -52,7 +53,7 @@ def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> 
 
 
 def collect(seen: Iterable[Seen], drivers: Sequence[DriverRun]) -> JobsEvidence:
-    """Return the evidence in the order of resource versions."""
+    """Return the evidence for the laws about RayJobs, in the order of resource versions."""
     ordered = sorted(seen, key=lambda each: each.version)
     return JobsEvidence(
         states=[_state(each) for each in ordered if each.kind == "RayJob"],

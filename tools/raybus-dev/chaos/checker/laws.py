@@ -1,4 +1,7 @@
-"""The laws of a chaos run; `history`, `writes`, `gaps` and `rest` judge them."""
+"""The list of laws of a chaos run.
+
+The modules `history`, `writes`, `gaps`, `rest` and `jobs` judge them.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

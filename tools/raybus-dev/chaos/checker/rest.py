@@ -1,4 +1,4 @@
-"""Rules for the end of a run: all objects must match their specs."""
+"""Judges whether all objects match their specs at the end of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ SUSPENDED_JOB: Final = "Suspended"
 
 
 class Harness(msgspec.Struct, frozen=True, kw_only=True):
-    """All objects as JSON, and the last Serve config of each head."""
+    """All objects at the end of a run as JSON, and the last Serve config of each head."""
 
     clusters: Sequence[Body]
     services: Sequence[Body]
@@ -29,11 +29,11 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     job_children: Sequence[Body] = ()
     """The Kubernetes Jobs and Services that RayJobs own."""
     configs: Mapping[str, str] = {}
-    """By cluster: the variable MESSAGE in the last Serve config that the head received."""
+    """The variable MESSAGE in the last Serve config that a head received, by cluster name."""
 
 
 class Unreconciled(msgspec.Struct, frozen=True, order=True):
-    """An object that does not match its spec, and why."""
+    """An object that does not match its spec, and the reason."""
 
     kind: str
     namespace: str
@@ -42,7 +42,7 @@ class Unreconciled(msgspec.Struct, frozen=True, order=True):
 
 
 def judge(harness: Harness) -> list[Unreconciled]:
-    """Return every object that does not match its spec, sorted."""
+    """Return every object that does not match its spec, sorted by kind, namespace and name."""
     found = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
         for bodies, rule in (
@@ -164,7 +164,7 @@ def _job(body: Body, harness: Harness) -> Iterator[str]:
 
 
 def _job_child(body: Body, harness: Harness) -> Iterator[str]:
-    """Yield a problem if the object is left over from a RayJob that does not exist."""
+    """Yield a problem if the object is left over from a deleted RayJob."""
     meta = body["metadata"]
     for owner in meta.get("ownerReferences", []):
         if owner["kind"] == "RayJob" and not any(
@@ -174,7 +174,7 @@ def _job_child(body: Body, harness: Harness) -> Iterator[str]:
 
 
 def _pod(body: Body, harness: Harness) -> Iterator[str]:
-    """Yield a problem if the pod's cluster does not exist."""
+    """Yield a problem if the pod's RayCluster does not exist."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
         (each["metadata"]["namespace"], each["metadata"]["name"])

@@ -1,8 +1,8 @@
-"""Rules for each write: precondition, ownership of the partition, pods of the autoscaler.
+"""Judges each write of a service: its precondition, its partition, and deletions of workers.
 
-Ownership is read from the replicas' Leases as of the version of the write (ADR 4). If the Lease of
-another replica lists the partition and that of the writer does not, a fenced owner has continued to
-write.
+The owner of a partition is read from the replicas' Leases at the version of the write (ADR 4). If
+another replica's Lease lists the partition and the writer's does not, the writer has lost the
+partition and continued to write.
 """
 
 import bisect
@@ -29,16 +29,16 @@ class JudgedWrites(msgspec.Struct, frozen=True, kw_only=True):
 
     violations: list[Violation]
     against_leases: int
-    """Number of writes whose ownership was checked."""
+    """Number of writes for which the owner of the partition could be checked."""
     with_base: int
     autoscaled: int
-    """Number of worker deletions in autoscaled clusters."""
+    """Number of deletions of workers in autoscaled clusters."""
 
 
 def judge(
     writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf
 ) -> JudgedWrites:
-    """Judge all writes."""
+    """Judge all writes, given the states of all objects (`seen`) at the time."""
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
     based = [each for each in all_writes if each.verb in _NEEDS_BASE]
@@ -69,7 +69,7 @@ def judge(
 
 
 class _History:
-    """The states of each object in order."""
+    """The states of each object, in the order of resource versions."""
 
     def __init__(self, seen: Iterable[Seen]) -> None:
         states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
@@ -80,13 +80,13 @@ class _History:
             each.sort(key=lambda state: state.version)
 
     def before(self, key: tuple[str, str, str], version: int) -> Seen | None:
-        """Return the state of an object just before a resource version."""
+        """Return an object's state just before a resource version; None if it did not exist."""
         states = self._states.get(key, [])
         place = bisect.bisect_left(states, version, key=lambda state: state.version)
         return states[place - 1] if place else None
 
     def all(self, kind: str) -> Iterator[list[Seen]]:
-        """Yield the list of states of each object of a kind."""
+        """Yield, for each object of a kind, the list of its states."""
         return (states for key, states in self._states.items() if key[0] == kind)
 
     def ever(self, key: tuple[str, str, str]) -> list[Seen]:
@@ -95,7 +95,7 @@ class _History:
 
 
 class _Leases:
-    """Knows the holder of each partition at each resource version."""
+    """Finds which replicas' Leases list a partition at a resource version."""
 
     def __init__(
         self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf
@@ -103,7 +103,7 @@ class _Leases:
         self._history = history
         self._partitions_of = partitions_of
         self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
-        """The replica that created each Lease, by service and Lease."""
+        """The replica that created each Lease, by service and by the key of the Lease."""
         for write in sorted(writes, key=lambda each: each.version):
             if (
                 write.resource == "leases"
@@ -115,11 +115,17 @@ class _Leases:
                 )
 
     def is_known(self, write: Write) -> bool:
-        """Return whether ownership of the write's partition can be checked."""
+        """Return whether it can be checked if the writer owned the partition.
+
+        That requires the root of the written object's tree, and a Lease of the service.
+        """
         return write.of_root is not None and bool(self._holders.get(write.service))
 
     def wrong(self, write: Write) -> str | None:
-        """Return why the writer did not own the partition; None if it did."""
+        """Return why the writer did not own the partition.
+
+        None if it did, or if no Lease lists the partition.
+        """
         if write.of_root is None:
             return None
         partition = compute_partition(write.of_root)
@@ -139,7 +145,7 @@ class _Leases:
 
 
 def _is_of_a_worker(write: Write, history: _History) -> bool:
-    """Return whether the write deletes a live worker of a cluster that an autoscaler controls."""
+    """Return whether the write deletes a live worker of a cluster that an autoscaler scales."""
     if write.verb != "delete" or write.resource != "pods" or write.service != "cluster-reconciler":
         return False
     pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)

@@ -44,8 +44,7 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
         return next(numbers, ports.SERVE) == self.port
 
     def are_on_workers_of(self, config: Json) -> bool:
-        """Return whether a proxy can run on every worker, at the port that its Ray container
-        declares.
+        """Return whether a proxy can run on every worker, at the port that its container declares.
 
         Otherwise some workers never become Ready. `config` is the spec of the RayCluster.
         """

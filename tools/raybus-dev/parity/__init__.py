@@ -1,4 +1,4 @@
 """Compares raybus with KubeRay's own code on the same manifests and pods.
 
-Every difference of objects, decisions, statuses and Events is reported.
+Differences of objects, decisions, statuses and Events are reported.
 """

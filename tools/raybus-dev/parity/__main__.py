@@ -3,9 +3,9 @@
     make parity [N=5000] [FIRST=0] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
 The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
-is named as soon as it is found, and shown once at the end, with a case reduced to a minimum.
-`--only NUMBER` runs one case of a seed. `--first NUMBER` begins there, to continue a run. `--record
-N` writes the cases that `make check` uses.
+is named as soon as it is found, and listed once more at the end, with a case that is reduced to a
+minimum for the most frequent kinds. `--only NUMBER` runs one case of a seed. `--first NUMBER` begins
+with this case, to continue a run. `--record N` writes the cases that `make check` uses.
 """
 
 import argparse
@@ -36,9 +36,9 @@ from parity.judging import CaseJudgement, Judge
 CHUNK: Final = 25
 """Number of cases that a process compares in one batch."""
 REPORT_INTERVAL: Final = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress if the output is no terminal."""
 SHRUNK: Final = 5
-"""Kinds of differences whose case is reduced. Each reduction takes up to a minute."""
+"""Number of kinds of differences whose case is reduced. Each reduction takes up to a minute."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -73,7 +73,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
-    """Compare all cases in parallel, and show a bar, or lines where there is no terminal."""
+    """Compare all cases in parallel.
+
+    Shows a progress bar, or lines if the output is no terminal. `program` is the compiled program
+    with KubeRay's code.
+    """
     numbers = range(given.first, given.n) if given.only is None else [given.only]
     kinds = set[str]()
     columns = (
@@ -112,7 +116,10 @@ def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
 def report(
     results: list[CaseJudgement], given: argparse.Namespace, program: Path, seconds: float
 ) -> int:
-    """Print the differences. Return the exit code."""
+    """Print the differences by kind.
+
+    Return 1 if there are undeclared ones, else 0. `seconds` is the duration of the run.
+    """
     kinds: dict[str, list[CaseJudgement]] = {}
     for each in results:
         for signature in {one.signature for one in each.found}:
@@ -152,7 +159,10 @@ def _show(judge: Judge, kind: str, found: CaseJudgement, seed: int) -> None:
 
 
 def main() -> int:
-    """Parse the command line and run. Return the exit code."""
+    """Parse the command line and run.
+
+    Return the exit code: 1 for differences, 2 without a program.
+    """
     given = parse_arguments(sys.argv[1:])
     try:
         program, source = building.program(given.kuberay, BuildProgress.to_stderr())

@@ -1,7 +1,7 @@
 """Compiles a program with KubeRay's code: the version that `kuberay/go.mod` names, or a checkout.
 
-The version is in the line `require github.com/ray-project/kuberay/ray-operator`; `go mod tidy` in
-that folder renews the hashes in `go.sum`.
+The line `require github.com/ray-project/kuberay/ray-operator` in `go.mod` has the version; `go mod
+tidy` in that folder renews the hashes in `go.sum`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _SINCE_1_7: Final = Path("controllers") / "ray" / "raycluster_mtls_controller.go
 
 
 def pinned() -> str:
-    """Return the released version to compare with."""
+    """Return the released version of KubeRay that `go.mod` names, such as `v1.6.2`."""
     found = re.search(rf"{re.escape(MODULE)} (v\S+)", (SOURCES / "go.mod").read_text())
     assert found is not None, f"kuberay/go.mod requires no {MODULE}"
     return found[1]
@@ -36,6 +36,7 @@ async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
     """Compile the program that runs KubeRay's code. Return its path and that of KubeRay's source.
 
     `checkout` is a `ray-operator` folder to compile instead of the pinned version of KubeRay.
+    Raises `ClusterError` if the folder has no `go.mod` or the build fails.
     """
     if checkout is not None and not (checkout / "go.mod").is_file():
         raise ClusterError(
@@ -87,5 +88,5 @@ async def _go(argv: list[str], folder: Path) -> str:
 
 
 def program(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
-    """Run `build` for callers without an event loop."""
+    """Run `build` and return its result, for callers without an event loop."""
     return asyncio.run(build(checkout, progress))

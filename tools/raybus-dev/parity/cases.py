@@ -1,4 +1,4 @@
-"""The input of a comparison: configuration, objects of the API server, and events in rounds."""
+"""The input of a comparison: settings, objects of the API server, and changes in rounds."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of an operator, in a form that both operators can be given."""
+    """The configuration of an operator, in a form that raybus and KubeRay can be given."""
 
     gates: dict[str, bool] = msgspec.field(
         default_factory=lambda: {each.value: each in BETA for each in FeatureGate}
@@ -29,7 +29,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     pod_labels: dict[str, str] = {}
 
     def config(self, version: str) -> Config:
-        """Return the settings as cluster-reconciler's configuration."""
+        """Return the settings as cluster-reconciler's configuration.
+
+        `version` is the operator's version.
+        """
         gates = frozenset(gate for gate in FeatureGate if self.gates.get(gate))
         return msgspec.structs.replace(
             Config.from_environment(self.environment, gates),
@@ -45,26 +48,27 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison of both operators.
+    """The input of one comparison.
 
-    The operators reconcile the first objects until nothing changes. Then each round's steps are
-    applied, followed by another reconciliation.
+    Both operators reconcile `objects` until nothing changes. Then the steps of each round change
+    the objects, and both operators reconcile again.
     """
 
     settings: OperatorSettings = OperatorSettings()
     objects: list[Body] = []
     rounds: list[list[Json]] = []
     one_host: int | None = 1
-    """Value that replaces `numOfHosts: 1` for raybus.
+    """Value that replaces `numOfHosts: 1` in the objects for raybus.
 
     To raybus, 0 and None (absent) mean the same as 1.
     """
     service: Body | None = None
     """A RayService. If set, only the objects derived from it alone are compared."""
     job: Body | None = None
-    """A RayJob about to start. If set, only the operators' outcomes for it are compared.
+    """A RayJob about to start.
 
-    `objects` has the RayCluster that the job selects, if it selects one.
+    If set, only what the operators derive from the job is compared. `objects` has the RayCluster
+    that the job selects, if it selects one.
     """
 
     cron_job: Body | None = None
@@ -72,7 +76,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the pods that exist at first. These pods are compared by name."""
+        """Names of the pods in `objects`. These pods are compared by name."""
         return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
 
     @property
@@ -82,7 +86,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an operator's round: remaining objects, Events and writes."""
+    """The result of an operator's round: remaining objects, Events and writes.
+
+    `hashes` are spec hashes, `built` is what the operator derives from a RayService or job.
+    """
 
     objects: list[Body] = []
     events: list[Json] = []
@@ -93,12 +100,12 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pods(self) -> frozenset[str]:
-        """Names of the remaining pods."""
+        """Names of the pods in `objects`."""
         return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
 
 
 def a_cluster(spec: Json, *, name: str = "c", **metadata: Any) -> Body:
-    """Build a RayCluster as the API server stores it."""
+    """Build a RayCluster as the API server stores it. `metadata` adds or replaces fields."""
     meta = {
         "name": name,
         "namespace": NAMESPACE,
@@ -123,7 +130,7 @@ def a_pod(
     more_labels: dict[str, str],
     **fields: Any,
 ) -> Body:
-    """Build a pod of a cluster with the fields that the operators' decisions depend on."""
+    """Build a pod of a cluster with the fields that operators' decisions depend on."""
     own = {
         labels.CLUSTER: cluster,
         labels.NODE_TYPE: node_type,

@@ -1,4 +1,4 @@
-"""Makes the outcomes of two operators comparable.
+"""Makes the outcomes of raybus and KubeRay comparable.
 
 Random values, times and meaningless differences are replaced or left out:
 
@@ -42,7 +42,7 @@ _MAPS: Final = {
     "rayStartParams",
     "endpoints",
 }
-"""Fields with user-defined keys, whose values may be empty."""
+"""Fields whose keys users define. Empty values of such keys have a meaning."""
 _PERIOD: Final = re.compile(r"after (?:\d+[hm])*[\d.]+s")
 _AMOUNTS: Final = {"limits", "requests", "minResources", "minResource"}
 _AMOUNT: Final = {"sizeLimit", "desiredCPU", "desiredMemory", "desiredGPU", "desiredTPU", "size"}
@@ -58,7 +58,10 @@ _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
-    """Return the sort key of a pod: known pods by name, then new pods by type, group and index."""
+    """Return the sort key of a pod.
+
+    Known pods are sorted by name, new pods by type, group and index.
+    """
     own, name = pod["metadata"].get("labels", {}), pod["metadata"]["name"]
     indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")
     place = (own.get(labels.NODE_TYPE, ""), own.get(labels.GROUP, ""))
@@ -73,9 +76,9 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
 
 
 def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> RoundOutcome:
-    """Replace the random names of a round by names that depend on the pod's position.
+    """Replace the random names of new pods by names that depend on the pod's position.
 
-    The next round keeps these names.
+    `known` are names from earlier rounds, which stay; `number` is that of the round.
     """
     drawn = _drawn(outcome, known, number)
     if not drawn:
@@ -90,7 +93,7 @@ def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> Rou
 
 
 def comparable(outcome: RoundOutcome) -> Json:
-    """Return the outcome as a comparable value, without everything that varies between runs."""
+    """Return the outcome of a round without everything that varies between runs."""
     pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
     pods |= {each["metadata"]["name"] for each in outcome.objects if each["kind"] == "Pod"}
     notes = dict[str, set[str]]()
@@ -118,7 +121,10 @@ def _title(body: Body) -> str:
 
 
 def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[str, str]:
-    """Return, for each random name of an outcome, the name that replaces it."""
+    """Return, for each random name of an outcome, the name that replaces it.
+
+    `known` and `number` are those of `renamed`.
+    """
     found, numbers = dict[str, str](), Counter[str]()
     pods = [each for each in outcome.objects if each["kind"] == "Pod"]
     for pod in sorted(pods, key=lambda each: order(each, known)):
@@ -170,7 +176,10 @@ def _kept(body: Body) -> Body:
 
 
 def _typed_job_spec(spec: Json) -> Json:
-    """Return the spec of a RayJob as Go writes it: without zero values, the cluster typed."""
+    """Return the spec of a RayJob as Go would write it: zero values are left out.
+
+    The RayCluster's spec is encoded by its Go type.
+    """
     kept = {field: value for field, value in spec.items() if value not in (0, False)}
     if "rayClusterSpec" in kept:
         text = go_json.encode(CLUSTER_SPEC, kept["rayClusterSpec"])
@@ -179,10 +188,10 @@ def _typed_job_spec(spec: Json) -> Json:
 
 
 def _built(name: str, value: Any) -> Any:
-    """Return a part of an outcome in comparable form.
+    """Return one of the parts of `RoundOutcome.built` in comparable form.
 
     A text is unchanged; the spec of a RayCluster (`cluster`) has no empty fields; a Service has
-    neither owner nor varying fields.
+    neither an owner nor varying fields.
     """
     if isinstance(value, str):
         return value
@@ -204,7 +213,10 @@ def _timeless(value: Any) -> Any:
 
 
 def pruned(value: Any, field: str = "") -> Any:
-    """Remove empty fields and write quantities in one form."""
+    """Remove empty fields, and write quantities in one form.
+
+    `field` is the name of the field that holds `value`.
+    """
     if isinstance(value, dict):
         if field in _AMOUNTS:
             return {key: _amount(each) for key, each in cast("Json", value).items()}
@@ -234,7 +246,10 @@ def _amount(value: Any) -> Any:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A field whose value differs between KubeRay and raybus. None stands for an absent field."""
+    """A field whose value differs between KubeRay (`theirs`) and raybus (`ours`).
+
+    None is an absent field.
+    """
 
     place: str
     theirs: Any
@@ -242,7 +257,10 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def signature(self) -> str:
-        """The place without names and numbers. It groups differences of one cause."""
+        """The place without names and numbers.
+
+        Differences with the same signature are of one kind.
+        """
         place = re.sub(r"<[^>]*>|\b\d+\b", "#", self.place)
         place = re.sub(r"(writes/\w+ [A-Za-z.]+) [^/]*", r"\1", place)
         return re.sub(r"(objects/[A-Za-z.]+) [^/]*", r"\1", place)
@@ -257,7 +275,7 @@ def _short(value: Any) -> str:
 
 
 def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[Difference]:
-    """Yield each field that differs."""
+    """Yield each field in which two values differ. `place` is the path of the values."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         one, other = cast("Json", theirs), cast("Json", ours)
         for key in sorted({*one, *other}):
@@ -288,7 +306,7 @@ def _numbered(items: Sequence[Any]) -> Json:
 
 
 def _by_name(items: Sequence[Any]) -> Json | None:
-    """Return list items by name; None if an item has no name or a name occurs twice."""
+    """Return the items of a list by name; None if an item has no name, or a name occurs twice."""
     names = [cast("Json", each).get("name") if isinstance(each, dict) else None for each in items]
     if None in names or len({*names}) < len(names):
         return None

@@ -16,14 +16,14 @@ from service_reconciler import validation
 from service_reconciler.resources import services
 
 TRIES: Final = 1000
-"""Maximum repetitions for a random choice of KubeRay.
+"""Maximum repetitions of a round in which KubeRay chooses at random.
 
-The rarest known choice has 3 % probability.
+The rarest known choice has a probability of 3 %.
 """
 
 
 async def of_raybus(case: Case, *, version: str) -> list[Json]:
-    """Run a case with raybus. Return a comparable outcome per round."""
+    """Run a case with raybus. Return the comparable outcome of each round."""
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
@@ -39,14 +39,19 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
 
 Asked = tuple[OperatorSettings, list[Body]]
 Rounds = Generator[Asked, RoundOutcome, list[Json]]
-"""Yields requests to KubeRay, receives outcomes, and returns a comparable outcome per round."""
+"""A run with KubeRay.
+
+Yields requests to KubeRay's program, and is sent the outcome of each one. Returns the comparable
+outcome of each round.
+"""
 
 
 def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
     """Run a case with KubeRay.
 
-    Where KubeRay chooses at random, repeat the round up to `TRIES` times until the outcome matches
-    `wanted`.
+    `wanted` is raybus's outcome of each round, `release` KubeRay's minor version. If KubeRay
+    chooses at random in a round, the round is repeated up to `TRIES` times, until it differs from
+    `wanted` only as declared.
     """
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
@@ -66,7 +71,7 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
 
 
 def collected(outcome: RoundOutcome) -> RoundOutcome:
-    """Remove the objects that the garbage collector deletes with a RayCluster."""
+    """Remove the objects that the garbage collector deletes after their RayCluster is deleted."""
     if any(each["kind"] == "RayCluster" for each in outcome.objects):
         return outcome
     left = [each for each in outcome.objects if not _is_owned(each)]
@@ -78,7 +83,7 @@ def _is_owned(body: Body) -> bool:
 
 
 def service_of_raybus(case: Case) -> Json:
-    """Return what raybus derives from a RayService alone: problem, Services and hash."""
+    """Return what raybus derives from a RayService: a validation problem, or Services and hash."""
     assert case.service is not None
     service, config = ray_service.decode(case.service), case.settings.config("")
     if (found := validation.violation(service, config.gates)) is not None:
@@ -97,7 +102,7 @@ def service_of_raybus(case: Case) -> Json:
 
 
 def service_of_kuberay(case: Case) -> Rounds:
-    """Ask KubeRay what it derives from a RayService alone."""
+    """Ask KubeRay what it derives from a RayService, and return the comparable outcome."""
     assert case.service is not None
     return [comparable((yield case.settings, [case.service]))]
 
@@ -115,10 +120,9 @@ def cron_job_of_kuberay(case: Case) -> Rounds:
 
 
 def chooses(objects: list[Body]) -> bool:
-    """Return whether KubeRay's choice among replicas is random for these objects.
+    """Return whether KubeRay chooses at random among the replicas of these objects.
 
-    It is random for groups with several hosts per replica, because KubeRay keeps such replicas in
-    a map.
+    It does for groups with several hosts per replica, because it keeps such replicas in a Go map.
     """
     groups = (
         each.get("spec", {}).get("workerGroupSpecs", [])
@@ -129,7 +133,10 @@ def chooses(objects: list[Body]) -> bool:
 
 
 def compare(theirs: list[Json], ours_: list[Json]) -> list[Difference]:
-    """Return the differences of the first round that has any. Later ones are consequences."""
+    """Return the differences of the first round that has any; later ones are consequences.
+
+    `theirs` and `ours_` are the outcomes of KubeRay and raybus, round by round.
+    """
     for number, (one, other) in enumerate(zip(theirs, ours_, strict=True)):
         if found := [*differences(one, other)]:
             return [msgspec.structs.replace(each, place=f"{number}/{each.place}") for each in found]

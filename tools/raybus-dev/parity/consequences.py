@@ -1,6 +1,7 @@
-"""Decides whether a difference follows from an intended one, computed from both outcomes.
+"""Decides whether a difference between the operators follows from an intended difference.
 
-A rule that names such a cause declares no other differences.
+A rule in `differences.yaml` that names such a cause declares only those differences. Every function
+gets the outcomes of KubeRay (`theirs`) and of raybus (`ours`).
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from parity.comparable import Difference
 def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
     """Return whether the difference is a consequence of worker pods that only raybus deletes.
 
-    Consequences are the pods themselves, their counts, their addresses and their Events.
+    Consequences are the missing pods, their counts, their addresses and their Events.
     """
     gone, follows = _gone(theirs, ours), False
     match found.place.split("/")[1:]:
@@ -45,9 +46,8 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether both operators wrote raybus's certificate addresses at some time.
-
-    raybus collects addresses for some seconds, so KubeRay's certificate may contain newer ones.
+    """Return whether KubeRay, too, wrote raybus's final certificate addresses at some time. raybus
+    collects addresses for some seconds, so KubeRay's final certificate may have newer ones.
     """
     title = found.place.split("/")[2]
     written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"
@@ -58,9 +58,9 @@ def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether `RayClusterProvisioned` differs only by how replaced pods are counted.
+    """Return whether the condition `RayClusterProvisioned` differs only by how replaced pods count.
 
-    KubeRay ignores a missing head and the pods that it creates in the same round.
+    KubeRay ignores a missing head, and pods that it has created in the same round.
     """
     left = [
         pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]
@@ -73,10 +73,10 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_repeated_times(found: Difference, _: Json, __: Json) -> bool:
-    """Return whether raybus lacks only runs of KubeRay that come an hour after one that both have.
+    """Return whether raybus only lacks runs in an hour that occurs twice.
 
-    KubeRay runs a job in both hours that have one name when the clock is set back. Both lists have
-    the same length, so that of raybus ends with later runs.
+    When clocks are set back, KubeRay runs a job in both hours of the same name, and raybus in the
+    first one only. Both lists have the same length, so raybus's list ends with later runs.
     """
     theirs, ours = (
         [*map(datetime.fromisoformat, text.split())] for text in (found.theirs, found.ours)
@@ -96,11 +96,11 @@ CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
     "addresses that raybus gathers": of_gathered_addresses,
     "times that exist twice": of_repeated_times,
 }
-"""Causes that a rule may name."""
+"""The causes that a rule may name."""
 
 
 def _gone(theirs: Json, ours: Json) -> dict[str, Body]:
-    """Return the pods that only raybus deletes, as KubeRay leaves them."""
+    """Return the pods that only raybus deletes, as they are in KubeRay's outcome."""
     return {
         title: pod
         for title, pod in _pods(theirs).items()

@@ -1,8 +1,8 @@
 """The intended differences from KubeRay, with reasons, in `differences.yaml`.
 
 Each entry is a row of docs/kuberay-map.md. An entry that affects the comparison has rules. A rule
-declares a difference whose place and values match its regular expressions, or whose values are
-equal after its replacements. Undeclared differences fail the run.
+declares a difference whose place and values match its regular expressions, or whose values become
+equal by its replacements. A difference that no rule declares fails the run.
 """
 
 import re
@@ -21,27 +21,31 @@ FILE: Final = Path(__file__).with_name("differences.yaml")
 
 
 class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The differences that an entry declares. All given fields must match.
+    """The differences that an entry declares.
 
-    An absent value is matched as the text `nothing`.
+    All fields that are set must match the difference. An absent value is matched as the text
+    `nothing`.
     """
 
     place: str
     theirs: str = ""
     ours: str = ""
     beside: list[str] = []
-    """Patterns that must each match an Event, write, object or manifest problem of the round."""
+    """Patterns.
+
+    Each one must match an Event, a write, an object or a manifest problem of the round.
+    """
     without: str = ""
-    """Pattern that no Event, write, object or manifest problem of the round may match."""
+    """Pattern that must match no Event, write, object or manifest problem of the round."""
     rewrite: list[tuple[str, str]] = []
-    """Patterns and replacements that must make both values equal."""
+    """Pairs of a pattern and its replacement, which must make both values equal."""
     cause: str = ""
-    """Name in `consequences.CAUSES` of the cause that the difference must follow from."""
+    """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 
     def declares(self, found: Difference, both: tuple[Json, Json]) -> bool:
-        """Return whether the rule declares a difference.
+        """Return whether the rule declares the difference `found`.
 
-        `both` has the outcomes of KubeRay and raybus in the round.
+        `both` are the outcomes of KubeRay and raybus in the round of the difference.
         """
         theirs, ours = text(found.theirs), text(found.ours)
         if (
@@ -70,7 +74,7 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DeclaredDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One intended difference."""
+    """An entry of `differences.yaml`: one intended difference."""
 
     topic: str
     kuberay: str
@@ -78,14 +82,14 @@ class DeclaredDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     reason: str
     rules: list[DifferenceRule] = []
     until: str = ""
-    """Last minor version of KubeRay that differs; newer ones behave like raybus.
+    """Last minor version of KubeRay that differs; newer versions behave like raybus.
 
-    Such an entry is not listed in the page.
+    Such an entry is not listed in docs/kuberay-map.md.
     """
 
 
 def text(value: Any) -> str:
-    """Return a value as the text that rules match."""
+    """Return a value as the text that a rule's patterns match."""
     if value is None:
         return "nothing"
     return (
@@ -109,16 +113,16 @@ def _titles(both: tuple[Json, Json]) -> Iterable[str]:
 
 @cache
 def entries() -> list[DeclaredDifference]:
-    """Return all intended differences."""
+    """Return all entries of `differences.yaml`."""
     return msgspec.yaml.decode(FILE.read_bytes(), type=list[DeclaredDifference])
 
 
 def entry_of(
     found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> DeclaredDifference | None:
-    """Return the entry that declares a difference, or None.
+    """Return the entry that declares the difference `found`; None if no entry does.
 
-    `theirs` and `ours` have all rounds of KubeRay and raybus; `release` is KubeRay's minor version.
+    `theirs` and `ours` are the outcomes of all rounds; `release` is KubeRay's minor version.
     """
     number = int(found.place.split("/", 1)[0])
     both = (theirs[number], ours[number])
@@ -131,5 +135,5 @@ def entry_of(
 def undeclared(
     found: Iterable[Difference], theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> list[Difference]:
-    """Return the differences that no entry declares."""
+    """Return the differences of `found` that no entry declares (see `entry_of`)."""
     return [each for each in found if entry_of(each, theirs, ours, release=release) is None]

@@ -1,4 +1,4 @@
-"""Defaults of an API server that operators depend on. `kuberay/api_server.go` sets the same."""
+"""Defaults that an API server sets. `kuberay/api_server.go` sets the same for KubeRay."""
 
 import zlib
 from typing import cast
@@ -7,7 +7,7 @@ from common.api.opaque import Body, Json
 
 
 def defaulted(body: Body) -> Body:
-    """Return an object with the API server's defaults."""
+    """Return an object with the defaults that the API server sets when it is created."""
     spec: Json = body.get("spec", {})
     match body.get("kind"):
         case "Service":
@@ -44,6 +44,6 @@ def _with_protocols(rule: Json) -> Json:
 
 
 def address(name: str) -> str:
-    """Return an address that depends only on the Service's name."""
+    """Return a cluster IP that depends only on the Service's name."""
     number = zlib.crc32(name.encode())
     return f"10.96.{number >> 8 & 0xFF}.{number & 0xFF}"

@@ -1,6 +1,7 @@
 """Draws random cases: RayClusters with every relevant field, pods in every state, and changes.
 
-A case depends only on the seed and its number, not on other cases.
+A case depends only on the seed and its number, not on other cases. In all functions, `known` are
+the feature gates that both operators know, and `gates` says which gates are enabled.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,10 +59,10 @@ NASTY_RESOURCES: Final = (
 
 
 KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
-"""Fields that random edits keep.
+"""Fields that random edits do not change.
 
-An edit of the name could create two groups of the same name, and the API server rejects edits of
-the others.
+An edit of `groupName` could create two groups of the same name, and the API server rejects edits of
+the other two.
 """
 LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
 """Lists whose first entry random edits change."""
@@ -69,18 +70,19 @@ FILLED: Final = frozenset({
     *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy",
     "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
-"""Fields that the API server rejects if they are empty."""
+"""Fields that random edits do not empty, because the API server rejects an empty value."""
 GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
-"""Fields that random edits never empty as a whole; the edits only empty fields inside them."""
+"""Fields that random edits do not empty as a whole. The edits may empty fields inside them."""
 
 REFUSED: Final = 5
-"""One in this many RayClusters and RayJobs may be invalid for raybus.
+"""In one of this many cases, the RayCluster or RayJob may be invalid for raybus.
 
-Other invalid draws are repeated, because most random specs would be invalid."""
+In other cases, an invalid object is drawn again, because most random specs would be invalid.
+"""
 
 
 class Drawer:
-    """Draws random fields of a manifest."""
+    """Draws random values for the fields of a manifest."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -90,18 +92,18 @@ class Drawer:
         return self._random.randrange(number) == 0
 
     def pick(self, *values: Any) -> Any:
-        """Return one of the values."""
+        """Return one of the values at random."""
         return self._random.choice(values)
 
     def unique(self, values: Sequence[Any], most: int) -> list[Any]:
-        """Return up to `most` different values."""
+        """Return up to `most` different values in random order."""
         return self._random.sample(values, self._random.randint(0, most))
 
     def some(self, choices: Json, rate: int = 3) -> Json:
         """Return a random subset of fields.
 
-        Each field is included with a probability of 1 / `rate`. A choice is a tuple of alternatives
-        or a function that draws a value.
+        Each field is included with a probability of 1 / `rate`. `choices` maps a field to a tuple
+        of possible values, or to a function that draws a value.
         """
         found: Json = {}
         for name, choice in choices.items():
@@ -110,7 +112,7 @@ class Drawer:
         return found
 
     def several(self, make: Callable[[int], Any], most: int) -> list[Any]:
-        """Return up to `most` items, made from their index."""
+        """Return up to `most` items. `make` makes an item from its index."""
         return [make(number) for number in range(self._random.randint(0, most))]
 
 
@@ -182,7 +184,7 @@ QUANTITIES: Final = (
 
 
 def resources(d: Drawer) -> Json:
-    """Draw the resources of a container."""
+    """Draw the resource limits and requests of a container."""
     names = (
         "cpu",
         "memory",
@@ -376,7 +378,7 @@ def head(d: Drawer) -> Json:
 
 
 def worker_group(d: Drawer, name: str) -> Json:
-    """Draw a worker group with the API server's defaults."""
+    """Draw a worker group, with the fields that the API server would set."""
     least = d.pick(0, 0, 0, 1, 2)
     most = d.pick(2147483647, 3, 1, 0)
     found: Json = {
@@ -477,7 +479,7 @@ def autoscaler_options(d: Drawer) -> Json:
 
 
 def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw the spec of a RayCluster."""
+    """Draw the spec of a RayCluster. It may be invalid."""
     names = d.unique(GROUPS, 3)
     found: Json = {
         "headGroupSpec": head(d),
@@ -596,7 +598,10 @@ def pod_status(d: Drawer) -> Json:
 
 
 def pods(d: Drawer, cluster: Body) -> list[Body]:
-    """Draw the pods of a cluster, including terminating and surplus ones."""
+    """Draw the pods of a RayCluster.
+
+    Some are terminating, and there may be more or fewer than wanted.
+    """
     name = cluster["metadata"]["name"]
     found = [
         _pod(d, name, f"head-p{number}", "headgroup", "head", {})
@@ -672,7 +677,10 @@ def _has_ended(status: Json) -> bool:
 
 
 def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw an edit: a field of the spec is removed or gets its value in another random spec."""
+    """Draw an edit of one field of the spec.
+
+    The field is removed, or gets the value that it has in another random spec.
+    """
     path: list[Any] = ["spec"]
     have, other = cluster["spec"], spec(d, gates, known)
     while True:
@@ -690,7 +698,7 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
 
 
 def blank(d: Drawer, value: Json) -> None:
-    """Empty one random field of a spec, as manifest templates do."""
+    """Empty one random field of a spec in place, as templates of manifests do."""
     found: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
     for each in left:  # which grows
@@ -707,7 +715,7 @@ def blank(d: Drawer, value: Json) -> None:
 
 
 def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw a step of a round."""
+    """Draw a step of a round: an edit, a change of pods, or a change of other objects."""
     if d.one_in(6):
         return redrawn(d, cluster, gates, known)
     groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
@@ -773,7 +781,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
 
 
 def _needs(edit: tuple[list[Any], Any]) -> set[str]:
-    """Return the feature gates without which KubeRay does not know the edited field."""
+    """Return the feature gates that KubeRay needs to know the edited field."""
     if edit[0][-1] == "networkPolicy":
         return {FeatureGate.NETWORK_POLICY.value}
     return (
@@ -823,7 +831,7 @@ ENTRYPOINTS: Final = (
     "python main.py \\\n  --epochs 3",
     "",
 )
-"""Entrypoints that a shell splits into arguments without doing anything else."""
+"""Entrypoints that a shell only splits into arguments. They need no other feature of a shell."""
 SHELL_SCRIPTS: Final = ("echo a && echo b", "python main.py --pattern *.csv", "cd x\npython y.py",
     "echo $HOME")  # fmt: skip
 RUNTIME_ENVS: Final = (
@@ -837,7 +845,7 @@ RUNTIME_ENVS: Final = (
 
 
 def job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> tuple[Body, list[Body]]:
-    """Draw a RayJob that is about to start, and the RayCluster that it selects, if any."""
+    """Draw a RayJob that is about to start, and a list with the RayCluster that it may select."""
     drawn = spec(d, gates, known)
     mode = d.pick("K8sJobMode", "K8sJobMode", "SidecarMode", "HTTPMode", "InteractiveMode")
     found: Json = {
@@ -940,8 +948,9 @@ ZONES: Final = (
 """Time zones of random schedules.
 
 Australia/Lord_Howe is left out: its clocks change by half an hour, and KubeRay skips a day there.
-The runs are after 2011, when Pacific/Apia had no 30 December: KubeRay searches its runs for
-ever."""
+All runs are after 2011, when Pacific/Apia had no 30 December: KubeRay would search for runs on that
+day forever.
+"""
 LAST_RUNS: Final = (
     "2025-03-09T06:30:00Z", "2025-03-30T00:59:59Z", "2024-10-27T00:15:00Z", "2024-11-03T05:45:00Z",
     "2023-03-25T22:10:00Z", "2024-02-28T23:59:00Z", "2025-04-05T14:10:00Z", "2025-12-31T23:59:30Z",
@@ -1018,7 +1027,7 @@ def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
 def _other_case(
     d: Drawer, number: int, operator: OperatorSettings, known: frozenset[str]
 ) -> Case | None:
-    """Draw a RayService, a RayJob or a RayCronJob for some of the numbers."""
+    """Draw a RayService, a RayJob or a RayCronJob for three of ten numbers; None for the others."""
     if number % 10 == 9:
         return Case(settings=operator, service=service(d, operator.gates, known))
     if number % 10 == 8:
@@ -1037,9 +1046,9 @@ def _other_case(
 
 
 def case(seed: int, number: int, known: frozenset[str]) -> Case:
-    """Draw a case: a RayCluster with pods and later steps, a RayService, a RayJob, or a RayCronJob.
+    """Draw a case: a RayCluster with pods and later steps, a RayService, a RayJob or a RayCronJob.
 
-    `known` has the feature gates that both operators know.
+    `number` is the number of the case within the seed.
     """
     d = Drawer(Random(f"{seed} {number}"))
     operator = settings(d, known)

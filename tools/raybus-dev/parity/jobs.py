@@ -1,8 +1,8 @@
-"""Compares both operators' outcomes for a RayJob that is about to start, and for a RayCronJob.
+"""Compares what both operators derive from a RayJob that is about to start, or a RayCronJob.
 
-Of a RayJob, the first problem of its manifest or of its start, the RayCluster, the Kubernetes Job,
-the PodGroup and the head Service are compared. How a job goes on is tested elsewhere. Of a
-RayCronJob, the first problem, the next runs and the first RayJob are compared.
+For a RayJob, these are compared: the first problem of its manifest or of its start, the RayCluster,
+the Kubernetes Job, the PodGroup and the head Service. How a job continues is tested elsewhere. For
+a RayCronJob, the first problem, the next runs and the first RayJob are compared.
 """
 
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ RUNS: Final = 12
 
 
 def of_raybus(case: Case) -> Json:
-    """Return raybus's outcome for a RayJob that is about to start."""
+    """Return raybus's comparable outcome for the case's RayJob, which is about to start."""
     assert case.job is not None
     job, config = ray_job.decode(dated(case.job, SystemClock().now())), _config(case)
     problem = job_rules.metadata(job.metadata) or job_rules.spec(job, config.gates)
@@ -76,7 +76,7 @@ def _start(case: Case, job: RayJob, config: Config) -> RoundOutcome:
 
 
 def cron_job_of_raybus(case: Case) -> Json:
-    """Return raybus's outcome for a RayCronJob whose last run was long ago."""
+    """Return raybus's comparable outcome for the case's RayCronJob, whose last run was long ago."""
     assert case.cron_job is not None
     cron_job, now = ray_cron_job.decode(case.cron_job), SystemClock().now()
     try:
@@ -97,5 +97,8 @@ def cron_job_of_raybus(case: Case) -> Json:
 
 
 def of_kuberay(outcome: RoundOutcome) -> Json:
-    """Return KubeRay's outcome for a RayJob or RayCronJob, without Events and writes."""
+    """Return KubeRay's comparable outcome for a RayJob or RayCronJob.
+
+    Events and writes are left out.
+    """
     return comparable(msgspec.structs.replace(outcome, events=[], writes=[]))

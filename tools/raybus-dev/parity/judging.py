@@ -1,4 +1,4 @@
-"""Runs drawn cases with both operators, judges them, and reduces a differing case."""
+"""Draws cases, runs them with both operators, and judges the differences."""
 
 import asyncio
 import logging
@@ -20,16 +20,16 @@ PANIC: Final = "panic"
 
 
 class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of comparing one case."""
+    """The result of comparing one case. `found` are the undeclared differences."""
 
     number: int
     found: list[Difference] = []
     declared: dict[str, int] = {}
-    """Number of declared differences by topic."""
+    """Number of declared differences by the topic of their entry."""
 
 
 class Judge:
-    """Judges cases with a running KubeRay program and raybus's code."""
+    """Runs cases with KubeRay's program and with raybus's code, and judges the differences."""
 
     def __init__(self, kuberay: KubeRay) -> None:
         self._kuberay = kuberay
@@ -37,11 +37,14 @@ class Judge:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
     def draw(self, seed: int, number: int) -> Case:
-        """Draw a case with the feature gates of this KubeRay version."""
+        """Draw a case with the feature gates that this version of KubeRay knows."""
         return drawing.case(seed, number, self._kuberay.gates)
 
     def judge(self, cases: Mapping[int, Case]) -> list[CaseJudgement]:
-        """Compare cases, which are given by their numbers."""
+        """Compare the operators on cases, given by number.
+
+        An exception in raybus's code counts as a difference.
+        """
         found: list[CaseJudgement] = []
         ours: dict[int, list[Json]] = {}
         for number, case in cases.items():
@@ -58,10 +61,11 @@ class Judge:
     def theirs(
         self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]
     ) -> dict[int, list[Json]]:
-        """Run cases with KubeRay and return their outcomes by case number.
+        """Run cases with KubeRay.
 
-        All cases advance together, one round per exchange with KubeRay's program, because each
-        exchange is slow.
+        Return the outcomes of each case's rounds by its number. `ours` has raybus's outcomes. All
+        cases advance together, one round per exchange with KubeRay's program, because an exchange
+        is slow.
         """
         running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
@@ -88,7 +92,7 @@ class Judge:
         return found
 
     def ours(self, case: Case) -> list[Json]:
-        """Run a case with raybus."""
+        """Run a case with raybus. Return the comparable outcome of each round."""
         if case.service is not None:
             return [comparison.service_of_raybus(case)]
         if case.job is not None:
@@ -110,7 +114,7 @@ class Judge:
         return CaseJudgement(number=number, found=found, declared=dict(topics))
 
     def shrunk(self, case: Case, signature: str) -> Case:
-        """Return a smaller case with the same difference."""
+        """Return a reduced case that still has a difference with this signature."""
         return shrinking.shrunk(
             case,
             lambda smaller: any(
@@ -120,16 +124,19 @@ class Judge:
 
 
 _RUNNING: Final[list[tuple[object, Judge]]] = []
-"""KubeRay's program in this worker process, and its judge."""
+"""The judge of this worker process, with the context manager of its KubeRay program."""
 
 
 def begin(program: Path) -> None:
-    """Start KubeRay's program for a worker process. It ends with the process."""
+    """Start KubeRay's program in a worker process. The program ends with the process."""
     context = theirs.started(program)
     _RUNNING.append((context, Judge(context.__enter__())))
 
 
 def work(seed: int, numbers: Sequence[int]) -> list[CaseJudgement]:
-    """Draw and compare cases in a worker process."""
+    """Draw the cases with these numbers and judge them.
+
+    Called in a worker process after `begin`.
+    """
     ((_, judge),) = _RUNNING
     return judge.judge({number: judge.draw(seed, number) for number in numbers})

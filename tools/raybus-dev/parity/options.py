@@ -20,7 +20,7 @@ _FOLDERS: Final = ("apis", "controllers", "internal", "pkg")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Sorted names of options."""
+    """Sorted names of the options of KubeRay's operator."""
 
     variables: list[str]
     flags: list[str]
@@ -28,9 +28,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(operator: Path) -> Options:
-    """Read the options from the source in a folder `ray-operator`.
+    """Read the options from the source in KubeRay's folder `ray-operator`.
 
-    Raise `LookupError` for a variable whose name is neither a literal nor a constant.
+    Raises `LookupError` for a variable whose name is neither a literal nor a constant.
     """
     files = [operator / "main.go"]
     for folder in _FOLDERS:
@@ -53,7 +53,7 @@ def read(operator: Path) -> Options:
 
 
 def missing(options: Options) -> list[str]:
-    """Return the options that raybus neither translates nor knows."""
+    """Return the options that raybus neither translates nor declares as having no effect."""
     fields = {field.encode_name for field in msgspec.structs.fields(OperatorFile)}
     return [
         *(f"variable {name}" for name in options.variables if name not in switches.VARIABLES),

@@ -18,7 +18,7 @@ from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
 MAX_RECONCILES: Final = 15
-"""Maximum reconciles until nothing may change any more."""
+"""Maximum reconciles of each RayCluster until nothing may change any more."""
 
 
 class AddressingKube(FakeKube):
@@ -27,7 +27,7 @@ class AddressingKube(FakeKube):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.noted: list[str] = []
-        """Creations and deletions, in order."""
+        """Creations and deletions of objects, in order, such as `create Pod NAME`."""
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         body = defaulted(body)
@@ -57,7 +57,8 @@ async def reconcile(
 ) -> RoundOutcome:
     """Reconcile objects with raybus until nothing changes, and return the outcome.
 
-    `one_host` replaces `numOfHosts: 1` during the reconciles.
+    `one_host` replaces `numOfHosts: 1` during the reconciles. `version` is the version that raybus
+    writes into objects.
     """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)
@@ -96,10 +97,10 @@ async def reconcile(
 
 
 def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
-    """Return a copy of the objects with another number of hosts in groups that have `have` hosts.
+    """Return a copy of the objects in which groups with `have` hosts have `wanted` hosts.
 
-    None stands for an absent field. Clusters with an upgrade strategy are not changed, because
-    their hash contains the number as written.
+    None is an absent field. Clusters with an upgrade strategy are not changed, because their hash
+    contains the number as written.
     """
     found = copy.deepcopy(objects)
     for body in found if have != wanted else ():
@@ -114,7 +115,10 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
 
 
 def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
-    """Update the pods' spec hashes to their RayCluster's current hash."""
+    """Replace the spec hashes of the clusters in `seen` by current ones, in annotations of
+    `objects`. `seen` and `objects` hold the same objects in the same order, before and after an
+    edit.
+    """
     hashes = {
         all_pods.build_marks(ray_cluster.decode(one), version)[
             labels.RECREATE_HASH

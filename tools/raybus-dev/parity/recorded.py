@@ -19,14 +19,14 @@ OPTIONS: Final = FILE.with_name("options.json")
 
 
 class RecordedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case and KubeRay's outcome of each round."""
+    """A case, and KubeRay's comparable outcome of each round."""
 
     case: Case
     theirs: list[Json]
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """All recorded cases, and KubeRay's version."""
+    """All recorded cases, and the version of KubeRay that they were recorded with."""
 
     version: str
     release: str
@@ -34,7 +34,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -> Path:
-    """Record the first cases of a seed. Return the path of the file."""
+    """Record the first `most` cases of a seed. Return the path of the file."""
     cases = {number: judge.draw(seed, number) for number in range(most)}
     theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
     found = [RecordedCase(case=case, theirs=theirs[number]) for number, case in cases.items()]
@@ -52,11 +52,11 @@ def read() -> Recording:
 
 
 def write_options(options: Options) -> Path:
-    """Record KubeRay's options. Return the path of the file."""
+    """Record the options of KubeRay's operator. Return the path of the file."""
     OPTIONS.write_bytes(msgspec.json.format(msgspec.json.encode(options)) + b"\n")
     return OPTIONS
 
 
 def read_options() -> Options:
-    """Read KubeRay's recorded options."""
+    """Read the recorded options of KubeRay's operator."""
     return msgspec.json.decode(OPTIONS.read_bytes(), type=Options)

@@ -1,6 +1,8 @@
-"""Changes to a cluster between two reconciliations, the same for both operators.
+"""Changes of objects between two reconciliations, the same for both operators.
 
-Pods start and fail, users edit objects, and cert-manager issues certificates.
+Pods start and fail, users edit objects, and cert-manager issues certificates. Each step is a
+function of the objects, the step's fields, and the names of the pods from earlier rounds (`known`);
+it returns the objects after the step, and may change the given ones.
 """
 
 import copy
@@ -15,11 +17,11 @@ from parity.comparable import order
 
 _NOW: Final = re.compile(r"NOW([+-]\d+)s")
 KEEP: Final = "parity/keep"
-"""A finalizer that keeps terminating objects in existence."""
+"""A finalizer that keeps an object in existence while it is being deleted."""
 
 
 def dated(value: Any, now: datetime) -> Any:
-    """Replace relative times such as `NOW-30s` by timestamps."""
+    """Replace relative times such as `NOW-30s` in a JSON value by timestamps."""
     if isinstance(value, dict):
         return {key: dated(each, now) for key, each in cast("Json", value).items()}
     if isinstance(value, list):
@@ -32,7 +34,10 @@ def dated(value: Any, now: datetime) -> Any:
 
 
 def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[Body]:
-    """Return the objects after a round's steps."""
+    """Return a copy of the objects after the steps of a round.
+
+    `known` are the names of pods from earlier rounds.
+    """
     objects = copy.deepcopy(objects)
     for step in steps:
         objects = _STEPS[step["do"]](objects, step, known)
@@ -40,7 +45,7 @@ def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[
 
 
 def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Return the pods of a step's group in an order that is the same for both operators."""
+    """Return the pods of the step's group (`*`: all), in the same order for both operators."""
     pods = [each for each in objects if each["kind"] == "Pod"]
     group = step.get("group", "*")
     found = [
@@ -50,7 +55,7 @@ def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Let pods without a status run and become ready."""
+    """Make the group's pods without a status run and become ready."""
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
@@ -78,7 +83,7 @@ def _running(name: str) -> Json:
 
 
 def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set the status of a group's first pods, except terminating ones."""
+    """Set the status of the group's first `most` pods. Terminating pods are left out."""
     alive = [
         pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]
     ]
@@ -92,13 +97,13 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Remove the first pods of a group, as the loss of a node does."""
+    """Remove the group's first `most` pods, as the loss of a node does."""
     gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
     return [each for each in objects if id(each) not in gone]
 
 
 def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set a field of the RayCluster; without a value, delete the field."""
+    """Set a field of the RayCluster to the step's value; without a value, remove the field."""
     cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects
@@ -124,7 +129,7 @@ def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Delete all objects of a kind, as a user might by mistake."""
+    """Delete all objects of the step's kind, as a user might by mistake."""
     return [each for each in objects if each["kind"] != step["kind"]]
 
 
@@ -135,7 +140,7 @@ _CONTENT: Final[dict[str, tuple[str, Any]]] = {
     "Role": ("rules", []),
     "RoleBinding": ("subjects", []),
 }
-"""Changes to the content of child objects by kind: the field and its new value or addition."""
+"""How the step `touch` changes the content of objects, by kind: the field, and its new value."""
 _STRANGER: Final = {
     "apiVersion": "ray.io/v1",
     "kind": "RayCluster",
@@ -145,7 +150,7 @@ _STRANGER: Final = {
 
 
 def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Change all objects of a kind as a user or another operator might."""
+    """Change all objects of the step's kind, as a user or another operator might."""
     for meta, body in [
         (each["metadata"], each) for each in objects if each["kind"] == step["kind"]
     ]:
@@ -172,7 +177,7 @@ def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]
 
 
 def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Issue all certificates, as cert-manager does."""
+    """Issue all requested certificates, as cert-manager does."""
     secrets = {each["metadata"]["name"] for each in objects if each["kind"] == "Secret"}
     for each in [each for each in objects if each["kind"] == "Certificate"]:
         meta, name = each["metadata"], each["spec"]["secretName"]
@@ -206,7 +211,7 @@ def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Bod
 
 
 def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Let all Jobs end."""
+    """Set the status of all Kubernetes Jobs to ended."""
     for each in objects:
         if each["kind"] == "Job":
             each["status"] = {"conditions": [{"type": step["how"], "status": "True"}]}
@@ -214,7 +219,11 @@ def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list
 
 
 def _delete(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Delete the RayCluster. Without finalizers, all objects are deleted with the RayCluster."""
+    """Delete the RayCluster.
+
+    If it has finalizers, it is only marked as being deleted. Otherwise all objects are deleted with
+    it.
+    """
     cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects

@@ -1,4 +1,4 @@
-"""Reduces a case by removing parts while the difference remains."""
+"""Reduces a case by removing parts of it, as long as the difference remains."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from common.api.opaque import Json
 from parity.cases import Case
 
 MAX_ATTEMPTS: Final = 250
-"""Maximum attempts. Each runs both operators."""
+"""Maximum attempts to remove a part. Each attempt runs both operators."""
 _KEPT: Final = {
     "apiVersion",
     "kind",
@@ -22,12 +22,15 @@ _KEPT: Final = {
     "generation",
     "do",
 }
-"""Fields that are never removed."""
+"""Fields of a case that are never removed."""
 Place = tuple[str | int, ...]
 
 
 def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
-    """Return a smaller case for which `shows` is still true."""
+    """Return a smaller case for which `shows` is still true.
+
+    `shows` says whether a case has the wanted difference.
+    """
     attempts, is_smaller = 0, True
     while is_smaller and attempts < MAX_ATTEMPTS:
         is_smaller = False
@@ -41,7 +44,7 @@ def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
 
 
 def _places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the paths that can be removed, largest first, and list items from the end."""
+    """Yield the paths of all removable parts: larger fields first, list items from the end."""
     if isinstance(value, dict):
         fields = cast("Json", value)
         for key in sorted(fields, key=lambda key: -len(msgspec.json.encode(fields[key]))):
@@ -59,7 +62,7 @@ def _places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def _without(case: Case, place: Place) -> Case | None:
-    """Return the case without a part, or None if the result is not a case."""
+    """Return the case without the part at `place`; None if the rest is no valid case."""
     body = copy.deepcopy(msgspec.to_builtins(case))
     at: Any = body
     try:

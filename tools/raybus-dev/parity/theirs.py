@@ -1,6 +1,6 @@
 """Runs KubeRay's code, compiled into the program of `tools/raybus-dev/parity/kuberay`.
 
-The program answers each request line with a response line.
+The program answers each request line on its standard input with a line of output.
 """
 
 import os
@@ -20,21 +20,21 @@ from parity.rounds import dated
 
 
 class KubeRay:
-    """The running program with KubeRay's code."""
+    """The running program with KubeRay's code. `requests` is its input, `responses` its output."""
 
     def __init__(self, requests: IO[bytes], responses: IO[bytes]) -> None:
         self._requests = requests
         self._responses = responses
         hello = self._read()
         self.version: str = hello["version"]
-        """The version that KubeRay writes into objects."""
+        """The version that this KubeRay writes into objects."""
         self.release: str = hello.get("release", "1.7")
-        """The minor version that determines KubeRay's behaviour."""
+        """The minor version, such as `1.7`, which determines KubeRay's behaviour."""
         self.gates: frozenset[str] = frozenset(hello["gates"])
         """The feature gates that this KubeRay knows."""
 
     def answer(self, asked: Sequence[tuple[OperatorSettings, list[Body]]]) -> list[RoundOutcome]:
-        """Return KubeRay's outcome of each request.
+        """Return KubeRay's outcome of each request, which has settings and objects.
 
         A RayService or a RayCronJob is evaluated alone, a RayJob together with the objects that
         follow it. Other objects are reconciled until nothing changes.
@@ -79,7 +79,7 @@ class KubeRay:
 
 @contextmanager
 def started(program: Path) -> Generator[KubeRay]:
-    """Run KubeRay's program during the `with` block."""
+    """Run the program during the `with` block, and end it afterwards."""
     pipe, environment = subprocess.PIPE, {**os.environ, "GOMAXPROCS": "1", "GOGC": "400"}
     with subprocess.Popen(
         [program], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL

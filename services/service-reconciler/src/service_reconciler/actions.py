@@ -26,9 +26,9 @@ class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
 
 
 class RecordRevision(Action, frozen=True, kw_only=True):
-    """Record the spec of the RayService, and the spec that serves until the upgrade is done.
+    """Record the spec of the RayService, and the spec that serves until the upgrade is complete.
 
-    If the API server refuses the record, the plan continues without it.
+    If the API server refuses the records, the plan continues without them.
     """
 
     before: HashedGoal | None
@@ -56,9 +56,10 @@ class ReportPolicy(Action, frozen=True, kw_only=True):
 def change_metadata(
     resource: Resource, meta: ObjectMeta, report: ActionEvents, **parts: Mapping[str, str | None]
 ) -> Patch:
-    """Return the action that changes an object's `labels` or `annotations`.
+    """Return the action that changes the `labels` or `annotations` of an object.
 
-    If it fails, the other actions of the plan continue.
+    None as a value removes the label or annotation. If the write fails, the other actions of the
+    plan continue.
     """
     patch = {"metadata": {"resourceVersion": meta.resource_version, **parts}}
     return Patch(resource=resource, name=meta.name, patch=patch, events=report, is_side=True)

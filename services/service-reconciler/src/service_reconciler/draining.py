@@ -1,10 +1,10 @@
-"""Drains and deletes clusters that a RayService no longer needs, and reports it in Events.
+"""Drain and delete clusters that a RayService no longer needs, with Events about each drain.
 
 Before a cluster is deleted, the receipt of its upgrade (a summary) is written.
 
-The deadline is an annotation on the unneeded cluster, so the deadline survives a restart. The
-deadline counts from the first reconcile after the promotion in which nothing sends requests to the
-cluster, and includes the same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
+The deadline of the deletion is an annotation on the unneeded cluster, so it survives a restart. It
+counts from the first reconcile after the promotion in which nothing sends requests to the cluster,
+and includes the same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
 
 A cluster drains if it is behind a weighted route or if its pods can be marked as draining. Without
 a route, the pods are marked as soon as the cluster is unneeded, so that the proxies in the pods
@@ -53,21 +53,22 @@ from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import EventReason
 
 CLEANUP: Final = "cleanup"
-"""Chain of the writes that end unneeded clusters, separate from the main chain.
+"""Chain of the writes that drain and delete unneeded clusters, separate from the main chain.
 
 A quota may refuse a new cluster until an old cluster is deleted, so a refused creation must not
-stop these writes."""
+stop these writes.
+"""
 LATE: Final = timedelta(seconds=30)
-"""Time that an unneeded cluster may receive requests before the user gets an Event."""
+"""Time for which an unneeded cluster may receive requests before an Event reports it."""
 
 
 def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
     """Return the actions that end the drain of clusters that are needed again (ADR 44).
 
-    `names` are the active and the pending cluster after the plan. The marks of a cluster are
-    removed before the status names the cluster: a deadline that stays would delete the cluster in
-    its next upgrade. If the status names a replaced cluster as pending, the upgrade that replaced
-    it ends before any traffic moves.
+    `names` are the active and the pending cluster after the plan. The deadline and drain
+    annotations of a cluster are removed before the status names the cluster: a deadline that stays
+    would delete the cluster in its next upgrade. If the status names a replaced cluster as pending,
+    the upgrade that replaced it ends before any traffic moves.
     """
     names_before, returns = observed.names, observed.returning
     needed = {names_before.active, names_before.pending, names.active, names.pending}
@@ -105,13 +106,13 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
 
 
 def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) -> Plan[Action]:
-    """Give each unneeded cluster a deadline, and delete drained clusters past their deadline.
+    """Give each unneeded cluster a deadline, and delete drained clusters after their deadline.
 
     `named` are the clusters that the status names after the plan; they are needed.
 
-    The deadline of a cluster counts from the moment when nothing sends requests to it any more, and
-    is removed if requests return. The receipt of the upgrade is written before the cluster is
-    deleted, so that a restart in between does not lose the receipt.
+    The deadline of a cluster counts from the moment when nothing sends requests to the cluster any
+    more, and is removed if requests return. The receipt of the upgrade is written before the
+    cluster is deleted, so that a restart in between does not lose the receipt.
     """
     kept, marked, marks = list[Action](), list[Action](), list[Action]()
     received, ended = list[Action](), list[Action]()
@@ -161,7 +162,10 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
 
 
 def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
-    """Return when the bake of the replaced cluster ends; None for other clusters or afterwards."""
+    """Return when the bake of the replaced cluster ends; None for other clusters or afterwards.
+
+    The bake is the time for which the UpgradePolicy keeps the replaced cluster.
+    """
     since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     # The clock was set back in the meantime.
     if observed.baking is None or since is None or since > now + SKEW:
@@ -171,7 +175,7 @@ def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> date
 
 
 def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
-    """Return the action that deletes a cluster; the Events of `report` tell the result."""
+    """Return the action that deletes a cluster; `report` makes the Events about its result."""
     meta = cluster.metadata
     return Delete(
         resource=RAY_CLUSTER,
@@ -182,7 +186,7 @@ def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED
 
 
 def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
-    """Remove the deadline of a cluster that still receives requests.
+    """Remove the deadline of a cluster that still receives requests from `sender`.
 
     An Event reports the sender if traffic-manager and the Gateway should have moved the traffic
     away by now.
@@ -206,9 +210,9 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
 def _deadline(
     observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime
 ) -> tuple[datetime, dict[str, str]]:
-    """Return the deadline of a cluster, and the annotations that the cluster lacks.
+    """Return the deadline of a cluster, and the annotations that must be added to the cluster.
 
-    The annotations are the deadline, the start of the drain and the record of the upgrade.
+    These may be the deadline, the start of the drain and the record of the upgrade.
     """
     due, lacking = cleanup_schedule.due_at(cluster), dict[str, str]()
     latest = whole_seconds(
@@ -233,7 +237,10 @@ def _requeue_at(
     *,
     now: datetime,
 ) -> datetime | None:
-    """Return when to reconcile the cluster again; None if it is to be deleted now."""
+    """Return when to reconcile the cluster again; None if it is to be deleted now.
+
+    `due` is the deadline of the cluster; `draining` is None if it does not drain.
+    """
     since = cleanup_schedule.draining_since(cluster)
     is_graceful = draining is not None and draining.is_graceful
     refresh = (
@@ -255,7 +262,7 @@ def _requeue_at(
 
 
 def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
-    """Return the actions that mark pods as draining, or that refresh their marks."""
+    """Return the actions that mark pods of a cluster as draining, or that refresh these marks."""
     actions: list[Action] = []
     since = cleanup_schedule.draining_since(draining.cluster)
     refreshes = cleanup_schedule.refreshes(since, now=now) if since is not None else 0
@@ -272,7 +279,7 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
-    """Return the actions that publish an upgrade's end and write its receipt on the RayService.
+    """Return the actions that publish an upgrade's end and write its receipt to the RayService.
 
     The receipt is not written if the RayService already has it or a later receipt. Two unneeded
     clusters that cannot be deleted would otherwise replace each other's receipt endlessly.
@@ -298,7 +305,8 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
 def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
     """Return the actions that end an upgrade whose old cluster is deleted now or is gone already.
 
-    If the old cluster vanished before raybus deleted it, the receipt is written without it.
+    `deleted` are the names of the clusters that are deleted now. If the old cluster vanished before
+    raybus deleted it, the receipt is written from the facts that are still known.
     """
     active = observed.active.cluster if observed.active is not None else None
     old = upgrade_policy.upgraded_from(active)
@@ -320,7 +328,7 @@ def annotated(
     *,
     success: KubeEvent | None = None,
 ) -> Patch:
-    """Return the action that changes a cluster's annotations.
+    """Return the action that changes a cluster's annotations; None as a value removes one.
 
     If the write fails, the Event calls the cluster by its `role`, such as "old".
     """
@@ -330,7 +338,7 @@ def annotated(
 
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
-    """Return the Event of a drain that begins, with the time and the condition of its end."""
+    """Return the Event for the start of a drain, with the time and the condition of its end."""
     timeout, odd = cleanup_schedule.timeout_of(observed.service)
     graceful, routed = (
         "its proxies close connections between requests",

@@ -1,4 +1,4 @@
-"""The Kubernetes Events of this service (spec rayservice §13.4).
+"""The Kubernetes Events of service-reconciler (spec rayservice §13.4).
 
 They report writes, with KubeRay's texts where KubeRay has them, and state changes that a reconcile
 finds.
@@ -26,7 +26,7 @@ MAX_NAME_LENGTH: Final = 253
 """Maximum characters of a cluster name from the status that an Event repeats."""
 
 MAX_NAMED: Final = 5
-"""Maximum RayClusters that an Event lists by name."""
+"""Maximum number of RayClusters that an Event lists by name."""
 
 CLUSTER_CREATED: Final = EventTemplate("Create", "RayCluster", "the RayCluster {}")
 CLUSTER_UPDATED: Final = EventTemplate("Update", "RayCluster", "the {} RayCluster {}")
@@ -42,7 +42,7 @@ HEAD_LABELLED: Final = EventTemplate(
 
 
 def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[KubeEvent]:
-    """Yield one Event for each change since the last reconcile."""
+    """Yield the Events for what changes between the stored status and the new `status`."""
     meta, old = assessment.observed.service.metadata, assessment.observed.service.status
     for name in sorted(assessment.observed.foreign_names):
         note = (
@@ -64,7 +64,7 @@ def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[Ku
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event of a removed finalizer, if quarantine kept raybus from cleaning up.
+    """Return the Event for raybus's finalizer, removed while an object in quarantine blocks raybus.
 
     `limit` is the time since the deletion after which raybus removes its finalizer anyway.
     """
@@ -78,7 +78,10 @@ def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
 
 
 def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
-    """Return the Event for a finalizer that is removed although RayClusters still exist."""
+    """Return the Event for raybus's finalizer, removed although RayClusters still exist.
+
+    `limit` is the time since the deletion after which raybus removes its finalizer anyway.
+    """
     left = [cluster.metadata for cluster in observed.clusters]
     named = (
         f"{cluster.name} ({', '.join(cluster.finalizers) or 'its deletion is refused'})"
@@ -94,7 +97,7 @@ def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
 
 
 def timeout(observed: Observed, *, now: datetime) -> KubeEvent:
-    """Return the Event for a RayService that was not ready within the user's time limit."""
+    """Return the Event for a RayService that was not ready within its initializing timeout."""
     limit = observed.initializing_limit or timedelta(0)
     condition = conditions.find(observed.service.status.conditions, ConditionType.READY)
     spent = now - condition.last_transition_time if condition is not None else limit

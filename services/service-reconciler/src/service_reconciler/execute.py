@@ -40,7 +40,7 @@ UNRECORDED_LIMIT: Final = 5
 
 
 class Execution:
-    """The handlers of this service's actions, for `common.runtime.executor`."""
+    """Handlers for the actions of this service that the executor delegates, by action type."""
 
     def __init__(
         self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder
@@ -61,7 +61,7 @@ class Execution:
     async def _record_revision(
         self, action: RecordRevision, observed: Observed, _writer: Writer
     ) -> bool:
-        """Record the spec.
+        """Record the spec that a new cluster is to run.
 
         A temporary failure is raised, so that the reconcile is retried. After `UNRECORDED_LIMIT`
         failures in a row, or a permanent failure, an Event reports it and the plan continues
@@ -117,7 +117,7 @@ class Execution:
         return True
 
     async def _record(self, service: RayService, action: RecordRevision) -> None:
-        """Write the records of the new and the serving spec; repeating it writes nothing."""
+        """Write the records of the new and the serving spec; writes nothing if they exist."""
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = format_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)

@@ -187,7 +187,7 @@ class Phase(StrEnum):
     STARTING = "Starting"
     """The first cluster is being created."""
     PREPARING = "Preparing"
-    """The new cluster is being prepared and has no traffic yet."""
+    """The new cluster starts and gets no traffic yet."""
     SHIFTING = "Shifting"
     ROLLING_BACK = "RollingBack"
     DRAINING = "Draining"
@@ -210,7 +210,7 @@ def initialize() -> None:
 
 
 def note(observed: Observed, action: Action) -> None:
-    """Update the counters after a write: a receipt ends an upgrade, a deletion ends a drain."""
+    """Update the counters after an action: a receipt ends an upgrade, a deletion ends a drain."""
     match action:
         case Annotate(name=labels.UPGRADE_RECEIPT, value=str(value)):
             receipt = msgspec.json.decode(value, type=Receipt)
@@ -233,7 +233,7 @@ def note(observed: Observed, action: Action) -> None:
 
 
 class RayServiceCollector(Collector):
-    """Collector of all gauges about the RayServices that this replica reconciles."""
+    """Computes all gauges about the RayServices that this replica reconciles."""
 
     def __init__(
         self,
@@ -245,7 +245,8 @@ class RayServiceCollector(Collector):
         self._seen = seen
         """Function that returns the last known answer of a cluster's Serve, and its age in seconds.
 
-        It returns None if Serve was never asked, and sends no request."""
+        It returns None if Serve was never asked, and sends no request itself.
+        """
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
@@ -309,8 +310,7 @@ class RayServiceCollector(Collector):
     ) -> Iterator[Sample]:
         """Yield the samples of the active and the pending cluster.
 
-        Without a route with weights, all traffic goes to the cluster that the Serve Service
-        selects.
+        Without a traffic record, all traffic counts for the cluster that the Serve Service selects.
         """
         namespace, names = service.metadata.namespace, Names.from_status(service.status)
         roles = {names.active: "active", names.pending: "pending"}
@@ -343,7 +343,10 @@ class RayServiceCollector(Collector):
 
 
 def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
-    """Return the upgrade phase. `clusters` are all clusters with the labels of the RayService."""
+    """Return the phase of a RayService's upgrade.
+
+    `clusters` are all clusters with the labels of the RayService.
+    """
     names = Names.from_status(service.status)
     if recorded_decisions.is_rolling_back(service):
         return Phase.ROLLING_BACK

@@ -60,21 +60,23 @@ from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
 
 FRESH = 0.2
-"""Maximum age in seconds of the dashboard's answer for the pending cluster."""
+"""Maximum age in seconds of a dashboard's answer that is used for the pending cluster."""
 RECENT = 0.9
 STEADY = 4.5
 FOREIGN_ROUTE = 2.0
-"""Maximum age in seconds of a user's route that is not on the bus.
+"""Maximum age in seconds of a read of a user's route that is not on the bus.
 
-The bus carries the route once it has the label of its RayService."""
+The bus carries the route once it has the label of its RayService.
+"""
 IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 """Phases of pods in which no container runs.
 
-The phase is empty until the kubelet first reports the pod."""
+The phase is empty until the kubelet first reports the pod.
+"""
 
 
 class Observer:
-    """Reads everything that a plan is decided from."""
+    """Reads everything from which one reconcile of a RayService makes its plan."""
 
     def __init__(self, sources: Sources, config: Config) -> None:
         self._sources = sources
@@ -84,11 +86,13 @@ class Observer:
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking = BoundedDict[str, datetime]()
-        """When this process first saw a cluster without the Serve config of the spec, by cluster
-        uid."""
+        """When this process first saw a cluster without the Serve config of the spec.
+
+        The keys are cluster uids.
+        """
 
     def forget(self, objects: Objects) -> None:
-        """Forget deleted objects, and objects that another replica reconciles from now on."""
+        """Drop the state of objects that were deleted or that another replica now reconciles."""
         for obj in objects:
             self._lacking.pop(obj.metadata.uid, None)
             self._policies.forget(obj.metadata.uid)
@@ -96,7 +100,7 @@ class Observer:
                 self._fetched.discard(Key(obj.metadata.namespace, obj.metadata.name))
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return the state of a RayService; None if it is deleted or managed by another operator.
+        """Observe a RayService; None if it does not exist or another operator manages it.
 
         If another operator took the RayService over and the RayService is being deleted, the result
         lets the plan remove the finalizer of raybus.
@@ -181,10 +185,10 @@ class Observer:
     async def _preview_service(
         self, service: ObjectMeta, policy: UpgradePolicy | None
     ) -> Service | None:
-        """Return the Service with the name of the preview Service, whoever owns the Service.
+        """Return the Service with the name of the preview Service, whoever owns that Service.
 
-        The bus delivers only our Services. If the policy asks for a preview Service, its name is
-        also looked up at the API server, since another owner may have a Service of that name.
+        The bus delivers only raybus's Services. If the policy asks for a preview Service, its name
+        is also looked up at the API server, since another owner may have a Service of that name.
         """
         place = (service.namespace, names.preview_service(service.name))
         is_wanted = policy is not None and policy.preview.service
@@ -193,8 +197,8 @@ class Observer:
     async def _find_cached_service(self, place: Place) -> Service | None:
         """Return the present state of a Service that is in the cache; None for any other Service.
 
-        A create whose name was taken leaves the Service of another owner in the cache. The bus
-        delivers neither changes nor the deletion of that Service.
+        If the name was taken when a Service was created, the cache has another owner's Service. The
+        bus delivers neither changes nor the deletion of that Service.
         """
         is_known = self._cache.get(Service, *place) is not None
         return await self._find_service(place) if is_known else None
@@ -204,10 +208,10 @@ class Observer:
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
-        """Return the results of the gates that are evaluated before all traffic moves at once.
+        """Return the results of the gates that must pass before all traffic moves at once.
 
-        Requests count as soon as the cluster can serve, including those of its warm-up. Servers are
-        asked only when nothing else is missing.
+        Metrics count as soon as the cluster can serve, including requests of its warm-up. Gates
+        that send a request, such as a webhook, do so only when nothing else is missing.
         """
         policy, active, pending = observed.policy, observed.active, observed.pending
         decisive = () if policy is None else upgrade_policy.decide_before(policy)
@@ -267,9 +271,10 @@ class Observer:
         return results
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
-        """Return the progress of the warm-up, and start it when the cluster lacks nothing else.
+        """Return the progress of the pending cluster's warm-up.
 
-        None if traffic moves in steps, if there is no warm-up, or if the cluster cannot serve yet.
+        Starts it if nothing else is missing. None if traffic moves in steps, if there is no
+        warm-up, or if the cluster cannot serve yet.
         """
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
@@ -308,7 +313,7 @@ class Observer:
     async def _next_policy(
         self, observed: Observed, active: ClusterView | None
     ) -> PolicyReading | None:
-        """Return the policy of an upgrade that is about to begin; None if no upgrade begins.
+        """Return the UpgradePolicy of an upgrade that is about to begin; None if no upgrade begins.
 
         The decision ignores the conditions, because in the reconcile that begins an upgrade they
         still describe the previous spec.
@@ -338,7 +343,7 @@ class Observer:
         return False
 
     async def _begun(self, service: RayService) -> Observed:
-        """Return the RayService with its Services and the names of its clusters."""
+        """Return an `Observed` with only the RayService, its two Services and its clusters."""
         meta, foreign = service.metadata, set[str]()
         for role in (service.status.active_service_status, service.status.pending_service_status):
             if name := role.ray_cluster_name:
@@ -415,9 +420,10 @@ class Observer:
         is_goal: bool,
         now: datetime,
     ) -> ClusterView | None:
-        """Return a view with the health checks of the proxy; None without a view.
+        """Return a cluster with the health checks of the head's proxy; None without a cluster.
 
-        If the cluster lacks the Serve config, the view also has the time since which it does.
+        `answers` are the results of these checks. If the cluster lacks the Serve config of the spec
+        although it should have it (`is_goal`), the result has the time since which it is lacking.
         """
         if view is None:
             return None
@@ -429,10 +435,10 @@ class Observer:
         return msgspec.structs.replace(view, proxy_answers=answers, lacks_goal_since=since)
 
     async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
-        """Return the clusters that drain.
+        """Return the unneeded clusters that drain, with their requests in flight.
 
-        Behind a weighted route these are all unneeded clusters, else those with pods that can be
-        marked.
+        Behind a weighted route all unneeded clusters drain, otherwise those with pods that can be
+        marked as draining.
         """
         namespace = observed.service.metadata.namespace
         route = self._cache.get(HttpRoute, namespace, weighted_route.name_of(observed.service))
@@ -451,7 +457,7 @@ class Observer:
 
         A pod whose containers have not started or have ended handles no request and is not asked.
         The count of any other pod is unknown until the pod answers, also if its node does not
-        report it any more (phase `Unknown`).
+        report the pod any more (phase `Unknown`).
         """
         due = cleanup_schedule.due_at(draining.cluster)
         if due is None or due > now:
@@ -468,7 +474,7 @@ class Observer:
         )
 
     def _endpoints(self, observed: Observed) -> int:
-        """Count the ready pods behind the Serve Services of the RayService.
+        """Return the number of ready pods behind the Serve Services of the RayService.
 
         In a stepwise upgrade strategy, the pods of the first cluster count only once that cluster
         is active. Pods behind a Service of another owner do not count.

@@ -30,7 +30,7 @@ from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
 
 REREAD: Final = timedelta(seconds=10)
-"""Interval between two reads of an UpgradePolicy with `applyEdits: AtOnce`, for each upgrade."""
+"""Interval at which an upgrade's UpgradePolicy with `applyEdits: AtOnce` is read again."""
 HA_PROXY: Final = b"RAY_SERVE_ENABLE_HA_PROXY"
 """Ray's environment variable that makes HAProxy the proxy; searched in the JSON of a spec."""
 
@@ -51,13 +51,13 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService with its pods and the answers of its dashboard."""
 
     lacks_goal_since: datetime | None = None
-    """When this process first saw the cluster without the Serve config that it is to get."""
+    """When this process first saw the cluster without the Serve config that it should get."""
     proxy_answers: tuple[bool, ...] = ()
-    """Results of the latest health checks of the head's proxy, newest last."""
+    """Whether each of the latest health checks of the head's proxy succeeded, newest last."""
 
     @property
     def head(self) -> Pod | None:
-        """The head pod; None unless exactly one exists that is not being deleted."""
+        """The head pod; None unless exactly one head pod exists that is not being deleted."""
         heads = [
             pod
             for pod in self.pods
@@ -68,7 +68,7 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
 
     @property
     def offered(self) -> tuple[Pod, ...]:
-        """The pods that the Serve Service of the cluster selects, ready or not."""
+        """The pods that the cluster's Serve Service selects, ready or not."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.SERVE) == "true")
 
     @property
@@ -86,32 +86,32 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
     ongoing: int | None = None
     """Requests in flight, read after the cluster's deadline; None if unknown."""
     is_silent: bool = False
-    """Whether the pods were asked for their requests in flight and none answered."""
+    """Whether pods were asked for their requests in flight and no pod answered."""
     has_ha_proxy: bool = False
-    """Whether HAProxy is the proxy; it reports requests in flight less often."""
+    """Whether HAProxy is the proxy. Its count of requests in flight is updated less often."""
 
     @property
     def is_graceful(self) -> bool:
-        """Whether pods of the cluster can be marked as draining, as the user requested."""
+        """Whether the user asked for pods of the cluster to be marked as draining."""
         return any(drains(pod) for pod in self.pods)
 
     @property
     def is_drained_for_good(self) -> bool:
-        """Whether the proxies can never serve again: HAProxy stays in the drain state."""
+        """Whether the cluster's proxies can never serve again: HAProxy stays in the drain state."""
         is_marked = any(labels.DRAINING in pod.metadata.annotations for pod in self.pods)
         return is_marked and (self.has_ha_proxy or HA_PROXY in bytes(self.cluster.spec_json))
 
 
 def drains(pod: Pod) -> bool:
-    """Return whether a pod can be marked as draining."""
+    """Return whether a pod can be marked as draining, as the user's annotation asks."""
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
 class PolicyReading(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of reading an UpgradePolicy; without a policy all fields are None."""
+    """The result of reading an UpgradePolicy; all fields are None if there is no policy."""
 
     record: str | None = None
-    """The record of the policy for the new cluster."""
+    """The policy as it is recorded in an annotation of the new cluster."""
     problem: Problem[Reason] | None = None
     """Why the policy cannot be used."""
     stored: Stored | None = None
@@ -124,14 +124,14 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     config: Config
     names: Names
     foreign_names: frozenset[str] = frozenset()
-    """Names in the status whose clusters the RayService may not control; not part of `names`."""
+    """Clusters that the status names but that the RayService may not control; not in `names`."""
     fresh_name: str = ""
     """A name for a new cluster that no existing cluster of this RayService has."""
     violation: Problem[EventReason] | None = None
     clusters: tuple[RayCluster, ...] = ()
     """All clusters with the labels of the RayService."""
     draining: tuple[DrainingCluster, ...] = ()
-    """The unneeded clusters that drain."""
+    """The unneeded clusters that drain, with their requests in flight."""
     services: tuple[Service, ...] = ()
     """All Services with the labels of the RayService."""
     head_service: Service | None = None
@@ -140,17 +140,18 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """The Service that has the name of the preview Service, whoever owns it."""
     endpoints: int = 0
     parsed: ParsedConfigs = msgspec.field(default_factory=dict[str, ServeConfig])
-    """The Serve configs of the spec and of both clusters, if they are parsed already."""
+    """Serve configs of the spec and of both clusters that are parsed already, by their text."""
     next_policy: PolicyReading | None = PolicyReading()
-    """The policy of the upgrade that is about to begin.
+    """The UpgradePolicy of the upgrade that is about to begin.
 
-    None if the policy was not read; then no cluster is created for an upgrade."""
+    None if the policy was not read; then no cluster is created for an upgrade.
+    """
     edited_policy: PolicyReading | None = None
-    """The edited policy of the upgrade in progress; None if there is no edit that applies."""
+    """The edited UpgradePolicy of the upgrade in progress; None without an edit to apply."""
     is_namespace_ending: bool = False
-    """Whether the namespace is terminating; read only if the active cluster is gone."""
+    """Whether the namespace is terminating; False if the active cluster exists."""
     clock_set_at: datetime | None = None
-    """When the wall clock was last set; earlier timestamps are unreliable."""
+    """When the wall clock was last set; timestamps before then are unreliable."""
 
     @cached_property
     def goal_config(self) -> ServeConfig:
@@ -164,7 +165,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def upgrade(self) -> RecordedUpgrade | None:
-        """The record of the stepwise upgrade in progress; None without such an upgrade."""
+        """The record of the stepwise upgrade in progress; None if there is none."""
         names = self.names
         return (
             traffic_record.upgrade_of(self.record, names.active, names.pending)
@@ -185,7 +186,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def own_serve_service(self) -> Service | None:
-        """The Serve Service; None if it is missing or has another owner."""
+        """The Serve Service; None if it is missing or belongs to another owner."""
         have = self.serve_service
         return (
             have
@@ -207,19 +208,19 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def unneeded(self) -> tuple[RayCluster, ...]:
-        """The undeleted clusters that are neither active nor pending."""
+        """The clusters that are neither active nor pending and are not being deleted."""
         needed = {self.names.active, self.names.pending}
         return tuple(cluster for cluster in self.undeleted if cluster.metadata.name not in needed)
 
     @cached_property
     def replaced(self) -> RayCluster | None:
-        """The unneeded cluster that the active cluster was created to replace."""
+        """The unneeded cluster that the active cluster replaced; None if there is none."""
         old = upgrade_policy.upgraded_from(None if self.active is None else self.active.cluster)
         return next((cluster for cluster in self.unneeded if cluster.metadata.name == old), None)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """The active cluster and the cluster that it replaced, while the status names both.
+        """The active and the pending cluster, if the pending one is the cluster that it replaced.
 
         The upgrade between the two ends before traffic moves; afterwards this is None.
         """
@@ -230,7 +231,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def baking(self) -> tuple[RayCluster, timedelta] | None:
-        """The replaced cluster that stays for its policy's `bake`, and the length of the bake.
+        """The replaced cluster that the UpgradePolicy keeps for its `bake`, and that time.
 
         None if traffic moves in steps: then the bake precedes the promotion.
         """
@@ -243,12 +244,12 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def policy_read(self) -> PolicyReading | None:
-        """The policy as read in this reconcile; None if it was not read."""
+        """The UpgradePolicy as read in this reconcile; None if it was not read."""
         return self.next_policy if self.following is None else self.edited_policy
 
     @property
     def following(self) -> RayCluster | None:
-        """The cluster whose recorded policy is in force; None if there is none.
+        """The cluster whose recorded UpgradePolicy applies now; None if there is none.
 
         This is the pending cluster of an upgrade that goes forward, or the active cluster during
         its bake.
@@ -262,10 +263,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returnable(self) -> RayCluster | None:
-        """The replaced cluster, if it is complete and matches the RayService (ADR 44).
+        """The replaced cluster, if the service may return to it without a new cluster (ADR 44).
 
-        Only an older cluster is returned to without a new cluster. A newer version that the user
-        asks for again has to pass its gates again.
+        The replaced cluster must be complete, match the RayService and be older than the active
+        cluster. A newer version that the user asks for again has to pass its gates again.
         """
         old, active = self.replaced, self.active
         if old is None or active is None or not is_whole(old):
@@ -313,13 +314,16 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
 
 def marks_of(cluster: RayCluster) -> tuple[str, ...]:
-    """Return the annotations on the cluster that mark it as unneeded: deadline and drain start."""
+    """Return the names of a cluster's annotations that mark it as unneeded.
+
+    These are the deadline and the start of the drain.
+    """
     marks = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
     return tuple(mark for mark in marks if mark in cluster.metadata.annotations)
 
 
 def is_whole(cluster: RayCluster) -> bool:
-    """Return whether a cluster has a ready head and all desired workers."""
+    """Return whether a cluster has a ready head and all desired workers, and is not suspended."""
     status, is_suspended = cluster.status, cluster.raw_spec.get("suspend") is True
     has_workers = status.ready_worker_replicas >= status.desired_worker_replicas
     return head_is_ready(cluster) and has_workers and not is_suspended
@@ -334,9 +338,9 @@ def names_of(
     """Return the cluster names of the status, or rebuild them from the clusters (acceptance 93).
 
     They are rebuilt if the status was wiped under running clusters, or if it names clusters of
-    other owners (`foreign`). `serving` is the cluster that the Services select and becomes the
-    active one. The newest other cluster without a deadline becomes the pending one, since an
-    unneeded cluster has a deadline.
+    other owners (`foreign`). `serving` is the cluster that the Services select; it becomes the
+    active cluster. The newest other cluster without a deadline becomes the pending cluster, since
+    an unneeded cluster has a deadline.
     """
     names = Names.from_status(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})

@@ -53,30 +53,36 @@ from service_reconciler.status.conditions import Assessment, is_timed_out
 from service_reconciler.status.suspend import SuspendState
 
 RELEASE: Final = timedelta(seconds=30)
-"""Time that a deleted RayService waits until the user's route has no backends of raybus."""
+"""Time that a deleted RayService waits until raybus's backends are removed from users' routes."""
 RELEASE_LIMIT: Final = timedelta(minutes=10)
 """Time after which a deleted RayService no longer waits for the end of its RayClusters.
 
 This is twice the default time limit for the clean-up of Redis by a RayCluster (300 s). The deletion
-of the RayClusters is requested by then, so the finalizer protects nothing any more."""
+of the RayClusters is requested by then, so the finalizer protects nothing any more.
+"""
 FINALIZER: Final = Finalizer(
     name=labels.RAYSERVICE_FINALIZER,
     limit=lambda _: RELEASE_LIMIT,
     event=events.released_in_quarantine,
 )
-"""The finalizer of raybus, with its limit and Event if an object in quarantine blocks the
-deletion."""
+"""The finalizer of raybus on a RayService.
+
+Its limit and Event apply if an object in quarantine blocks the deletion.
+"""
 RELEASE_CHAIN: Final = "release"
-"""Name of the action chain that removes the finalizer.
+"""Name of the action chain that removes the finalizer although RayClusters still exist.
 
 A failed action ends its chain. A separate chain still runs if a cluster's deletion is refused.
 """
 FAST: Final = timedelta(seconds=0.5)
-"""Shortest poll interval of the active cluster while its applications do not run."""
+"""Shortest poll interval of the active cluster's dashboard while its applications do not run."""
 STARTING: Final = timedelta(seconds=1)
-"""Shortest requeue delay while a cluster has no ready head; its pods also trigger reconciles."""
+"""Shortest time until the next reconcile while a cluster has no ready head.
+
+Changes of its pods also trigger reconciles.
+"""
 SILENT: Final = timedelta(seconds=2.5)
-"""Longest poll interval while a dashboard does not answer, so that recovery is seen in 10 s."""
+"""Longest poll interval of a dashboard that does not answer, so that recovery is seen in 10 s."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
@@ -115,7 +121,7 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 
 
 def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Keep the first patch of each pod and drop later ones.
+    """Keep the first patch of each pod and drop later patches of the same pod.
 
     All patches of a pod carry the same resourceVersion, so the API server would refuse the second.
     The next reconcile sends it.
@@ -131,7 +137,7 @@ def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def _named(plan: Plan[Action]) -> Set[str]:
-    """Return the clusters that the status names after a plan."""
+    """Return the clusters that the status names after a plan; empty if it writes no status."""
     written = (action.status for action in plan.actions if isinstance(action, UpdateServiceStatus))
     names = map(Names.from_status, written)
     return {
@@ -143,7 +149,7 @@ def _named(plan: Plan[Action]) -> Set[str]:
 
 
 def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Delete all clusters, and remove the finalizer once they are gone."""
+    """Return the plan that deletes all clusters, and removes the finalizer once they are gone."""
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
@@ -188,7 +194,7 @@ def _release(observed: Observed, *, now: datetime) -> list[Action]:
 
 
 def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
-    """Return the plan that only reports a violation in the spec or metadata; None if valid."""
+    """Return the plan that only reports a violation of the spec or metadata; None if valid."""
     if observed.violation is None:
         return None
     code, text = observed.violation.code, observed.violation.message
@@ -238,7 +244,7 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
 
 
 def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Reconcile clusters, Serve configs, Services and the status with the spec."""
+    """Return the plan that brings clusters, Serve configs, Services and status to the spec."""
     # Only suspend and resume start the service again.
     if is_timed_out(observed.service.status.conditions):
         return Plan(note="the service did not become ready in time")
@@ -294,7 +300,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
 def _traffic(
     observed: Observed, decision: RollbackDecision, control: Control
 ) -> tuple[serving.Switch, Names, str]:
-    """Return the switch of the Services, the cluster names after it, and the reason."""
+    """Return the switch of the Services, the cluster names after the switch, and the reason."""
     if decision.step is not PendingChange.KEEP or observed.returning is not None:
         return serving.Switch(), decision.names, decision.note
     if observed.is_incremental:
@@ -315,7 +321,7 @@ def _traffic(
 
 
 def _submissions(assessment: Assessment) -> list[Submit]:
-    """Return the Serve configs to send.
+    """Return the actions that send Serve configs; none if traffic-manager sends them.
 
     The active cluster keeps its config during an upgrade and after an abort.
     """
@@ -367,7 +373,8 @@ def _policy_edit(assessment: Assessment) -> list[Action]:
     """Return the action that records an edited UpgradePolicy on the new cluster.
 
     Empty without an edit. The upgrade follows the edited policy from then on, unless it has failed
-    a gate: the consequences were decided by the earlier policy, so the upgrade keeps that one.
+    a gate: what follows from the failure was decided by the earlier policy, so the upgrade keeps
+    that policy.
     """
     observed, cluster = assessment.observed, assessment.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
@@ -391,9 +398,9 @@ def _policy_edit(assessment: Assessment) -> list[Action]:
 
 
 def _growth(assessment: Assessment) -> list[Action]:
-    """Return the action that appends worker groups to the newest cluster or renews annotations.
+    """Return the action that adds worker groups to the newest cluster or renews its annotations.
 
-    Empty if the cluster has them already, or if the upgrade is rolled back or aborted.
+    Empty if the cluster has both already, or if the upgrade is rolled back or aborted.
     """
     observed, decision = assessment.observed, assessment.decision
     role, view = (
@@ -411,7 +418,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the actions that record the specs and then create the pending cluster.
 
     The plan writes the cluster's name to the status before, so that the name is durable. Empty if
-    the cluster exists or if its UpgradePolicy is not known.
+    the cluster exists or if its UpgradePolicy cannot be used.
     """
     service, active = observed.service, observed.active
     # A replaced cluster that is used again exists already.
@@ -435,7 +442,10 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
 
 
 def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
-    """Return when to poll the dashboards, or when the initializing timeout is reached."""
+    """Return when to reconcile again without a change of an object.
+
+    That is when a dashboard or an UpgradePolicy is read again, or at the initializing timeout.
+    """
     polls = [now + _interval(observed, view, now=now) for view in observed.views]
     limit, ready = (
         observed.initializing_limit,

@@ -1,4 +1,4 @@
-"""Reads the UpgradePolicy of an upgrade that is about to begin.
+"""Read the UpgradePolicy of an upgrade that is about to begin.
 
 The policy is the one that the RayService names, else the default of its namespace. The policy is
 read from the API server while the spec differs from the active cluster and no pending cluster
@@ -34,7 +34,7 @@ from common.upgrade.service_conditions import Reason
 from service_reconciler.observed import REREAD, PolicyReading
 
 MAX_POLICIES: Final = 100
-"""Maximum UpgradePolicies of a namespace that are searched for the default policy."""
+"""Maximum number of UpgradePolicies in a namespace among which the default is searched."""
 
 log = structlog.get_logger()
 
@@ -49,16 +49,17 @@ class Policies:
         self._edits = BoundedDict[str, tuple[float, PolicyReading | None]]()
         """The last read of an upgrade's policy, by uid of the new cluster.
 
-        Each entry is the time of the read and the edited policy, if there is one."""
+        Each entry is the monotonic time of the read and the edited policy, if there is one.
+        """
 
     def forget(self, uid: str) -> None:
-        """Forget the policy of the upgrade to a cluster."""
+        """Forget the edited policy of the upgrade to the cluster with this uid."""
         self._edits.pop(uid, None)
 
     async def edit_of(self, cluster: RayCluster) -> PolicyReading | None:
         """Return the edited policy of the upgrade in progress; None if there is no edit to apply.
 
-        `cluster` is the new cluster, which holds the record of the policy.
+        `cluster` is the new cluster, which has the record of the policy.
         """
         meta, recorded, policy = (
             cluster.metadata,
@@ -91,7 +92,10 @@ class Policies:
         return edit
 
     async def record_for(self, service: RayService) -> PolicyReading:
-        """Return the record of the policy that a RayService is to follow, or why it has none."""
+        """Return the policy that an upgrade of a RayService must follow, or why it cannot be used.
+
+        Without a policy all fields of the result are None.
+        """
         name, namespace = (
             service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
             service.metadata.namespace,
@@ -117,7 +121,7 @@ class Policies:
         )
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
-        """Return why a gate of the policy may not ask its server; None if all gates may.
+        """Return why a gate of the policy may not send its request; None if all gates may.
 
         An upgrade with such a gate would wait forever.
         """
@@ -141,9 +145,9 @@ class Policies:
             return _refused(name, f"cannot be read: {problem}")
 
     async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
-        """Return the default policy of the namespace; None if there is none.
+        """Return the default policy of the namespace; a `Problem` if it cannot be determined.
 
-        None also if the API server does not know the kind or refuses the read.
+        None if there is none, or if the API server does not know the kind or refuses the read.
         """
         try:
             body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MAX_POLICIES + 1)

@@ -1,4 +1,4 @@
-"""Finds why a cluster does not serve or why an upgrade makes no progress, as one line for users.
+"""Find why a cluster does not serve or why an upgrade makes no progress, as one line for users.
 
 KubeRay reports these problems only in the operator's log. The text does not change while the
 problem lasts: it has no counters and no addresses, and it does not alternate between "ErrImagePull"
@@ -34,23 +34,25 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
 
 SETTLES_WITHIN: Final = timedelta(seconds=5)
-"""Time that new objects of the Gateway API get before their problems are reported."""
+"""Time after the start of an upgrade before problems of Gateway API objects are reported."""
 TAKEN_IN_WITHIN: Final = timedelta(seconds=30)
-"""Time that a controller gets to accept a change of its route."""
+"""Time that a gateway controller gets to accept a change of a route."""
 REMEMBERED: Final = timedelta(minutes=15)
-"""Time for which a condition says that another writer replaced the backends of raybus.
+"""Time for which a condition says that another writer replaced raybus's backends on the route.
 
-A tool that replaced them once will usually do so again."""
+A tool that replaced them once will usually do so again.
+"""
 FOLLOWS_WITHIN: Final = timedelta(seconds=10)
-"""Time that Ray's autoscaler gets to follow a move of traffic."""
+"""Time that Ray's autoscaler gets to start replicas after a move of traffic."""
 _REASONS: Final = {
     StartCode.QUOTA_EXCEEDED: Reason.QUOTA_EXCEEDED,
     StartCode.INSUFFICIENT_CAPACITY: Reason.INSUFFICIENT_CAPACITY,
     StartCode.IMAGE_PULL_FAILED: Reason.IMAGE_PULL_FAILED,
 }
-"""Reasons of condition UpgradeStalled by problem of a start.
+"""Reason of condition UpgradeStalled for each problem that keeps pods from starting.
 
-For any other problem, the reason is ProgressDeadlineExceeded."""
+For any other problem, the reason is ProgressDeadlineExceeded.
+"""
 
 
 class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
@@ -67,7 +69,10 @@ class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
 def of_cluster(
     observed: Observed, view: ClusterView | None, *, now: datetime
 ) -> ServiceProblem | None:
-    """Return the first problem of a cluster, in the order in which a user would fix them."""
+    """Return the first problem of a cluster, in the order in which a user would fix problems.
+
+    None if there is none. Without a cluster (`view` is None), only the Serve config is checked.
+    """
     of_view = (
         ()
         if view is None
@@ -161,9 +166,9 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
 
 
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
-    """Yield why a cluster in a stepwise upgrade lacks its config; traffic-manager sends it.
+    """Yield why a cluster in a stepwise upgrade lacks its Serve config; traffic-manager sends it.
 
-    Problems of configs that this service sends have their own texts.
+    Problems of configs that service-reconciler sends have their own texts.
     """
     if not observed.is_incremental:
         return
@@ -189,7 +194,7 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
 
 
 def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
-    """Return the first problem of the Gateway or the routes of a stepwise upgrade."""
+    """Return the first problem of the Gateway or the routes of a stepwise upgrade, or None."""
     since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
         return None
@@ -241,7 +246,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
 
 
 def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
-    """Yield side routes of the upgrade whose names belong to objects of other owners."""
+    """Yield a text for each side route of the upgrade whose name belongs to another owner."""
     for route in observed.side_routes.foreign:
         why = weighted_route.not_ours(observed.service.metadata, route.metadata)
         if why is not None:
@@ -250,7 +255,7 @@ def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
 
 
 def route_trouble(observed: Observed) -> RoutingProblem | None:
-    """Return why the Gateway does not apply the current route; None if it does."""
+    """Return why the Gateway does not apply the current route; None if it applies the route."""
     clusters = [cluster.metadata.name for cluster in observed.clusters]
     return weighted_route.route_trouble(
         observed.service, observed.route, clusters, is_settled=observed.is_settled
@@ -260,9 +265,9 @@ def route_trouble(observed: Observed) -> RoutingProblem | None:
 def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:
     """Return the problem of a step that waits until the growing cluster has enough replicas.
 
-    The growing cluster is the active one if `is_back`, else the pending one. traffic-manager sends
-    a cluster no more traffic than its replicas can carry (ADR 41). The text has no numbers, so that
-    it does not change while the autoscaler works.
+    The growing cluster is the active one in a rollback (`is_back`), else the pending one.
+    traffic-manager sends a cluster no more traffic than its replicas can carry (ADR 41). The text
+    has no numbers, so that it does not change while the autoscaler works.
     """
     source, growing = (
         (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
@@ -297,7 +302,7 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
 
 
 def of_preview(observed: Observed) -> ServiceProblem | None:
-    """Return the problem that an object of another owner has the name of the preview Service."""
+    """Return the problem that the preview Service's name belongs to another owner, or None."""
     policy, have = observed.policy, observed.preview_service
     if policy is None or not policy.preview.service or have is None:
         return None
@@ -309,7 +314,7 @@ def of_preview(observed: Observed) -> ServiceProblem | None:
 
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
-    """Return the problem of a step that waits for undecided gates of its UpgradePolicy.
+    """Return the problem of a step that waits for undecided gates of its UpgradePolicy, or None.
 
     The text has no numbers, so that it does not change with each request.
     """

@@ -8,9 +8,9 @@ RAY_SERVICE_INITIALIZING: Final = "RayService is initializing"
 
 
 class EventReason(StrEnum):
-    """Reasons of Events; those after the blank line are raybus's own, the others KubeRay's.
+    """Reasons of Events: above the blank line those of KubeRay, below it those of raybus.
 
-    Not listed are the reasons in `EventTemplate` and those that `common.ray` reports.
+    Not listed are the reasons that `EventTemplate` makes and those that `common.ray` reports.
     """
 
     INVALID_METADATA = "InvalidRayServiceMetadata"
@@ -65,5 +65,5 @@ class EventReason(StrEnum):
 
 
 def caused(message: str, cause: str | None) -> str:
-    """Append the cause to a message, if it is known."""
+    """Append the cause to a message, if the cause is known."""
     return f"{message.rstrip('.')}: {cause}" if cause else message

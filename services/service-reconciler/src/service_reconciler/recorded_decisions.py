@@ -1,4 +1,4 @@
-"""Decisions of earlier reconciles about the upgrade of a RayService.
+"""Decisions of earlier reconciles about the upgrade of a RayService, read from its conditions.
 
 Some facts are visible in no object: when an upgrade, its pause or its rollback began, and what was
 decided at a deadline. Without a record, each later reconcile would decide about the deadline again.
@@ -38,9 +38,9 @@ def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
 
 
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
-    """Return why the upgrade was stalled or aborted; None if it was not.
+    """Return reason and message of a condition about an upgrade, such as UpgradeStalled.
 
-    A condition of another generation of the spec does not count.
+    None if the condition is missing or is of another generation of the spec.
     """
     condition = conditions.find(service.status.conditions, kind)
     if (
@@ -53,16 +53,13 @@ def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | No
 
 
 def has_failed_gate(service: RayService) -> bool:
-    """Return whether the failure of a gate paused the upgrade.
-
-    A condition of another generation of the spec does not count.
-    """
+    """Return whether a failed gate paused the upgrade to this generation of the spec."""
     paused = problem_of(service, ConditionType.UPGRADE_PAUSED)
     return paused is not None and paused.code is Reason.GATE_FAILED
 
 
 def failed_gate(service: RayService) -> str | None:
-    """Return the failed gate and its figures as the condition has them; None if none failed."""
+    """Return the failed gate and its figures from condition UpgradePaused; None if none failed."""
     paused = problem_of(service, ConditionType.UPGRADE_PAUSED)
     if paused is None or paused.code is not Reason.GATE_FAILED:
         return None
@@ -70,7 +67,7 @@ def failed_gate(service: RayService) -> str | None:
 
 
 def was_reported(before: list[Condition], problem: Problem[Reason]) -> bool:
-    """Return whether the conditions already describe a problem.
+    """Return whether the conditions `before` already describe a problem.
 
     Conditions Ready and UpgradeInProgress name the problem only at the end of their message: their
     reasons are those of KubeRay. So the message is the only record that an Event was sent.
@@ -81,7 +78,7 @@ def was_reported(before: list[Condition], problem: Problem[Reason]) -> bool:
 def prior_gate_failed(service: RayService) -> bool:
     """Return whether a gate ended the upgrade to an earlier generation of the spec.
 
-    Still true in later reconciles, when the reason of condition UpgradeAborted is
+    This is still true in later reconciles, when the reason of condition UpgradeAborted is
     `EarlierGateFailed`.
     """
     condition, meta = (

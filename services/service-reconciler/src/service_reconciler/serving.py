@@ -1,14 +1,14 @@
-"""Points the Services of a RayService at a cluster, and labels the pods that they select.
+"""Point the Services of a RayService at a cluster, and label the pods that they select.
 
 The head Service is switched first. A Service that selects the right cluster is not changed,
-whatever else users changed in it. A Service of another owner is refused. Spec rayservice §10.3,
-§11.2; acceptance 74, 75, 92.
+whatever else users changed in it. A Service of another owner is never changed. Spec rayservice
+§10.3, §11.2; acceptance 74, 75, 92.
 
 During a stepwise upgrade a Serve Service may remain from another strategy, and its clients do not
-use the route (ADR 14). The Service then selects pods of both clusters by a label of raybus, so that
-its clients reach the whole capacity at every step. The label is set on all pods of the active
-cluster while the route sends requests to that cluster, and, once the route sends requests to the
-pending cluster, on its pods on nodes where a replica was seen running.
+use the route (ADR 14). The Service then selects pods of both clusters by a label of raybus (it is
+shared), so that its clients reach the whole capacity at every step. The label is set on all pods of
+the active cluster while the route sends requests to that cluster, and, once the route sends
+requests to the pending cluster, on its pods on nodes where a replica was seen running.
 """
 
 from collections.abc import Sequence
@@ -33,20 +33,21 @@ from service_reconciler.reasons import EventReason
 from service_reconciler.resources import services
 
 FAILURES: Final = 2
-"""Failed checks, of the last three, after which the head pod gets no requests.
+"""Number of failed health checks, of the last three, after which the head pod gets no requests.
 
-KubeRay takes the head pod out at the first slow answer."""
+KubeRay takes the head pod out at the first slow answer.
+"""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions that switch the Services to another cluster, or the problem that prevents it."""
+    """The actions that switch the Services to another cluster, or why they cannot be switched."""
 
     actions: tuple[Action, ...] = ()
     problem: ServiceProblem | None = None
 
 
 def point_at(observed: Observed, view: ClusterView) -> Switch:
-    """Return the switch of the head Service and the Serve Service to a cluster.
+    """Return the switch of the head Service and the Serve Service to the cluster `view`.
 
     No Serve Service is created if a Gateway receives the requests.
     """
@@ -74,7 +75,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
 
 
 def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
-    """Return the action that makes the preview Service select the pending cluster, or deletes it.
+    """Return the action that points the preview Service at the pending cluster, or deletes it.
 
     Empty if nothing has to change, or if the Service belongs to another owner.
     """
@@ -99,7 +100,7 @@ def _refused(event: EventReason, text: str) -> Switch:
 def _write(have: Service | None, want: Body) -> Action | None:
     """Return the action that creates or patches a Service; None if it selects the right pods.
 
-    An update keeps the metadata of the Service and its cluster IP, which is immutable.
+    A patch keeps the metadata of the Service and its cluster IP, which is immutable.
     """
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
@@ -136,7 +137,8 @@ def head_labels(observed: Observed) -> list[Action]:
 def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
     """Return the value for the label `ray.io/serve` of a head pod.
 
-    One successful check sets the label to true; `FAILURES` failed checks set it to false.
+    `answers` are the results of its health checks, newest last. One successful check sets the label
+    to true; `FAILURES` failed checks set it to false.
     """
     if excluded:
         return "false"
@@ -171,7 +173,7 @@ def shared_labels(observed: Observed) -> list[Action]:
 def _is_shared(observed: Observed) -> bool:
     """Return whether the Serve Service may select pods by raybus's label.
 
-    All pods that it should offer must have the label first, so that no client loses a pod.
+    All pods that it should select must have the label first, so that no client loses a pod.
     """
     wanted = _members(observed)
     pods = [pod for view in observed.views for pod in view.pods]

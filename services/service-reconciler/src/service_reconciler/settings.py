@@ -1,4 +1,4 @@
-"""Settings that only this service reads from its environment (spec rayservice §1)."""
+"""Settings that only service-reconciler reads from its environment (spec rayservice §1)."""
 
 from collections.abc import Mapping
 
@@ -9,20 +9,21 @@ from common.feature_gates import BETA, Gates
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The switches of the operator; the defaults are KubeRay's."""
+    """Settings of service-reconciler; the defaults are KubeRay's."""
 
     gates: Gates = BETA
     zero_downtime: bool = True
     """Whether an absent strategy means NewCluster and not None (`ENABLE_ZERO_DOWNTIME`)."""
     head_service_has_cluster_ip: bool = False
     writes_zero_values: bool = False
-    """Whether the finalizer is written along with the spec in KubeRay's form.
+    """Whether raybus adds its finalizer together with the spec in KubeRay's form.
 
-    That creates a new generation of the RayService, as KubeRay does (§2.5)."""
+    That creates a new generation of the RayService, as KubeRay does (§2.5).
+    """
 
 
 def config_of(gates: Gates, environ: Mapping[str, str]) -> Config:
-    """Return the operator's switches from environment variables, which have KubeRay's names."""
+    """Return the settings from environment variables, which have KubeRay's names."""
     return Config(
         gates=gates,
         zero_downtime=feature_gates.is_on(environ, "ENABLE_ZERO_DOWNTIME", default=True),

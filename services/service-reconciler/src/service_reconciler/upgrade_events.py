@@ -1,8 +1,8 @@
-"""Derives the upgrade events for external consumers from observation and status. Does no I/O.
+"""Derive the upgrade events for external consumers from observation and status; no I/O.
 
 The same state gives the same events, byte for byte, so publishing again is harmless and no record
-of published events is needed. The position of an event in the plan makes sure that a crash loses
-none:
+of published events is needed. The position of an event in the plan makes sure that a crash loses no
+event:
 
 - A step of traffic-manager (`steps`) is published before the status shows the step, because
   traffic-manager waits for the status before its next step.
@@ -88,14 +88,14 @@ def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -
 
 
 def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield the events that must precede the deletion of a RayService."""
+    """Yield the events that must be published before a RayService is deleted."""
     why = "The RayService is deleted, and all its clusters with it."
     yield from cut_short(observed, "ServiceDeleted", why, now=now)
     yield from swept(observed, now=now)
 
 
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield the completion events of upgrades whose old clusters are deleted during their drain."""
+    """Yield a completion event for each upgrade whose old cluster is deleted during its drain."""
     for cluster in observed.undeleted:
         if (receipt := receipts.finished(observed.service, cluster, None, now=now)) is not None:
             yield from completed(observed, receipt)
@@ -104,7 +104,10 @@ def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield the event that the old cluster's drain starts, when its first deadline is written."""
+    """Yield the event that the drain of `cluster` starts, when its first deadline is written.
+
+    `lacking` are the annotations that are about to be added to the cluster.
+    """
     receipt = receipts.begun(lacking)
     if (
         cleanup_schedule.due_at(cluster) is not None
@@ -124,9 +127,9 @@ def drain_started(
 
 
 def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
-    """Yield the event that a promoted upgrade is complete, from its receipt.
+    """Yield the event that a promoted upgrade is complete, with its receipt.
 
-    The events about the end of other upgrades were published before.
+    None for another outcome: the events about its end were published before.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED:
         upgrade = _upgrade(observed, Names(active=receipt.old, pending=receipt.new))
@@ -136,9 +139,8 @@ def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
 def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield events about traffic-manager's steps that the status does not show yet.
 
-    Changes of weights come before changes of capacities.
-    Traffic-manager takes the next step only after the status shows the last one (ADR 6), so no step
-    is missed.
+    Changes of weights come before changes of capacities. Traffic-manager takes the next step only
+    after the status shows the last one (ADR 6), so no step is missed.
     """
     status, names = observed.service.status, observed.names
     if not (
@@ -174,7 +176,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 
 def past_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield events about gate results of earlier steps, until the status shows that they are over.
+    """Yield events about gate results of earlier steps, until the status shows the later weight.
 
     `steps` yields the events about the moves of traffic that followed these results.
     """
@@ -299,7 +301,7 @@ def _rolled_back(
 
 
 def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> ReportedSplit:
-    """Return the traffic weights of both clusters in a status.
+    """Return the weights and capacities of both clusters in a status.
 
     Without a value, the old cluster has all traffic.
     """

@@ -1,4 +1,4 @@
-"""Finds the first rule that a RayService breaks, with KubeRay's text.
+"""Find the first rule that a RayService breaks, with KubeRay's text.
 
 Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3. S2 stands for the rules of RayClusters, which
 the cluster spec and the annotations must obey (§3.4). A spec that asks for protection which raybus
@@ -26,7 +26,7 @@ from common.validation import ray_cluster as cluster_rules
 from service_reconciler.reasons import EventReason
 
 MAX_NAME_LENGTH: Final = 47
-"""Characters, so that `<name>-xxxxx-serve-svc` fits into the 63 of a DNS label."""
+"""Maximum characters of a name, so that `<name>-xxxxx-serve-svc` fits a DNS label (63)."""
 STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
 MAX_LIMIT: Final = 10**9
@@ -36,7 +36,7 @@ _SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
 
 
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
-    """Return the first broken rule; None if the RayService is valid."""
+    """Return the first rule that the RayService breaks; None if it is valid."""
     meta, problem = service.metadata, None
     if len(meta.name) > MAX_NAME_LENGTH:
         problem = f"RayService name should be no more than {MAX_NAME_LENGTH} characters"

@@ -1,4 +1,4 @@
-"""Constructs the service from its parts."""
+"""Build the parts of service-reconciler and run them."""
 
 import os
 import socket
@@ -71,7 +71,10 @@ def assemble(  # noqa: PLR0913  (this function names every part)
     registry: CollectorRegistry | None = None,
     outbound: Outbound | None = None,
 ) -> ReconcilerParts:
-    """Construct the reconciler; its metrics are exported if there is a registry."""
+    """Build the reconciler on the given clients; with a `registry`, export its metrics there.
+
+    Without `outbound`, gates send no requests to web servers.
+    """
     cache, background = Cache(), Background()
     sources = Sources(
         kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
@@ -113,7 +116,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until it is cancelled."""
+    """Run service-reconciler until cancelled."""
     config = config_of(settings.feature_gates, os.environ)
     bus = NatsBus(settings)
 

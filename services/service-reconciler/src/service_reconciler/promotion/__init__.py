@@ -1,1 +1,1 @@
-"""Decides which clusters a RayService has and needs, and when traffic moves."""
+"""Decisions about which clusters a RayService has and needs, and when traffic moves."""

@@ -1,4 +1,4 @@
-"""Times in the end of an unneeded cluster: deletion delay and drain (spec rayservice §16)."""
+"""Times of an unneeded cluster's end: deletion delay and drain (spec rayservice §16)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,26 +11,30 @@ DELETION_SLACK: Final = 2
 """Seconds added to the deletion delay of an old cluster.
 
 KubeRay starts the delay only at the reconcile after the promotion. Clients that poll once a second
-rely on that extra time (§16.4)."""
+rely on that extra time (§16.4).
+"""
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
-"""Added to a time before its fraction of a second is dropped, so that it is rounded up."""
+"""Added to a time before its fraction of a second is dropped, so that the time is rounded up."""
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
-"""Time after the deletion delay in which requests may still finish."""
+"""Default of the drain timeout: time after the deletion deadline in which requests may finish."""
 SETTLING: Final = timedelta(seconds=15)
-"""Time after which a reported count of 0 requests can be trusted.
+"""Time after the start of a drain from which a reported count of 0 requests can be trusted.
 
-Ray exports its counts every 10 s, and a mark takes up to 2 s to take effect."""
+Ray exports its counts every 10 s, and a mark takes up to 2 s to take effect.
+"""
 SETTLING_HA_PROXY: Final = timedelta(seconds=25)
-"""Time after which a count of 0 requests from HAProxy can be trusted.
+"""Like `SETTLING`, for a count from HAProxy.
 
-Ray polls HAProxy every 10 s, and exports the count up to 10 s later."""
+Ray polls HAProxy every 10 s, and exports the count up to 10 s later.
+"""
 REFRESHES: Final = (timedelta(seconds=3), timedelta(seconds=10), timedelta(seconds=30))
 """Times after the mark when the pods of a draining cluster are changed again.
 
 The kubelet updates the annotation volume when the pod changes, sometimes from an older copy of the
 pod: 13 of 900 changes were late on a busy node. The kubelet updates the volume again at the next
-change, or after 60 to 90 s, which is later than the drain timeout."""
+change, or after 60 to 90 s, which is later than the drain timeout.
+"""
 
 
 def recheck_at(
@@ -38,8 +42,8 @@ def recheck_at(
 ) -> datetime | None:
     """Return when to count the requests in flight again; None if the cluster is to be deleted.
 
-    `ongoing` is None if the number is unknown. A count of 0 may be outdated until `fresh_at`. The
-    cluster is deleted at `cap` in any case.
+    `ongoing` is the last count, None if it is unknown. A count of 0 may be outdated until
+    `fresh_at`. The cluster is deleted at `cap` in any case.
     """
     if now >= cap or (ongoing == 0 and now >= fresh_at):
         return None
@@ -54,7 +58,7 @@ def in_flight(ongoing: int | None) -> str:
 
 
 def delay_of(service: RayService) -> timedelta:
-    """Return the time from the end of traffic to the deletion of a cluster, slack included."""
+    """Return the time from the end of traffic to the deletion deadline of a cluster, with slack."""
     # raw_spec: an invalid spec must not keep unneeded clusters alive
     given = service.raw_spec.get("rayClusterDeletionDelaySeconds")
     seconds = given if isinstance(given, int) and given >= 0 else DEFAULT_DELETION_DELAY
@@ -79,12 +83,12 @@ def due_at(cluster: RayCluster) -> datetime | None:
 
 
 def draining_since(cluster: RayCluster) -> datetime | None:
-    """Return when the drain of a cluster began; None if the annotation is missing or unreadable."""
+    """Return when a cluster's drain began; None if the annotation is missing or unreadable."""
     return annotation_record.moment(cluster.metadata.annotations.get(labels.DRAINING_SINCE))
 
 
 def refreshes(begun: datetime, *, now: datetime) -> int:
-    """Return how often the draining mark should have been rewritten by now.
+    """Return how many times the draining mark should have been rewritten by now.
 
     The drain began at `begun`.
     """
@@ -92,5 +96,5 @@ def refreshes(begun: datetime, *, now: datetime) -> int:
 
 
 def next_refresh(begun: datetime, *, now: datetime) -> datetime | None:
-    """Return when the draining mark on the cluster's pods is written next; None if never again."""
+    """Return when the draining mark on the pods is rewritten next; None if never again."""
     return next((begun + refresh for refresh in REFRESHES if begun + refresh > now), None)

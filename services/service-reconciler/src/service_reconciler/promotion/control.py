@@ -1,7 +1,7 @@
-"""Decides on pause, abort and stall of an upgrade from the user's controls and the deadline.
+"""Decide on pause, abort and stall of an upgrade from the user's controls and the deadline.
 
 The controls are in `common.upgrade.controls`. An abort makes the spec of the active cluster the
-goal, whatever the RayService asks for. An abort at the deadline is remembered in condition
+goal, whatever the RayService asks for. An abort at the deadline is recorded in condition
 UpgradeAborted for the generation of the spec that it was decided for; the control `promote`
 overrides it.
 
@@ -44,26 +44,26 @@ from service_reconciler.promotion import promote
 from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2
-"""Number of losses of traffic for a cluster's health from which the upgrade counts as flapping.
+"""Number of times a cluster lost traffic for its health from which an upgrade is flapping.
 
 While an upgrade flaps, its deadline counts from the first loss.
 """
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """The controls in force for an upgrade."""
+    """What the user's controls and the deadline demand of an upgrade now."""
 
     abort: Problem[Reason] | None = None
-    """Why the service stays on its active cluster or rolls back to it."""
+    """Why the service stays on its active cluster or rolls back to it; None without an abort."""
     pause: Problem[Reason] | None = None
-    """Why the upgrade must not go forward now."""
+    """Why the upgrade must not go forward now; None without a pause."""
     stall: Problem[Reason] | None = None
     requeue_at: datetime | None = None
-    """When the progress deadline is reached."""
+    """When the progress deadline is reached; None if it is not running."""
 
 
 def decide(observed: Observed, *, now: datetime) -> Control:
-    """Return the controls in force for the upgrade of a RayService."""
+    """Return what the user's controls and the deadline demand of a RayService's upgrade."""
     controls, is_back = observed.controls, recorded_decisions.is_rolling_back(observed.service)
     may_pause = not is_back and not controls.promotes
     pause = _pause(observed) if may_pause else None
@@ -81,7 +81,7 @@ def decide(observed: Observed, *, now: datetime) -> Control:
 
 
 def _pause(observed: Observed) -> Problem[Reason] | None:
-    """Return why the upgrade is paused; None if it is not."""
+    """Return why the upgrade is paused; None if it is not paused."""
     names, policy, pending = observed.names, observed.policy, observed.pending
     if not names.pending or not names.active:
         return None
@@ -104,11 +104,11 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
 
 
 def failed_gate(observed: Observed) -> str | None:
-    """Return the gate of its UpgradePolicy that the upgrade failed; None if none failed.
+    """Return the gate that the upgrade failed, with its figures; None if none failed.
 
     In a stepwise upgrade traffic-manager recorded the failure. Otherwise the first of these counts:
-    the failure that this service recorded in condition UpgradePaused for this generation, the
-    warm-up, a failed answer of a gate.
+    the failure that this service recorded in condition UpgradePaused for this generation, a failed
+    warm-up, a failed gate.
     """
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
@@ -124,7 +124,7 @@ def failed_gate(observed: Observed) -> str | None:
 
 
 def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
-    """Return why the upgrade is aborted; None if it is not.
+    """Return why the upgrade is aborted; None if it is not aborted.
 
     Nothing is aborted if the active cluster already matches the spec.
     """
@@ -165,9 +165,10 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
 def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return the abort of an upgrade whose gate failed; None unless the policy says rollback.
 
-    A pending cluster that differs from the spec failed for an earlier spec, so the new spec is not
-    aborted. If only the Serve config changed since, the failed cluster still matches the spec. That
-    cluster is dropped first, and another cluster is tried with the new config.
+    `text` begins the message. A pending cluster that differs from the spec failed for an earlier
+    spec, so the new spec is not aborted. If only the Serve config changed since, the failed cluster
+    still matches the spec. That cluster is dropped first, and another cluster is tried with the new
+    config.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (
@@ -190,7 +191,7 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
 
 
 def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | None, datetime | None]:
-    """Return why the upgrade is stalled, and, if it is not, when its deadline is reached.
+    """Return why the upgrade is stalled and, if it is not, when its deadline is reached.
 
     A rollback can stall as well. Both results are None if no upgrade is in progress or if the
     pending cluster is about to take over.
@@ -224,8 +225,8 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
 def progress_since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
     """Return when the upgrade last made progress; `now` if that is unknown.
 
-    A timestamp in the future was written before the clock was set back, so its real time is
-    unknown.
+    `growing` is the cluster that gets traffic. A timestamp in the future was written before the
+    clock was set back, so its real time is unknown.
     """
     service = observed.service
     is_upgrading = recorded_decisions.holds(service, ConditionType.UPGRADE_IN_PROGRESS)
@@ -286,9 +287,9 @@ def _wait(observed: Observed) -> timedelta:
 
 
 def flaps_since(observed: Observed) -> datetime | None:
-    """Return when a cluster first lost traffic for its health, if the upgrade flaps.
+    """Return when a cluster first lost traffic for its health; None if the upgrade does not flap.
 
-    None if clusters lost traffic fewer than `FLAPPING` times since the last progress. A rollback
+    It flaps if clusters lost traffic at least `FLAPPING` times since the last progress. A rollback
     starts a new count, because traffic lost before it is the reason for the rollback.
     """
     if (upgrade := observed.upgrade) is None:

@@ -1,4 +1,4 @@
-"""Decides when traffic moves to the pending cluster and when that cluster becomes active.
+"""Decide when traffic moves to the pending cluster and when that cluster becomes active.
 
 Traffic moves only to proven capacity. The applications must run according to a read that began
 after the last config was sent, each node with a running replica must have a healthy proxy and a
@@ -27,8 +27,8 @@ from service_reconciler.observed import ClusterView, Observed
 def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
     """Return the name of the cluster that the Services should select, and the reason.
 
-    An empty name means that the Services do not change.
-    `pause` is the reason of a pause, which keeps the traffic on the active cluster.
+    An empty name means that the Services do not change. `pause` is the reason of a pause, which
+    keeps the traffic on the active cluster.
     """
     pending, active = observed.pending, observed.active
     if pending is not None:
@@ -46,7 +46,10 @@ def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
 
 
 def target_in_steps(observed: Observed) -> tuple[str, str]:
-    """Return the cluster that the head Service should select in a stepwise upgrade, and why."""
+    """Return the cluster that the head Service should select in a stepwise upgrade, and why.
+
+    An empty name means that the Service does not change.
+    """
     if observed.active is not None:
         return observed.active.name, "the active cluster is first until all has moved"
     if observed.pending is None:
@@ -69,21 +72,21 @@ def not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster is not ready, apart from its gates; None if it is ready."""
+    """Return why the pending cluster is not ready for its gates' requests; None if it is ready."""
     return not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )
 
 
 def not_serving(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster cannot serve yet; None if it can."""
+    """Return why the pending cluster cannot serve yet; None if it can serve."""
     return next(_reasons(observed, pending), None)
 
 
 def undecided(observed: Observed) -> str | None:
-    """Return which gate has not passed yet, if all traffic moves at once; else None.
+    """Return the text of a gate that keeps all traffic from moving at once; None if none does.
 
-    In a stepwise upgrade traffic-manager evaluates the gates.
+    In a stepwise upgrade traffic-manager evaluates the gates, so none does.
     """
     policy = observed.policy
     if (
@@ -138,7 +141,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
 
 
 def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) -> Iterator[str]:
-    """Yield the pods that cannot receive requests yet although they hold replicas."""
+    """Yield a text for each pod that has replicas but cannot receive requests yet."""
     proxies = serve_proxies.reported(details)
     if proxies.are_disabled:
         return

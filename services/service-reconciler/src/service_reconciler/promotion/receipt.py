@@ -1,4 +1,4 @@
-"""Builds the receipt of an upgrade, which records the result of the upgrade.
+"""Build the receipt of an upgrade, which records the result of the upgrade.
 
 The receipt is built when the cluster that the upgrade leaves behind is deleted: the old cluster
 after a promotion, the new cluster after an abort. The sources are durable: the ages of both
@@ -28,13 +28,14 @@ from service_reconciler.observed import Names, Observed
 SO_FAR: Final = "raybus.io/upgrade-so-far"
 """Annotation with the facts about an upgrade that are known when its traffic has moved.
 
-A cluster gets it when it becomes unneeded."""
+A cluster gets it when it becomes unneeded.
+"""
 BOTH: Final = 200
 """Total capacity in percent while both clusters of a NewCluster upgrade run."""
 
 
 class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The facts about an upgrade whose traffic has moved for good.
+    """The facts about an upgrade whose traffic has moved for good; the value of `SO_FAR`.
 
     Percentages are None if they are unknown.
     """
@@ -44,12 +45,12 @@ class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
     outcome: UpgradeOutcome
     started: datetime
     moved: datetime | None = None
-    """When the first requests moved to the new cluster."""
+    """When the new cluster first got traffic."""
     completed: datetime = msgspec.field(name="settled")
     max_capacity: int | None = msgspec.field(name="most", default=None)
     min_capacity: int | None = msgspec.field(name="least", default=None)
     steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
-    """The weights at which gates were evaluated."""
+    """The weights at which gates were evaluated, with their results."""
 
 
 def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Names | None:
@@ -57,8 +58,9 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
 
     In the result, `active` is the old and `pending` the new cluster of that upgrade. The upgrade
     was promoted if the new cluster is the active one now. None if `left` was in no upgrade with the
-    active cluster, which may be deleted. A cluster names its predecessor until its upgrade ends. If
-    neither does, as with clusters of KubeRay, the older cluster is the old one.
+    active cluster, which may be deleted. A cluster names the cluster that it replaces until its
+    upgrade ends. If neither cluster names the other, as with clusters of KubeRay, the older cluster
+    is the old one.
     """
     name = left.metadata.name
     aborted, replaced = (
@@ -105,7 +107,7 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Upgrad
 
 
 def begun(annotations: Mapping[str, str]) -> PartialReceipt | None:
-    """Read the annotation `SO_FAR`; None if it is missing or unreadable."""
+    """Return the annotation `SO_FAR`; None if it is missing or unreadable."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), PartialReceipt)
 
 
@@ -114,8 +116,8 @@ def finished(
 ) -> Receipt | None:
     """Return the receipt of the upgrade whose unneeded cluster is deleted now.
 
-    `ongoing` is the number of requests in flight. None if the receipt is written already or if the
-    cluster has no record of an upgrade.
+    `ongoing` is the number of requests in flight, None if unknown. The result is None if the
+    receipt is written already or if the cluster has no record of an upgrade.
     """
     partial, last = begun(cluster.metadata.annotations), receipt_of(service)
     if partial is None or (last is not None and (last.old, last.new) == (partial.old, partial.new)):
@@ -149,7 +151,8 @@ def lost(
 ) -> Receipt:
     """Return the receipt of an upgrade whose old cluster does not exist any more.
 
-    This is the receipt on the RayService, else one from the facts that are still known.
+    This is the receipt on the RayService, else a receipt with the facts that are still known.
+    `ongoing` is the number of requests that were cut, None if unknown.
     """
     if (receipt := receipt_of(observed.service)) is not None and (receipt.old, receipt.new) == (
         old,

@@ -1,4 +1,4 @@
-"""Decides which spec records of a RayService to create, renew and delete. Does no I/O.
+"""Decide which spec records of a RayService to create, renew and delete; no I/O.
 
 This happens before a new cluster is created. The new spec becomes the newest record and names the
 record of the spec that serves now. The serving spec is recorded too if it has no record: its Serve
@@ -22,10 +22,10 @@ def decide(
     *,
     kept: int,
 ) -> tuple[Record, ...]:
-    """Return the changes that keep the records of `spec` and of the serving spec `before`.
+    """Return the writes after which `spec` and the serving spec `before` are recorded.
 
-    `goal_revisions` are the existing records, oldest first. `kept` is the number of older records
-    that stay.
+    `meta` is the RayService's, `goal_revisions` are the existing records, oldest first, and `kept`
+    is the number of older records that stay.
     """
     wanted, last = goal_revision.name(meta, spec), goal_revisions[-1] if goal_revisions else None
     number = last.revision if last is not None else 0
@@ -66,7 +66,8 @@ def _record_of(
 ) -> GoalRevision | None:
     """Return the record of a spec; None if there is none.
 
-    If the serving Serve config is unknown, this is the newest record with the same cluster spec.
+    If the Serve config of the spec is unknown, this is the newest record with the same cluster
+    spec.
     """
     if spec.goal.serve_config is None:
         return next(

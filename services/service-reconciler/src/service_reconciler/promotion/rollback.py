@@ -1,4 +1,4 @@
-"""Decides what happens to the pending cluster: create, keep, drop, promote or roll back.
+"""Decide what happens to the pending cluster: create, keep, drop, promote or roll back.
 
 The facts for stepwise upgrades are durable: the hashes on the clusters, and the traffic record on
 the route with the weights. Each decision ends in one status write, which the API server refuses if
@@ -35,7 +35,7 @@ class PendingChange(StrEnum):
 
 
 class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of the pending cluster, both cluster names after it, and the reason."""
+    """The change of the pending cluster, both cluster names after the change, and the reason."""
 
     step: PendingChange
     names: Names
@@ -50,7 +50,7 @@ class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(observed: Observed, control: Control) -> RollbackDecision:
-    """Decide on the pending cluster."""
+    """Return what happens to the pending cluster, or whether one is created."""
     active, pending, rollback = observed.active, observed.pending, None
     if pending is None:
         step, note = _without_pending(observed, control)
@@ -102,7 +102,7 @@ def _at_once(
 
 
 def _without_pending(observed: Observed, control: Control) -> tuple[PendingChange, str]:
-    """Decide while no pending cluster exists.
+    """Return the change and its reason while no pending cluster exists.
 
     If the status names a pending cluster that does not exist, the name stays as long as a new
     cluster is needed.
@@ -203,7 +203,7 @@ def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     The capacity of a pending cluster that is not ready or does not answer is ignored, because
     nobody could lower it. Ignoring it is safe. No traffic moves, since the weights must be back
     already. No cluster that gets requests is deleted either, since `requests_from` counts a route
-    until its Gateway has accepted it.
+    until its Gateway has accepted the change.
     """
     old, new = (
         record.clusters.get(active.name, _ACTIVE),

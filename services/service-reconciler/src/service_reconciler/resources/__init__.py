@@ -1,1 +1,1 @@
-"""Bodies of the Kubernetes objects that this service owns, one module each. Does no I/O."""
+"""Manifests of the Kubernetes objects that service-reconciler owns, one module each; no I/O."""

@@ -1,4 +1,4 @@
-"""Builds the RayClusters of a RayService, and compares them with its spec.
+"""Build the RayClusters of a RayService, and compare them with the RayService's spec.
 
 Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 """
@@ -29,9 +29,10 @@ NOT_INHERITED: Final = {
 }
 """Annotations of a RayService that its clusters do not inherit.
 
-These annotations belong to an upgrade, or only raybus writes them."""
+These annotations belong to an upgrade, or only raybus writes them.
+"""
 _KUBERAY: Final = re2.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
-"""Format of KubeRay's version in annotations."""
+"""Format of KubeRay's version in the annotation of a cluster."""
 _hashes: Final = BoundedDict[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
 
 
@@ -52,11 +53,11 @@ def build(
     replaces: str = "",
     policy: str | None = None,
 ) -> Body:
-    """Return the body of a cluster for the RayService.
+    """Return the manifest of a cluster for the RayService.
 
     A cluster that `starts_small` has no `replicas` and grows from `minReplicas` as Serve needs it.
-    Until its upgrade ends, a replacement names the replaced cluster in an annotation and holds the
-    record of the UpgradePolicy that the upgrade follows.
+    A cluster that `replaces` another names that cluster in an annotation until its upgrade ends,
+    and has the record of the UpgradePolicy that the upgrade follows (`policy`).
     """
     config, meta = service.raw_cluster_config, service.metadata
     if starts_small:
@@ -94,7 +95,10 @@ def stamps(service: RayService) -> dict[str, str]:
 
 
 def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> str:
-    """Return the hash of the compared fields of a cluster spec, cached by the text of the spec."""
+    """Return the hash of the compared fields of a cluster spec, cached by the text of the spec.
+
+    With `worker_groups`, only that many worker groups count.
+    """
     key = type(of), bytes(of.spec_json), worker_groups
     cached = _hashes.get(key)
     if cached is None:
@@ -105,7 +109,7 @@ def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> 
 
 
 def match(cluster: RayCluster, service: RayService) -> Match:
-    """Compare a cluster with the RayService.
+    """Compare a cluster with the cluster spec of the RayService.
 
     The annotations decide. A different version of the operator may have hashed differently, so the
     spec of such a cluster is compared as well.
@@ -128,7 +132,7 @@ def match(cluster: RayCluster, service: RayService) -> Match:
 
 
 def differences(cluster: RayCluster, service: RayService) -> list[str]:
-    """Return the compared fields of `rayClusterConfig` in which a cluster differs."""
+    """Return the names of the compared fields of `rayClusterConfig` in which a cluster differs."""
     actual, wanted = (
         msgspec.json.decode(spec_hash.goal_json(config), type=dict[str, Any])
         for config in (cluster.raw_spec, service.raw_cluster_config)
@@ -149,9 +153,9 @@ def differences(cluster: RayCluster, service: RayService) -> list[str]:
 
 
 def change(cluster: RayCluster, service: RayService) -> Body | None:
-    """Return a merge patch that appends worker groups or only renews annotations; None if neither.
+    """Return a merge patch that appends worker groups or only renews annotations.
 
-    Values that the autoscaler wrote into existing groups stay.
+    None if neither is needed. Values that the autoscaler wrote into existing groups stay.
     """
     matched, version = (
         match(cluster, service),

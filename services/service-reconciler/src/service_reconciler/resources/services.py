@@ -15,7 +15,7 @@ from common.ray import head_service, owner, ports
 
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
-    """Return the Service that selects the head of `cluster`, whose spec is `config`."""
+    """Return the head Service, which selects the head of `cluster`, whose spec is `config`."""
     return head_service.build(
         service.metadata,
         owner.KIND,
@@ -26,10 +26,10 @@ def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: boo
 
 
 def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = False) -> Body:
-    """Return the Service that selects the ready proxies of `cluster`, whose spec is `config`.
+    """Return the Serve Service, which selects the ready proxies of `cluster`.
 
-    A shared Service selects pods of two clusters by a label of raybus. Raises `InvalidSpec` if the
-    Service would have no port.
+    `config` is the spec of the cluster. A shared Service selects pods of two clusters by a label of
+    raybus. Raises `InvalidSpec` if the Service would have no port.
     """
     serve_ports, name = ports.of_serve(config), service.metadata.name
     if not serve_ports and service.raw_spec.get("serveService") is None:
@@ -51,7 +51,7 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
 
 
 def preview(service: RayService, cluster: str, *, config: Json) -> Body:
-    """Return the Service that selects the ready proxies of a cluster before its first traffic."""
+    """Return the preview Service, which selects a cluster's proxies before its first traffic."""
     name = service.metadata.name
     spec: Json = {
         "selector": {labels.CLUSTER: cluster, labels.SERVE: "true"},
@@ -68,12 +68,12 @@ def serve_name(service: RayService) -> str:
 
 
 def selected(have: Service | None) -> str:
-    """Return the name of the cluster that a Service selects; empty if none."""
+    """Return the name of the cluster that a Service selects; empty if it selects none."""
     return have.spec.selector.get(labels.CLUSTER, "") if have is not None else ""
 
 
 def selects_same(have: Service, want: Body) -> bool:
-    """Return whether a Service already selects the right pods, whatever else users changed in it.
+    """Return whether the Service `have` selects the same pods as `want`, whatever else differs.
 
     False if the Service selects another cluster, or requires head labels that the head pod lacks.
     """

@@ -1,4 +1,4 @@
-"""Computes the status of a RayService (spec rayservice §2.2, §5.4, §13.1).
+"""Compute the status of a RayService (spec rayservice §2.2, §5.4, §13.1).
 
 `targetCapacity`, `trafficRoutedPercent` and `lastTrafficMigratedTime` are copied from the traffic
 record (ADR 1). The three fields are absent unless traffic moves in steps; other code recognises a
@@ -24,7 +24,7 @@ from service_reconciler.status.conditions import Assessment
 
 
 def compute(assessment: Assessment) -> RayServiceStatus:
-    """Return the status that holds after the plan; the stored object itself if nothing changes."""
+    """Return the status after the plan; the stored object itself if nothing changes."""
     observed = assessment.observed
     updated = of_service.computed(assessment)
     names = Names() if of_service.is_timed_out(updated) else assessment.names
@@ -40,7 +40,7 @@ def compute(assessment: Assessment) -> RayServiceStatus:
 
 
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
-    """Return the status of an invalid RayService: only condition Ready changes."""
+    """Return the status of an invalid RayService: only condition Ready changes, to `text`."""
     old = observed.service.status
     update = ConditionUpdate(
         type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text
@@ -91,7 +91,7 @@ def mirrored(
 ) -> ClusterServiceStatus:
     """Return a cluster's status with its capacity and traffic from the traffic record.
 
-    A cluster that was on no route yet has no weight.
+    `wanted` are the cluster names after the plan. A cluster that was on no route yet has no weight.
     """
     name, old = cluster.ray_cluster_name, observed.service.status
     if not name or not observed.is_incremental:
@@ -115,9 +115,9 @@ def mirrored(
 
 
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
-    """Return the status of a cluster.
+    """Return the part of the status about the cluster with this name.
 
-    While the dashboard does not answer, the status keeps the last known applications.
+    While the dashboard does not answer, it keeps the last known applications.
     """
     view = {view.name: view for view in observed.views}.get(name)
     if not name or view is None:

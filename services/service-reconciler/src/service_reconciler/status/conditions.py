@@ -67,7 +67,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> str | None:
-        """Why the service or its upgrade makes no progress; None if it does."""
+        """Why the service or its upgrade makes no progress; None if nothing holds it up."""
         return (
             "; ".join(
                 problem.message
@@ -79,7 +79,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def computed(assessment: Assessment) -> list[Condition]:
-    """Return the conditions that hold after the plan is executed."""
+    """Return the conditions of the RayService after the plan is executed."""
     observed, now = assessment.observed, assessment.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
     now_ready = ready(assessment)
@@ -139,7 +139,7 @@ def ready(assessment: Assessment) -> ConditionUpdate:
 
 
 def _began_with_resume(assessment: Assessment, ready: Condition) -> bool:
-    """Return whether the resume of a suspended service wrote condition Ready.
+    """Return whether condition Ready was written when the suspended service was resumed.
 
     The resume changes conditions Ready and Suspended at the same time.
     """
@@ -168,7 +168,7 @@ def starts_anew(assessment: Assessment) -> bool:
 
 
 def is_timed_out(before: list[Condition]) -> bool:
-    """Return whether the initializing timeout expired; only suspend and resume clear that state."""
+    """Return whether the initializing timeout expired; only suspend and resume clear this state."""
     old = conditions.find(before, ConditionType.READY)
     return old is not None and old.reason == Reason.INITIALIZING_TIMEOUT
 
@@ -178,7 +178,7 @@ def _started_invalid(old: Condition, names: Names) -> bool:
 
 
 def upgrade_in_progress(assessment: Assessment) -> ConditionUpdate | None:
-    """Return condition UpgradeInProgress; None if it does not change."""
+    """Return condition UpgradeInProgress; None if the condition does not change."""
     names, kind = assessment.names, ConditionType.UPGRADE_IN_PROGRESS
     old = conditions.find(assessment.observed.service.status.conditions, kind)
     if names.active and names.pending:
@@ -237,7 +237,7 @@ def cluster_spec_ignored(assessment: Assessment) -> ConditionUpdate | None:
 
 
 def _moment(before: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
-    """Return the transition time of a condition.
+    """Return the transition time of the condition `update`.
 
     It is at least one second after the previous transition of the condition, so that the upgrade
     events of the two transitions differ.

@@ -1,8 +1,9 @@
-"""Shortens Serve's messages about applications so that the status of a RayService fits.
+"""Shorten Serve's messages about applications so that the status of a RayService fits into etcd.
 
 An object may have 1.5 MiB, including its spec, the last applied manifest and the statuses of both
 clusters. First long messages are cut, all to the same length. Then the messages of deployments are
-dropped, then applications, running ones first. The status says that something was left out.
+dropped, then applications, beginning with running ones. The status says that something was left
+out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +22,10 @@ OBJECT: Final = 1536 * 1024
 RESERVED: Final = 384 * 1024
 """Bytes of an object for everything but applications: conditions, managed fields and so on."""
 MAX_STATUS_SIZE: Final = 512 * 1024
-"""Maximum bytes for applications.
+"""Maximum bytes of the applications in a status.
 
-Each watcher of RayServices receives them with each change."""
+Every client that watches RayServices receives them with each change.
+"""
 MIN_STATUS_SIZE: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Maximum characters of a message, tried in this order until everything fits."""
@@ -36,7 +38,7 @@ _NOTE: Final = f"[all{MARK}"
 
 
 def per_cluster(service: RayService) -> int:
-    """Return the bytes that the applications of one of the two clusters may have."""
+    """Return the maximum bytes for the applications of each of the two clusters."""
     used = len(service.spec_json) + len(msgspec.json.encode(service.metadata))
     return max(MIN_STATUS_SIZE, min(MAX_STATUS_SIZE, OBJECT - RESERVED - used)) // 2
 
@@ -55,7 +57,7 @@ def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:
 
 
 def is_cut(status: RayServiceStatus) -> bool:
-    """Return whether a status leaves out part of Serve's answer."""
+    """Return whether a status leaves out part of Serve's messages."""
     clusters = (status.active_service_status, status.pending_service_status)
     apps = [
         app for cluster_status in clusters for app in (cluster_status.applications or {}).values()

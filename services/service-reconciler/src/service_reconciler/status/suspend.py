@@ -34,7 +34,7 @@ class SuspendState(StrEnum):
 
     AWAKE = "the service is not suspended"
     REQUESTED = "suspend is requested"
-    """The request is to be written to the status; nothing is deleted yet."""
+    """The request to suspend is not in the status yet, and nothing is deleted yet."""
     SUSPENDING = "everything is being deleted"
     COMPLETE = "everything is deleted"
     SUSPENDED = "the service is suspended"
@@ -42,7 +42,7 @@ class SuspendState(StrEnum):
 
 
 def state(observed: Observed) -> SuspendState:
-    """Return the state from the conditions, the spec and the existing objects."""
+    """Return the suspend state from the conditions, the spec and the existing objects."""
     before, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
     if conditions.is_true(before, ConditionType.SUSPENDING):
         exists = bool(observed.clusters or observed.services or pending_deletions(observed))
@@ -66,9 +66,9 @@ def pending_deletions(observed: Observed) -> tuple[Gateway | Route, ...]:
 
 
 def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
-    """Yield objects of other owners under names that raybus uses.
+    """Yield a problem for each object of another owner under a name that raybus uses.
 
-    A suspension does not delete them.
+    A suspension does not delete these objects.
     """
     for have in _named(observed):
         problem = weighted_route.not_ours(observed.service.metadata, have.metadata)
@@ -77,7 +77,7 @@ def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
 
 
 def _named(observed: Observed) -> Iterator[Gateway | Route]:
-    """Yield the Gateway and the weighted routes under names that raybus uses, whoever owns them."""
+    """Yield the Gateway and the routes under names that raybus uses, whoever owns them."""
     candidates = (observed.gateway, observed.our_route, observed.grpc_route)
     return (candidate for candidate in candidates if candidate is not None)
 
@@ -89,7 +89,10 @@ def _kind(have: Gateway | Route) -> str:
 
 
 def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServiceStatus:
-    """Return the status for a state; a resume resets conditions and initializing timeout."""
+    """Return the status for a suspend state.
+
+    A resume resets the conditions and the initializing timeout.
+    """
     kind, old = ConditionType, observed.service.status
     kept_conditions, is_turn = (
         old.conditions,

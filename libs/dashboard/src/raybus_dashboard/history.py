@@ -151,8 +151,8 @@ class History:
     def list_timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
         """Return the upgrades of a RayService, newest first, at most `KEPT`.
 
-        Without `has_all_events`, upgrades are extended by samples of the status that are newer than
-        their last event.
+        An upgrade without events is built from samples of the status. Without `has_all_events`, an
+        upgrade with events is extended by samples that are newer than its last event.
         """
         upgrades = self._events.list_upgrades(key)
         pairs: dict[tuple[str, str], list[Sample]] = {}

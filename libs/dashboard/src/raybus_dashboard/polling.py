@@ -242,7 +242,10 @@ class Poller:
         await self._show(key)
 
     async def _show(self, key: str, *, problem: str = "") -> None:
-        """Show the last snapshot and the known upgrades, with the error of a failed read."""
+        """Show the last snapshot and the known upgrades of a RayService.
+
+        `problem` is the error of a failed read.
+        """
         snapshot, timelines = (
             self._last.get(key),
             self._history.list_timelines(key, has_all_events=self._board.has_all_events),

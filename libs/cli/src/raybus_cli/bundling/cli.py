@@ -56,7 +56,7 @@ LOG_LINES: Final = 2000
 """Number of lines kept from the end of each container's log."""
 PART_OF: Final = "app.kubernetes.io/part-of=raybus"
 Files = dict[str, str]
-"""Texts by path in the archive."""
+"""Texts of the archive's files, by path in the archive."""
 
 
 async def collect(

@@ -234,9 +234,10 @@ def _redact_pairs(line: bytes) -> bytes:
 
 
 def _name_begin(line: bytes, start: int, limit: int) -> int:
-    """Return the position at which the name around a word begins.
+    """Return the position at which the name begins that contains the word at `start`.
 
-    The position is at most 100 characters before the word's `start`, and not before `limit`.
+    For the word `token` the name may be `api_token`. The position is at most 100 characters before
+    `start`, and not before `limit`.
     """
     before = line[max(limit, start - 100) : start]
     return start - (len(before) - len(before.rstrip(_NAME_BYTES)))

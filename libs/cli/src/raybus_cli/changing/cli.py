@@ -145,7 +145,7 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
 
 
 def report(target: NamedTarget, done: str, *, is_dry_run: bool) -> str:
-    """Return the last line of output: the change, and the command that follows it."""
+    """Return the last line of output: the change (`done`), and the command that watches it."""
     if is_dry_run:
         return f"{target.full_name} {done} (dry run: nothing is changed)"
     return (

@@ -113,7 +113,7 @@ Decide = Callable[[Json], Sequence[FieldEdit]]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a user requested.
+    """A change that a user requested; `decide` computes its edits.
 
     `must_restart` refuses a change by which no new pod would be created.
     """

@@ -67,7 +67,7 @@ def check_all(facts: Facts, *, now: datetime) -> list[Check]:
 
 
 def _list_alive(facts: Facts, service: str, *, now: datetime) -> list[Lease]:
-    """Return the Leases of the living replicas of a service."""
+    """Return the Leases of a service's replicas that were renewed within `STALE`."""
     return [
         lease
         for lease in facts.leases or ()

@@ -168,7 +168,10 @@ def check_gateways(facts: Facts) -> Check:
 
 
 def check_kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
-    """Check that no KubeRay operator watches the namespaces of raybus."""
+    """Check that no KubeRay operator watches the namespaces of raybus.
+
+    Before an installation (`is_installed` is False) the remedy is the migration.
+    """
     name = "KubeRay"
     if facts.kuberay is None:
         return Check(

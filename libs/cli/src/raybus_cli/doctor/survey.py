@@ -290,7 +290,10 @@ async def read_gates(kube: Kube, deployments: list[Workload]) -> Gates:
 async def _read_service(
     kube: Kube, deployments: list[Workload], service: str
 ) -> operators.InstalledOperator | None:
-    """Return a service with the environment from its ConfigMaps; None if it cannot be read."""
+    """Return the configuration of a raybus service, with the environment from its ConfigMaps.
+
+    The result is None if it cannot be read.
+    """
     deployment = next(
         (candidate for candidate in deployments if candidate.metadata.name == service), None
     )
@@ -376,7 +379,10 @@ async def _review_right(
 
 
 async def _read_unless_hidden(ask: Awaitable[T]) -> T | None:
-    """Return the answer; None if the object does not exist or the caller may not read it."""
+    """Return the answer to the request `ask`.
+
+    The result is None if the object does not exist or the caller may not read it.
+    """
     try:
         return await ask
     except (errors.Forbidden, errors.NotFound):

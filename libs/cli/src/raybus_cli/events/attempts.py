@@ -61,7 +61,10 @@ OF_STATES: Final[dict[str, AttemptResult]] = {
     DeploymentState.SUSPENDING: AttemptResult.SUSPENDED,
     DeploymentState.SUSPENDED: AttemptResult.SUSPENDED,
 }
-"""The result by `status.jobDeploymentStatus`; that of a complete job depends on Ray."""
+"""The result of an attempt by `status.jobDeploymentStatus`.
+
+The result of a `Complete` job depends on Ray's status of the job.
+"""
 OF_EVENTS: Final[dict[type[JobEventData], AttemptResult]] = {
     JobRunning: AttemptResult.RUNNING,
     JobSucceeded: AttemptResult.SUCCEEDED,

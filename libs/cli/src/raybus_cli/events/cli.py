@@ -116,7 +116,7 @@ async def _show(chosen: EventOptions, place: Where | None, way: NatsAccess) -> N
 
 
 async def _expect(place: Where, selected: SelectedObject) -> None:
-    """Raise `NotFound` if neither a RayService nor a RayJob has the name.
+    """Raise `NotFound` if no RayService and no RayJob has the selected name.
 
     Do nothing if the caller may not read them.
     """

@@ -213,7 +213,7 @@ def _check_spec(observed: Observed) -> Iterator[BlockingCause]:
 
 
 def _find_requested_states(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield states that a user requested, such as a pause, or that a deadline caused."""
+    """Yield a cause for each state that a user requested, such as a pause, or a deadline caused."""
     name, current = snapshot.service.metadata.name, phase.derive_phase(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
         yield BlockingCause(
@@ -284,7 +284,7 @@ def _check_serve_config(snapshot: Snapshot) -> Iterator[BlockingCause]:
 def _check_clusters(
     snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime
 ) -> Iterator[BlockingCause]:
-    """Yield the issues of the cluster that serves next, of each of its pods, and of the Gateway.
+    """Yield the causes on the cluster that serves next, on each of its pods, and on the Gateway.
 
     If the RayService's status names failing applications of that cluster, the dashboard's report
     about applications is skipped, because the status has the full messages.
@@ -356,7 +356,7 @@ def _build_cause(
 
 
 def find_ended_containers(pod: Pod) -> Iterator[BlockingCause]:
-    """Yield the containers of a pod that exited and were not restarted."""
+    """Yield a cause for each container of a pod that exited and was not restarted."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = status.state.terminated
         if ended is None or (ended.exit_code == 0 and not ended.reason):
@@ -377,7 +377,7 @@ def find_ended_containers(pod: Pod) -> Iterator[BlockingCause]:
 
 
 def _check_applications(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield the applications that the RayService's status reports as not running.
+    """Yield a cause for each application that the RayService's status reports as not running.
 
     The status is available even if the dashboard is not.
     """

@@ -46,7 +46,7 @@ _FAILURES: Final = {
         Code.GRACE_PERIOD_EXCEEDED,
     )
 }
-"""The reasons of failed attempts, as `status.reason` has them."""
+"""The codes by `status.reason` of a failed attempt."""
 _START_CODES: Final = {
     StartCode.CLUSTER_SUSPENDED: (Rank.REQUESTED, Code.QUEUED),
     StartCode.PODS_NOT_CREATED: (Rank.PODS, Code.CLUSTER_NOT_RUNNING),
@@ -184,7 +184,10 @@ def find_remedy(code: Code, name: str) -> str:
 
 
 def _check_spec(job: RayJob) -> Iterator[BlockingCause]:
-    """Yield the rule that the spec breaks. A job that has ended keeps its outcome."""
+    """Yield a cause for the rule that the spec breaks.
+
+    A job that has ended is not checked, because it keeps its outcome.
+    """
     if job.status.job_deployment_status in FINISHED:
         return
     violation = rules.metadata(job.metadata) or rules.spec(job, BETA) or rules.status(job)
@@ -193,7 +196,7 @@ def _check_spec(job: RayJob) -> Iterator[BlockingCause]:
 
 
 def _check_requests(job: RayJob) -> Iterator[BlockingCause]:
-    """Yield the states that a user or a queue requested, such as a suspension."""
+    """Yield a cause for each state that a user or a queue requested, such as a suspension."""
     meta, state = job.metadata, job.status.job_deployment_status
     if meta.deletion_timestamp is not None:
         text = "the RayJob is being deleted"

@@ -52,9 +52,9 @@ class DriverLogs:
         self._write = write
         self._group = group
         self._may_list = True
-        """Whether the user may list pods, as far as known."""
+        """False after the API server has denied the user the right to list pods."""
         self._copies: dict[str, asyncio.Task[None]] = {}
-        """The copies by pod, also those that have ended."""
+        """The tasks that copy logs, by name of the pod; tasks that have ended stay."""
 
     async def start(self, job: RayJob) -> None:
         """Start to copy the logs that have begun since the last call."""

@@ -57,7 +57,7 @@ class DriverLog:
         self._source = LogSource(name, _DRIVER)
         self._job_id = ""
         self._printed = ""
-        """The text of the present attempt that has been read."""
+        """The part of the present attempt's log that has been printed, or skipped by `tail`."""
         self._splitter = Splitter()
         self._next_read = 0.0
         """Time of the event loop before which the log of a running job is not read again."""

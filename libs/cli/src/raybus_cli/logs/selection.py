@@ -74,7 +74,7 @@ class Splitter:
         return [piece.text for piece in self.split_pieces(chunk)]
 
     def split_pieces(self, chunk: bytes) -> list[Piece]:
-        """Return the lines that a chunk completes, with the place of each piece in its line."""
+        """Return the lines that a chunk completes, as pieces of at most `MAX_LINE_SIZE` bytes."""
         self._rest += chunk
         *whole, rest = bytes(self._rest).split(b"\n")
         pieces: list[Piece] = []

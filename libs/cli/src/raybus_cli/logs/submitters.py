@@ -25,7 +25,7 @@ def has_submitter(job: RayJob) -> bool:
 
 
 def build_selector(job: RayJob) -> str:
-    """Return the selector of the pods with the driver's log; empty if there is none yet."""
+    """Return the label selector of the pods with the driver's log; empty if there are none yet."""
     mode, cluster = job.spec.submission_mode, job.status.ray_cluster_name
     if mode == SubmissionMode.K8S_JOB:
         return format_selector({labels.KUBERNETES_JOB_NAME: job.metadata.name})
@@ -42,7 +42,7 @@ def find_container(pod: Pod, job: RayJob) -> str:
 
 
 def has_started(pod: Pod, container: str) -> bool:
-    """Return whether a container has a log."""
+    """Return whether a container has started, and therefore has a log."""
     return any(
         status.name == container and status.state.waiting is None
         for status in pod.status.container_statuses

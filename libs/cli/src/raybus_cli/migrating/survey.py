@@ -112,7 +112,7 @@ _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
 )
 """Kinds that the services read, each with the label selector of its list."""
 _HOME: Final = 0
-"""The partition of all objects; without a bus there is only this one."""
+"""The partition number of all cached objects; only the bus divides objects into partitions."""
 
 
 class Survey:

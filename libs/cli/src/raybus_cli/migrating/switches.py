@@ -89,7 +89,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of KubeRay's operator, and its equivalent in raybus."""
+    """A setting of KubeRay's operator (`kuberay`), and its equivalent in raybus (`here`)."""
 
     kuberay: str
     value: str

@@ -74,7 +74,11 @@ def compute_peak_at_once(old: RayCluster, new: RayCluster) -> Peak:
 def compute_peak_in_steps(
     old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]
 ) -> Peak:
-    """Return the peak of an upgrade that moves traffic and capacity in steps."""
+    """Return the peak of an upgrade that moves traffic and capacity in steps.
+
+    `rollout` is the simulated upgrade. `sizes` are the replicas of the new cluster's groups, by
+    name.
+    """
     moments = [
         add_amounts(
             compute_demand(old, moment.active_capacity),
@@ -137,10 +141,10 @@ class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
-    """Return whether the quotas have room for the increase of the request from `now` to `peak`.
+    """Return for each limited resource whether its quota has room for an upgrade.
 
-    The list has an entry for each limited resource of which more is needed. Quotas on `limits.*`
-    are not checked.
+    `now` and `peak` are the requests before and during the upgrade. Resources of which no more is
+    needed are left out. Quotas on `limits.*` are not checked.
     """
     checks: list[QuotaCheck] = []
     for quota in quotas:

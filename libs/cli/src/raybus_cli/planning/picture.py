@@ -1,4 +1,4 @@
-"""Formats a plan as text."""
+"""Formats the plan of an upgrade as text."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -73,7 +73,10 @@ def _predict(observed: Observed, present: RayService, *, now: datetime) -> Predi
 
 
 def _predict_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
-    """Return the effect of a plan that suspends or resumes the service; None for any other plan."""
+    """Return the effect of a plan that suspends or resumes the service; None for any other plan.
+
+    `old` are the conditions before the plan, `new` those that it writes.
+    """
     if is_true(old, ConditionType.SUSPENDING):
         return _build_prediction(
             PlanOutcome.SUSPENDED, "the service is being suspended, with any spec"
@@ -94,7 +97,10 @@ def _predict_clusters(
     *,
     now: datetime,
 ) -> Prediction:
-    """Return the effect of a plan that neither suspends the service nor rejects its spec."""
+    """Return the effect of a plan that neither suspends the service nor rejects its spec.
+
+    `present` is the stored RayService, `status` the status that the plan writes.
+    """
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
     new = Names.from_status(status)
     if new.pending not in {"", old.pending}:

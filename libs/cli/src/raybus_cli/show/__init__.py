@@ -1,1 +1,1 @@
-"""`raybus get`, `list` and `status`: the state of RayServices and RayClusters."""
+"""`raybus get`, `list` and `status`: the state of RayServices, RayClusters and Ray jobs."""

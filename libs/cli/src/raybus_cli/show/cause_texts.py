@@ -1,4 +1,4 @@
-"""Translates the texts in which service-reconciler reports a cause to codes.
+"""Finds the code of a cause in the text by which service-reconciler reports the cause.
 
 The conditions Ready and UpgradeInProgress have KubeRay's reasons, so they name a cause only at the
 end of their message. Their texts are in `service_reconciler.problems`.

@@ -136,7 +136,7 @@ class Changes:
         self._away_until = 0.0
 
     def watch(self, sinks: Mapping[WatchTarget, WatchSink]) -> None:
-        """Watch exactly these collections: start missing watches and stop all others."""
+        """Watch exactly the collections in `sinks`: start missing watches and stop all others."""
         for target in self._watches.keys() - sinks.keys():
             self._watches.pop(target)[1].cancel()
         for target in sinks.keys() - self._watches.keys():
@@ -151,9 +151,9 @@ class Changes:
             self._watches[target] = watch, self._group.create_task(watch.run())
 
     def report_failure(self, problem: errors.RaybusError) -> None:
-        """Report that the API server does not answer, once per outage.
+        """Print that the API server does not answer, once per outage.
 
-        Raise an error that waiting cannot remove.
+        Raise any other error if waiting cannot remove it.
         """
         now = asyncio.get_running_loop().time()
         if isinstance(problem, session.RETRIED):

@@ -40,7 +40,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: datetime
     """Time at which the new cluster got the weight."""
     seen_at: datetime
-    """Time at which the gate's measurements were written."""
+    """Time at which the measurements of the gates were written."""
     gates: list[GateFigures]
 
 

@@ -99,7 +99,7 @@ def format_images(used: Iterable[tuple[str, str]]) -> Text:
 
 
 def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[RenderableType]:
-    """Format the lines below a tree: the last Event, and what could not be read."""
+    """Format the lines below a tree: the last Event and, if `wide`, what could not be read."""
     lines: list[RenderableType] = []
     if event is not None:
         since = format_age(event.age_seconds)
@@ -126,7 +126,7 @@ def format_line(tree: Tree) -> str:
 
 
 def format_progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
-    """Format the progress of an upgrade."""
+    """Format the progress of an upgrade; `with_time` adds the time until the next step."""
     if upgrade.step is None or upgrade.steps is None:
         return "all traffic moves at once"
     text = f"step {upgrade.step} of {upgrade.steps}"

@@ -85,7 +85,7 @@ _OPTIONAL: Final = frozenset({kinds.JOB, kinds.CRON_JOB})
 
 
 class Tables:
-    """Tables of whole kinds.
+    """Tables of all objects of the kinds `shown`, in the namespace `scope` (None: in all).
 
     The last frame is kept, so that the next frame can report deleted objects.
     """

@@ -72,7 +72,10 @@ class _Lines:
         self._heading = ""
 
     def show(self, frame: OutputFrame) -> None:
-        """Print what changed; a text line that would be equal to the last one is left out."""
+        """Print a line or document for each changed object.
+
+        A text line is left out if it is equal to the last one of the object.
+        """
         before, self._known = self._known, {}
         for item in frame.items:
             text, (state, last) = (

@@ -57,7 +57,7 @@ class Readiness:
     async def watch(self, on_ready: Callable[[], None]) -> None:
         """Poll the services until cancelled.
 
-        Call `on_ready` once, when all are ready for the first time.
+        Call `on_ready` once, when all services are ready for the first time.
         """
         was_ready = False
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:

@@ -240,7 +240,6 @@ class _Guard:
         return await handler(request)
 
     def _build_refusal(self, request: web.Request, problem: Exception) -> web.Response:
-        """Return the response for an error."""
         status = next((status for kind, status in STATUSES if isinstance(problem, kind)), None)
         if status is None:
             log.warning("a request could not be answered", path=request.path, error=str(problem))

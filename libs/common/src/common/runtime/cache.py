@@ -178,7 +178,7 @@ class Cache:
         return obj if isinstance(obj, kind) else None
 
     def list(self, kind: type[Viewed], namespace: str, selector: Mapping[str, str]) -> list[Viewed]:
-        """Return the objects whose labels match, sorted by name.
+        """Return the objects whose labels match `selector`, sorted by name.
 
         The selector must have a label in `INDEXED`.
         """

@@ -93,7 +93,10 @@ class Controller:
     # --- partitions ---------------------------------------------------------------------------
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions; return those with one still running."""
+        """Start no more reconciles in these partitions.
+
+        Return the partitions in which a reconcile still runs.
+        """
         self.informer.stop(partitions)
         return frozenset(
             partition

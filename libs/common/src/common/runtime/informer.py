@@ -178,18 +178,17 @@ class _Partition:
         self.silent_since: float | None = None
         """When the last complete state ended, in seconds of the event loop.
 
-        None while the state is complete, and before the first one: until then the cache does not
-        show the cluster.
+        None while the state is complete, and before the first complete state: until then the cache
+        does not show the cluster.
         """
         self._loaded: set[caches.ObjectKey] | None = set()
         """Keys in the cache of the objects that the running load delivered; None when no load
         runs.
         """
         self._due: dict[Key, None] | None = None
-        """The keys to reconcile once the load is complete: those with a change, or whose time has
-        come.
+        """The keys with a change, or whose time has come, to reconcile once the load is complete.
 
-        None: every key, as after the first load.
+        None stands for every key, as after the first load.
         """
 
     def loading(self, reason: str) -> None:
@@ -215,7 +214,8 @@ class _Partition:
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         """Write a message into the cache, and enqueue the keys it concerns.
 
-        During a load they are enqueued when it is complete.
+        During a load, the keys are enqueued when the load is complete. `trace` is the traceparent
+        of the change, or empty.
         """
         view, new = self._informer.watched.kinds.get(message.kind), None
         if view is None or not self.is_held:
@@ -360,10 +360,7 @@ class _Partition:
             informer.partition_of[own] = to.partition
 
     def _find_keys(self, obj: Object, trace: str) -> list[Key]:
-        """Return the keys that an object concerns.
-
-        Records that they belong to this partition.
-        """
+        """Return the keys that an object concerns; record that they belong to this partition."""
         informer = self._informer
         own = informer.watched.find_root_key(*caches.make_key(obj))
         keys = list(informer.watched.keys_of(obj))

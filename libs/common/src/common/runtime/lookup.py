@@ -56,7 +56,7 @@ class Lookup:
         return obj
 
     async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
-        """Return an object from the cache, or from the API server if the cache does not have it.
+        """Return an object by namespace and name from the cache, or else from the API server.
 
         While no watcher runs, the stream is behind, so an object that the cache does not have may
         exist.
@@ -68,7 +68,10 @@ class Lookup:
         return self._cache.get(view, *place)
 
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
-        """Read an object from the API server into the cache; return None if it does not exist."""
+        """Read an object by namespace and name from the API server into the cache.
+
+        Returns None if it does not exist.
+        """
         with suppress(errors.NotFound):
             obj = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
             self._cache.put(obj)

@@ -64,7 +64,10 @@ class PartitionFeeds:
         }
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions; return those with a running reconcile."""
+        """Start no more reconciles in these partitions.
+
+        Return the partitions in which a reconcile still runs.
+        """
         return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
@@ -309,7 +312,7 @@ class Membership:
         await self._hints.send()
 
     async def _acquire(self, partitions: frozenset[int]) -> None:
-        """Claim partitions in our Lease, and start those that no other Lease names."""
+        """Claim partitions in our Lease, and start to reconcile those that no other Lease names."""
         await self._write(self._mine, self._held | partitions)
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:

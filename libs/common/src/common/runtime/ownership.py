@@ -150,7 +150,10 @@ def find_heirs(others: LeaseObservations) -> dict[str, frozenset[int]]:
 
 
 def divide(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
-    """Divide all partitions evenly among replicas, with as few moves as possible."""
+    """Divide all partitions evenly among replicas, with as few moves as possible.
+
+    `holdings` has the partitions that each replica holds now, by the identity of the replica.
+    """
     base_quota, remainder = divmod(PARTITIONS, len(holdings))
     shares: dict[str, set[int]] = {}
     quotas: dict[str, int] = {}

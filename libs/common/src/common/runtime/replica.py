@@ -80,7 +80,8 @@ async def run(
 ) -> None:
     """Run a reconciler until cancelled.
 
-    A service that publishes on the bus itself passes its own `bus`.
+    `assemble` creates the reconciler. A service that publishes on the bus itself passes its own
+    `bus`.
     """
     config = await rest_config.load(kubeconfig=settings.kubeconfig)
     # Leases use their own client, so that reconciles do not delay renewals and the fence does not

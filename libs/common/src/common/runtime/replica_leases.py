@@ -1,8 +1,9 @@
 """The Leases of a service's replicas at the API server.
 
-There is one Lease for each replica, in raybus' own namespace. `common.runtime.ownership` decides by
-them. Each write names the resourceVersion that it replaces, so a replica whose Lease was deleted as
-expired cannot renew it. Each call has a time limit, after which its result would no longer matter.
+There is one Lease for each replica, in raybus' own namespace. `common.runtime.ownership` decides
+from the Leases which replica holds a partition. Each write names the resourceVersion that it
+replaces, so a replica whose Lease was deleted as expired cannot renew it. Each call has a time
+limit, after which its result would no longer matter.
 """
 
 import asyncio
@@ -92,7 +93,7 @@ class ReplicaLeases:
     async def delete(
         self, name: str, *, uid: str | None = None, version: str | None = None
     ) -> None:
-        """Delete a Lease; raise `Conflict` if its uid or resourceVersion is not the given one."""
+        """Delete a Lease; raise `Conflict` if it now has another uid or resourceVersion."""
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 

@@ -274,7 +274,10 @@ class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
     """
 
     def put(self, group: Hashable, key: K, *, size: int | None) -> None:
-        """Add a key to its group; the key must not wait already."""
+        """Add a key to its group; the key must not wait already.
+
+        A key with a `size` may be taken before older keys.
+        """
         if group not in self:
             self[group] = _Group()
         self[group].put(key, size)

@@ -118,7 +118,7 @@ class Writer:
         return True
 
     def _find_conflict(self, action: actions.Create, answer: bytes) -> str | None:
-        """Return why an existing object cannot take the place of the one to create; None if it can.
+        """Return why an existing object cannot replace the object to create; None if it can.
 
         It cannot if it has another owner, or if a user removed the labels by which raybus finds it.
         """

@@ -158,7 +158,10 @@ def interval_of(service: RayService) -> timedelta:
 
 
 def policy_of(options: Json, *, unavailable: int) -> Policy | None:
-    """Read `clusterUpgradeOptions`; None if the step or the interval is missing or not a number."""
+    """Read `clusterUpgradeOptions`; None if the step or the interval is missing or not a number.
+
+    `unavailable` is the percent of capacity that may be missing.
+    """
     surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
     length = interval(options)
     if not isinstance(step, int) or length is None:
@@ -231,6 +234,9 @@ class _Reader:
         )
 
     def _odd(self, name: str, legal: str, instead: str, default: T) -> T:
-        """Record that an annotation is not legal, and return `default`."""
+        """Record that an annotation is not legal, and return `default`.
+
+        `legal` describes the legal values, and `instead` says what applies.
+        """
         self.problems.append(f'{name} "{self._held[name]}" is not {legal}; {instead}')
         return default

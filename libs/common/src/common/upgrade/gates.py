@@ -123,8 +123,9 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> GateResult:
     """Evaluate a gate in one window, over all requests and for each route.
 
-    Return the result of the first route that fails, or else the result over all requests. `windows`
-    is the number of windows of the upgrade; each is a separate test with its part of `ALPHA`.
+    Return the result of the first route that fails, or else the result over all requests. `active`
+    and `pending` are the requests of both clusters in the window. `windows` is the number of
+    windows of the upgrade; each is a separate test with its part of `ALPHA`.
     """
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
     alpha = ALPHA / MAX_GATES / windows

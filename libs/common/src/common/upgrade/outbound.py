@@ -140,7 +140,7 @@ class HttpOutbound:
     async def _address(self, host: str, port: int) -> Address:
         """Return the address to connect to.
 
-        If a name has several addresses, one of those that are permitted is chosen at random.
+        If a name has several permitted addresses, one of them is chosen at random.
         """
         literal = as_address(host)
         if literal is not None:

@@ -118,7 +118,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how often an upgrade begins to count requests for its gates anew.
+        """Return how often an upgrade begins to count requests for its gates from zero.
 
         It does so at each step, and once for mirrored requests.
         """
@@ -212,7 +212,7 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
 
 
 def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
-    """Return the JSON text of the record; raises `PolicyError` if the spec is not legal."""
+    """Return a policy's record as JSON text; raises `PolicyError` if the spec is not legal."""
     read(name, spec)
     return msgspec.json.encode(
         RecordedPolicy(name=name, uid=uid, generation=generation, spec=spec)

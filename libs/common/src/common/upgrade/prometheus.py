@@ -126,7 +126,7 @@ def _value(data: _Data) -> str:
 
 
 def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float) -> Readings:
-    """Add the value of one more query to the readings."""
+    """Return the readings with the value of one more query, which was answered at `now`."""
     return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
 
 

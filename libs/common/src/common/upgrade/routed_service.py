@@ -79,7 +79,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def routes(self) -> tuple[HttpRoute, ...]:
-        """Return the route that carries the traffic, and those that carried it before."""
+        """Return the route that carries the traffic, and the routes that carried it before."""
         return self.former_routes if self.route is None else (self.route, *self.former_routes)
 
     @property

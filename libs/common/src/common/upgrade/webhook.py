@@ -82,7 +82,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moment(self) -> tuple[Candidate, int, datetime | None]:
-        """Return the values that distinguish this step from the one before."""
+        """Return the values that distinguish this step from the previous step."""
         return self.candidate, self.weight, self.since
 
 
@@ -170,7 +170,7 @@ def identity(step: Checkpoint, gate: WebhookGate) -> str:
 
 
 def question(step: Checkpoint, gate: WebhookGate) -> bytes:
-    """Build the body of a request."""
+    """Build the JSON body of the request to a webhook."""
     return msgspec.json.encode(
         {
             "version": 1,

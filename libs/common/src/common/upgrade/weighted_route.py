@@ -85,7 +85,10 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
 def gateway_trouble(
     service: RayService, route: HttpRoute | None, gateways: Mapping[Place, Gateway | None]
 ) -> RoutingProblem | None:
-    """Return the problem of a Gateway that takes no requests; the message names it."""
+    """Return the problem of a Gateway that takes no requests; None if all take requests.
+
+    The message names the Gateway.
+    """
     for namespace, name in parents_of(service, route):
         gateway = gateways.get((namespace, name))
         problem = gateway_problem(gateway)
@@ -185,10 +188,11 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
 def own_backends(
     service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
 ) -> frozenset[Reference]:
-    """Return the Serve Services of a RayService and its clusters: existing ones and recorded ones.
+    """Return the Serve Services of a RayService and its clusters, both existing and recorded ones.
 
-    A name that is only in the status does not count: whoever writes the status could have backends
-    of others replaced.
+    `clusters` are the existing clusters; the records on `routes` name further ones. A name that is
+    only in the status does not count: whoever writes the status could have backends of others
+    replaced.
     """
     recorded = (name for record in _records(service, routes) for name in record.clusters)
     owners = (service.metadata.name, *clusters, *recorded)
@@ -203,7 +207,8 @@ def serve_service(namespace: str, owner: str) -> Reference:
 def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
     """Return the indexes of the rules of a user's route that get our backends.
 
-    The description of this module lists the order in which rules are chosen.
+    `own` is the result of `own_backends`, here and in the functions below. The description of this
+    module lists the order in which rules are chosen.
     """
     rules = route.spec.rules
     ours = tuple(

@@ -222,7 +222,10 @@ class Windows:
         self._limit()
 
     async def _count(self, cluster: _Cluster, targets: Targets, *, is_new: bool) -> None:
-        """Read the nodes of a cluster and add their requests since the last read."""
+        """Read the nodes of a cluster and add their requests since the last read.
+
+        With `is_new`, all requests that an unknown node ever answered count.
+        """
         nodes, new_increases = cluster.nodes, list[Increase]()
 
         async def read(uid: str, target: Target) -> None:

@@ -96,7 +96,10 @@ def find_topology_violation(own: Mapping[str, str], namespace: str, group: str) 
 
 
 def resize_volcano_group(have: Body, numbers: Body) -> Body | None:
-    """Return a PodGroup with other `minMember` and `minResources`; None if they are the same."""
+    """Return the PodGroup `have` with the `minMember` and `minResources` in `numbers`.
+
+    None if it has these values already.
+    """
     spec = pod_json.body(have, "spec")
     current, wanted = pod_json.mapping(spec, "minResources"), numbers["minResources"]
     has_resources = "minResources" in spec and current.keys() == wanted.keys()

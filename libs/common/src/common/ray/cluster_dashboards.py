@@ -1,7 +1,7 @@
 """Send requests to the dashboards of RayClusters, with a limit on concurrent calls.
 
 A request goes to the address of the head pod, with the cluster's token. Slow hosts share a few of
-the concurrent calls, so that they never delay the others (spec rayservice W20; acceptance 89).
+the concurrent calls, so that they never delay other hosts (spec rayservice W20; acceptance 89).
 """
 
 import asyncio

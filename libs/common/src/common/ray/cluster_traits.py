@@ -33,7 +33,7 @@ _MAX_NUMBER_LENGTH: Final = 19
 
 Version = tuple[int, ...]
 RayGroup = HeadGroupSpec | WorkerGroupSpec
-"""The head or a worker group: both have template, params, resources and labels."""
+"""The head group or a worker group: both types have a template, params, resources and labels."""
 
 
 def creator_kind(cluster: RayCluster) -> str:

@@ -34,10 +34,10 @@ def is_of_ray(page: bytes) -> bool:
 
 
 def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
-    """Yield the samples of these metrics, in the order of `names`.
+    """Yield the samples of the metrics in `names`, in the order of `names`.
 
-    Raises `ValueError` if the page exceeds the limits, or if one of these lines is malformed: the
-    rest of such a page cannot be trusted, and Prometheus drops it, too.
+    Raises `ValueError` if the page exceeds the limits, or if a line of these metrics is malformed:
+    the rest of such a page cannot be trusted, and Prometheus drops it, too.
     """
     count = 0
     for name in names:

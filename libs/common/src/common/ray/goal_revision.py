@@ -109,7 +109,10 @@ def name(service: ObjectMeta, spec: HashedGoal) -> str:
 
 
 def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) -> Body:
-    """Build the record of a spec; the record with the highest number is the newest."""
+    """Build the record of a spec; the record with the highest number is the newest.
+
+    `replaces` is the name of the record of the spec that served before; empty if unknown.
+    """
     noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
     return revision.record(
         service, name(service, spec), number, RevisionData(spec=spec.goal), noted, kind=owner.KIND
@@ -117,7 +120,10 @@ def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) 
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:
-    """Build the merge patch that makes the record of a returning spec the newest."""
+    """Build the merge patch that makes the record of a returning spec the newest.
+
+    `number` and `replaces` have the same meaning as in `build`.
+    """
     noted: Json = {REPLACES: replaces or None}
     meta = {"resourceVersion": have.metadata.resource_version, "annotations": noted}
     return {"metadata": meta, "revision": number}

@@ -59,7 +59,10 @@ def read_text(environ: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def parse(text: str, fields: type[T], *, path: str) -> T:
-    """Decode some fields of the file's text. Raises `InvalidSpec` with the wrong field."""
+    """Decode the part of the file's text that the struct `fields` describes.
+
+    Raises `InvalidSpec` with `path` and the wrong field.
+    """
     try:
         return msgspec.yaml.decode(text.encode(), type=fields)
     except msgspec.DecodeError as problem:

@@ -19,7 +19,7 @@ KIND: Final = ray_service.KIND
 
 
 def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
-    """Return the owner references for a child of a RayService, or of another Ray object."""
+    """Return the owner references for a child of a RayService, or of an owner of another `kind`."""
     named = {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": kind,
@@ -30,9 +30,9 @@ def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
 
 
 def marks(name: str, kind: str = KIND) -> dict[str, str]:
-    """Return the labels of the children of a RayService, or of another Ray object.
+    """Return the labels of the children of a RayService, or of an owner of another `kind`.
 
-    A RayService finds its children by them, instead of owner references.
+    A RayService finds its children by these labels instead of owner references.
     """
     return {labels.ORIGIN_NAME: name, labels.ORIGIN_KIND: kind}
 
@@ -69,7 +69,7 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
     Whoever can write the status or an annotation could name any RayCluster of the namespace. A
     RayService may control a cluster that it owns, and a cluster with its labels that has no
-    controller: those remain if a RayService is deleted with orphaning.
+    controller: such clusters remain if a RayService is deleted with orphaning.
     """
     if any(reference.controller for reference in cluster.owner_references):
         return other(cluster, service) is None

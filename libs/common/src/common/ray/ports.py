@@ -64,7 +64,10 @@ def head_selector(cluster: str, config: Json) -> dict[str, str]:
 
 
 def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
-    """Return the labels of a head's Service; `app` is the name of its application."""
+    """Return the labels of a head's Service; `head_selector` begins with the same labels.
+
+    `app` is the value of the label `app.kubernetes.io/name`.
+    """
     return {
         labels.CLUSTER: cluster,
         labels.NODE_TYPE: labels.HEAD,
@@ -75,9 +78,9 @@ def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
 
 
 def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -> Body:
-    """Build the spec of a Service of a head.
+    """Build the spec of a head's Service.
 
-    It is the user's spec with this selector, and with our ports after the user's. Without a spec of
+    It is the user's spec with `selector`, and with our ports after the user's. Without a spec of
     the user the Service is headless, unless `has_cluster_ip` is set or its type requires a cluster
     IP.
     """

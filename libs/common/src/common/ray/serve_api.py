@@ -258,7 +258,11 @@ class ServeApi:
         return details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        """Return the last health checks of a pod's proxy, newest last; check it again if due."""
+        """Return the last health checks of a pod's proxy, newest last.
+
+        The proxy is first checked again if the last check is at least `max_age` seconds old. A slow
+        proxy is checked at most every `MAX_PAUSE` seconds.
+        """
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, MAX_PAUSE) if checks.is_slow else max_age

@@ -46,9 +46,9 @@ class Submit(Action, frozen=True, kw_only=True):
 
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
-    """Return the config to send to a cluster now, None if there is none.
+    """Return the config to send to a cluster now; None if there is none.
 
-    A `frozen` cluster keeps the config that it has.
+    `goal` is the config in the RayService's spec. A `frozen` cluster keeps the config that it has.
     """
     wanted, details = view.given if frozen else goal, view.serve.details
     if (
@@ -77,9 +77,10 @@ def submission(
     capacity: int | None = None,
     now: datetime,
 ) -> Submit | None:
-    """Return the PUT to send to a cluster now, None if there is none.
+    """Return the PUT to send to a cluster now; None if there is none.
 
-    Without a `capacity` the cluster keeps the one of its recorded config.
+    A `frozen` cluster keeps its config. Without a `capacity` the cluster keeps the target capacity
+    of its recorded config.
     """
     config, target = decide(view, service.serve_config, frozen=frozen, now=now), capacity
     difference = drift(view) if config is not None and config == view.given else None

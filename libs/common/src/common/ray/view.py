@@ -113,7 +113,10 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     put: Put | None = None
     """The config and capacity that this process last sent."""
     parsed: ParsedConfigs = {}
-    """Serve configs that are parsed already: `given` and the goal, since long ones take time."""
+    """Serve configs that are parsed already, by their text: `given` and the RayService's config.
+
+    Parsing a long config takes time.
+    """
 
     @property
     def name(self) -> str:
@@ -147,8 +150,8 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def routed(self) -> frozenset[str]:
         """Return the applications to which Ray's proxies send requests: those with a route prefix.
 
-        If none is known to have one, all applications of the config, or else all that Serve
-        reports.
+        If no application is known to have a route prefix, return all applications of the config, or
+        else all that Serve reports.
         """
         config = self.parse(self.given or "")
         details = self.declared

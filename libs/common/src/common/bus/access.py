@@ -231,9 +231,9 @@ class Registration(GeneratedKey):
         return list(await self._read(self._name))
 
     async def withdraw(self, *entries: str) -> None:
-        """Remove the given entries, by default the entry of this process.
+        """Remove entries of this user's ConfigMap by name, by default the entry of this process.
 
-        Servers then refuse their keys.
+        Servers then refuse the keys of these entries.
         """
         await self._patch(dict.fromkeys(entries or (self._entry,)))
 

@@ -43,12 +43,12 @@ LAST_OF_EACH: Final[StartPolicy] = {"deliver_policy": "last_per_subject"}
 
 
 def from_sequence(first: int) -> StartPolicy:
-    """Start at a stream sequence, or at the next message after it."""
+    """Return the policy to start at stream sequence `first`, or at the next message after it."""
     return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, first)}
 
 
 def from_time(moment: datetime) -> StartPolicy:
-    """Start at the first message that was stored at `moment` or later."""
+    """Return the policy to start at the first message that was stored at `moment` or later."""
     return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
 
 
@@ -102,7 +102,7 @@ class RunningConsumer:
         return self._broken.result()
 
     def abort(self, reason: str) -> None:
-        """Break the reading for the reason given."""
+        """End the reading as broken; `reason` is what `until_broken` returns."""
         if not self._broken.done():
             self._broken.set_result(reason)
 

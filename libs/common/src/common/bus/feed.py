@@ -48,7 +48,7 @@ class PartitionListener(Protocol):
     """
 
     def loading(self, reason: str) -> None:
-        """Stop deciding: a reload begins, for the reason given."""
+        """Stop deciding, because a reload begins; `reason` says why."""
 
     def rewound(self) -> None:
         """Forget all objects: resourceVersions began again at a lower number. A reload follows."""

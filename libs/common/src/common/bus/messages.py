@@ -238,9 +238,10 @@ def get_traceparent(message: ObjectMessage) -> str:
 
 
 def derive_trace(about: str, version: str) -> str:
-    """Return the trace context of one change.
+    """Return the trace context of one change of an object to resourceVersion `version`.
 
-    It is the same each time that the change is published.
+    `about` is the uid of the object, or for a tombstone its kind, namespace and name. The trace
+    context is the same each time that the change is published.
     """
     trace = blake2b(f"{about}@{version}".encode(), digest_size=16).hexdigest()
     span = blake2b(trace.encode(), digest_size=8).hexdigest()

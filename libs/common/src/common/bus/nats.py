@@ -35,7 +35,7 @@ CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 MAX_RETRY_DELAY: Final = 2.0
 PING_SECONDS: Final = 3
-"""Seconds between pings. After three unanswered pings, the server is given up."""
+"""Seconds between pings. After three unanswered pings, the connection is closed as lost."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 

@@ -84,7 +84,7 @@ def find_unusable_fields(actual: Mapping[str, object]) -> list[str]:
 
 
 def find_differences(expected: Mapping[str, object], actual: Mapping[str, object]) -> list[str]:
-    """Return one text for each field in which a stream differs from the expected configuration.
+    """Return a text for each field of a stream's configuration that differs from `expected`.
 
     Only fields with an expected value are compared.
     """

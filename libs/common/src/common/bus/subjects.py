@@ -40,10 +40,10 @@ RECOVERY: Final = "ray.recovery"
 
 
 class ObjectRef(msgspec.Struct, frozen=True):
-    """An object by kind and name.
+    """An object by kind, namespace and name.
 
     The root of a tree is a RayService, a RayCronJob, a RayJob that no RayCronJob created, or a
-    RayCluster that none of them created.
+    RayCluster that no other root created.
     """
 
     kind: str

@@ -105,7 +105,7 @@ class Kube(Protocol):
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Awaitable[bytes]:
-        """Send one request. All other methods call this one."""
+        """Send one request. All other methods call this method."""
         ...
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
@@ -276,7 +276,10 @@ class KubeClient(Kube):
     async def connect(
         cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None
     ) -> Self:
-        """Create a client from a kubeconfig; without one, from the ServiceAccount of the pod."""
+        """Create a client from a kubeconfig; without one, from the ServiceAccount of the pod.
+
+        `context` is the name of a context in the kubeconfig; None for its current one.
+        """
         return cls(
             await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent
         )

@@ -144,7 +144,9 @@ async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestCo
 
 
 def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
-    """Return the configuration from the environment and files that the kubelet gives each pod.
+    """Return the configuration from the environment and the files that the kubelet gives each pod.
+
+    `folder` has the files: the CA and the token of the ServiceAccount.
 
     Raises:
         ValueError: The process does not run in a pod.

@@ -1,9 +1,10 @@
 """Metrics that every service has.
 
-Names and labels are those of controller-runtime and client-go where these have them, as KubeRay
-registers them (spec raycluster §16). Metrics of theirs without a counterpart are not exported: our
-client has no rate limit and does not repeat requests. Series are used several times in each
-reconcile, so each is looked up once; values that can be counted are read at each scrape.
+Names and labels are those of controller-runtime and client-go, where these libraries have the
+metric, as KubeRay registers them (spec raycluster §16). Metrics of the libraries without a
+counterpart are not exported: our client has no rate limit and does not repeat requests. Series are
+used several times in each reconcile, so each is looked up once; values that can be counted are read
+at each scrape.
 """
 
 import asyncio

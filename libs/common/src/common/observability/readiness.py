@@ -61,9 +61,10 @@ def wait_until_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each URL when its server is ready; at the time limit, the others with their problems.
+    """Yield each URL, with None, when its server is ready.
 
-    `timeout` is in seconds, for all servers together.
+    At the time limit, yield each remaining URL with the problem of its server. `timeout` is in
+    seconds, for all servers together.
     """
     deadline = clock() + timeout
     waiting = list(urls)

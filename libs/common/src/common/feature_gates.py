@@ -75,7 +75,10 @@ def parse(text: str) -> dict[str, bool]:
 
 
 def resolve(named: Mapping[str, bool]) -> Gates:
-    """Return the gates that are on: by name, else by the group of their stage, else by default."""
+    """Return the gates that are on: by name, else by the group of their stage, else by default.
+
+    `named` is the result of `parse`.
+    """
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
     return frozenset(
         gate for gate in FeatureGate if named.get(gate, beta if gate in BETA else alpha)

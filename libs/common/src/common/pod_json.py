@@ -109,7 +109,7 @@ def literal(name: str, value: str) -> Body:
 
 
 def from_field(name: str, path: str) -> Body:
-    """Build an environment variable from a field of the pod."""
+    """Build an environment variable with the value of a pod's field, such as `status.podIP`."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 

@@ -188,9 +188,9 @@ def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
 def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
     """Return why a Gateway does not follow the current state of a route; None if all parents do.
 
-    Of the reports on a parent, those about the newest state count (`_decisive`); one of them
-    without a problem suffices. `is_settled` says whether raybus' last change is so old that a
-    report without a generation counts too.
+    Of the reports on a parent, only the reports about the newest state count (`_decisive`); one
+    report without a problem suffices. `is_settled` says whether raybus' last change is so old that
+    a report without a generation counts too.
     """
     meta, wanted = route.metadata, route.spec.parent_refs
     if not wanted:
@@ -217,7 +217,8 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
 def lagging_parents(route: Route, *, is_settled: bool) -> tuple[Reference, ...]:
     """Return the parents that may still follow an earlier state of a route.
 
-    They have accepted the route, but no accepting report is about its current generation.
+    They have accepted the route, but no accepting report is about its current generation. For
+    `is_settled` see `route_problem`.
     """
     meta = route.metadata
     accepting = [
@@ -279,7 +280,7 @@ def _report_problem(
     """Return the problem that one controller reports, naming the controller and the parent.
 
     The text names the generation only if the controller is behind, so that the text does not change
-    with each generation.
+    with each generation. For `is_settled` see `route_problem`.
     """
     stated = _stated_generation(report)
     problem = _problem(

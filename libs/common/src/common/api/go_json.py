@@ -56,7 +56,7 @@ _ZEROS: Final = {
 
 
 def encode(go_type: str, value: Json) -> str:
-    """Encode a value of a Go struct.
+    """Encode a JSON object as Go encodes the struct `go_type`.
 
     Raises `msgspec.ValidationError`, naming the field, if a value does not fit its type.
     """
@@ -72,10 +72,11 @@ def escaped(text: str) -> str:
 
 
 def misfit(obj: object) -> str | None:
-    """Return which field of a Ray object's spec has a wrong type; None if there is none.
+    """Return which field of a RayCluster's or RayService's spec has a wrong type; None if none has.
 
-    None also for objects of other kinds. An API server whose CRDs have this version rejects such a
-    spec. With older CRDs only this check finds it, before pods are planned from the data.
+    None also for objects of other kinds. An API server whose CRDs have this version rejects a spec
+    with a wrong type. With older CRDs only this check finds it, before pods are planned from the
+    data.
     """
     if not isinstance(obj, RayCluster | RayService):
         return None

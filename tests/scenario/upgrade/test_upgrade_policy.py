@@ -7,12 +7,22 @@ import pytest
 
 from common import errors, labels
 from common.api.opaque import Json
-from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, UPGRADE_POLICY
+from common.kube.resources import (
+    GATEWAY_CLASS,
+    HTTP_ROUTE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    UPGRADE_POLICY,
+)
 from support.builders.ray_service import NAME, NAMESPACE, a_serve_config, a_strategy
 from support.builders.upgrade_policy import a_policy
+from support.fakes.gateway import a_gateway_class
 from support.fakes.kube import Request
 from support.simulator.scripted import TICK
 from support.simulator.simulator import BLUE, GREEN, RED, Simulator, a_pair, a_running_pair
+from support.tables import cases
 
 CANARY: Json = {
     "steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]
@@ -634,6 +644,40 @@ async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_durati
         if str(each) == f"create HTTPRoute {NAME}-httproute-mirror"
     ]
     assert len(created) == 1
+
+
+@cases(
+    ("gateway_class", "why"),
+    {
+        "a controller without the feature": (
+            a_gateway_class("HTTPRouteRequestMirror"),
+            "the controller of GatewayClass fast does not support HTTPRouteRequestPercentageMirror",
+        ),
+        "a controller that lists no features": (
+            {"metadata": {"name": "fast", "namespace": ""}},
+            "GatewayClass fast does not say which features its controller supports",
+        ),
+        "a class that may not be read": (None, "its GatewayClass cannot be read"),
+    },
+)
+async def test_without_a_proven_feature_nothing_is_mirrored_and_the_upgrade_goes_on(
+    gateway_class: Json | None, why: str
+) -> None:
+    sim = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    if gateway_class is None:
+        del sim.kube.objects[GATEWAY_CLASS.kind, "", "fast"]
+    else:
+        sim.kube.put(GATEWAY_CLASS, gateway_class)
+    sim.kube.put(UPGRADE_POLICY, a_policy(spec={**CANARY, **MIRROR}, namespace=NAMESPACE))
+    Traffic(sim)
+    apply(sim, config=GREEN, annotations=FOLLOWS)
+    await at_weight(sim, 10, seconds=25)
+    sim.restart()
+    await sim.until(sim.is_complete, seconds=100)
+    assert f"create HTTPRoute {NAME}-httproute-mirror" not in map(str, sim.kube.requests)
+    text = f"Requests are not mirrored: {why}"
+    reported = [note for _, reason, note in sim.kube.events() if reason == "MirrorUnsupported"]
+    assert reported == [text]
 
 
 async def test_a_mirror_never_keeps_requests_at_a_cluster_that_died() -> None:

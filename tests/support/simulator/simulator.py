@@ -14,7 +14,15 @@ from prometheus_client import CollectorRegistry
 from common import errors, labels
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.kube.resources import (
+    GATEWAY,
+    GATEWAY_CLASS,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+)
 from common.runtime.key import Key
 from common.runtime.replica import ReconcilerParts
 from common.upgrade.sources import KINDS as TRAFFIC_KINDS
@@ -31,7 +39,7 @@ from support.builders.ray_service import (
 from support.fakes.clock import FakeClock
 from support.fakes.clusters import FakeClusters
 from support.fakes.events import FakeEvents
-from support.fakes.gateway import FakeGatewayController
+from support.fakes.gateway import FakeGatewayController, a_gateway_class
 from support.fakes.kube import FakeKube, Request
 from support.fakes.serve import FakeServe
 from support.fakes.webhook import FakeServers
@@ -84,6 +92,7 @@ class Simulator:
         self.serve = serve or FakeServe(self.clock)
         self.ray_clusters = FakeClusters(self.kube, self.serve, self.clock)
         self.gateway = FakeGatewayController(self.kube, self.clock)
+        self.kube.put(GATEWAY_CLASS, a_gateway_class())
         self.servers = FakeServers()
         """The servers that gates query."""
         self.events = FakeEvents(self.clock)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from common.api.gateway import HttpRoute
+from common.api.gateway import HttpRoute, mirror_problem
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.runtime.actions import SILENT, ActionEvents, EventTemplate, KubeEvent, normal, warning
@@ -84,18 +84,20 @@ GRPC_ROUTE_MISSING: Final = warning(
     "routed; HTTP requests are: "
     "install its CRD to route them too",
 )
-MIRROR_UNSUPPORTED: Final = warning(
-    EventReason.MIRROR_UNSUPPORTED,
-    "Upgrade",
-    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would "
-    "have all of them copied; "
-    "install a newer one",
+OLD_HTTP_ROUTE: Final = (
+    "the CRD of HTTPRoute is older than Gateway API v1.3 and would have all of them copied; "
+    "install a newer one"
 )
 UPGRADE_CANNOT_PROGRESS: Final = warning(
     EventReason.UPGRADE_CANNOT_PROGRESS,
     "Upgrade",
     "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0",
 )
+
+
+def mirror_unsupported(why: str) -> KubeEvent:
+    """Return the warning that an upgrade continues without mirrored requests."""
+    return warning(EventReason.MIRROR_UNSUPPORTED, "Upgrade", f"Requests are not mirrored: {why}")
 
 
 def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
@@ -126,6 +128,19 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
         )
         yield warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", note)
     yield from of_gates(observed, judged)
+    yield from _of_mirror(observed, judged)
+
+
+def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
+    """Yield a warning if the upgrade goes on without the mirror that its policy asks for.
+
+    It comes with the write that records this, so it comes once.
+    """
+    upgrade = observed.upgrade
+    if judged is None or not judged.has_mirrored or (upgrade and upgrade.mirrored):
+        return
+    if (why := mirror_problem(observed.gateway_class)) is not None:
+        yield mirror_unsupported(why)
 
 
 def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:

@@ -36,7 +36,7 @@ from common.ray import owner, poll_interval, ports, serve_proxies, serve_writer
 from common.ray.dashboard import Target
 from common.runtime.cache import BoundedDict, Object, Objects
 from common.runtime.key import Key
-from common.upgrade import gate_types, gateways, webhook, weighted_route
+from common.upgrade import gate_types, gateways, side_routes, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import Gate
@@ -311,6 +311,9 @@ class Observer:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)
         beside = await gateways.beside(self._sources, observed.service, policy)
         observed = msgspec.structs.replace(observed, policy=policy, side_routes=beside)
+        if SideRole.MIRROR in side_routes.wanted(observed.service, policy):
+            gateway_class = await gateways.class_of(self._sources, observed.gateway)
+            observed = msgspec.structs.replace(observed, gateway_class=gateway_class)
         if pair is None or policy is None:
             return observed
         active, pending = pair

@@ -8,6 +8,7 @@ import msgspec
 
 from common import conditions
 from common.api.core import ObjectReference, Service
+from common.api.gateway import GatewayClass
 from common.api.reference import Reference
 from common.ray import ports, serve_writer
 from common.ray.view import ServeView
@@ -89,6 +90,8 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
 
     None without an UpgradePolicy, and while the version changes.
     """
+    gateway_class: GatewayClass | None = None
+    """Class of the Gateway, read for an upgrade whose policy asks for mirrored requests."""
     window: Window | None = None
     """Metrics by which the gates are judged; None before they were read."""
 

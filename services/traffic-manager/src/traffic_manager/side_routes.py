@@ -42,7 +42,7 @@ def writes(observed: Observed, pending: ClusterState, progression: Progression) 
     yield from mirror(observed, pending.proven if progression.mirrors else 0)
     mirror_route = observed.side_routes.mirror
     if mirror_route is not None and gateway_api.copies_all(mirror_route):
-        yield EmitEvent(event=events.MIRROR_UNSUPPORTED)
+        yield EmitEvent(event=events.mirror_unsupported(events.OLD_HTTP_ROUTE))
 
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from common.api import ray_service
+from common.api.gateway import GatewayClass
 from common.bus.subjects import PARTITIONS
 from common.feature_gates import FeatureGate
 from common.runtime import ownership
@@ -24,7 +25,6 @@ from raybus_cli.doctor.facts import (
     MTLS_SUBJECT,
     RECONCILERS,
     Facts,
-    GatewayClass,
     Lease,
     Right,
     Watching,

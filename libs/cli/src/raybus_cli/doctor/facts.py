@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from common.api.meta import ApiStruct, Condition, ObjectMeta
+from common.api.gateway import GatewayClass
+from common.api.meta import ApiStruct, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import Gates
@@ -60,26 +61,6 @@ class Lease(ApiStruct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: LeaseHolderSpec = LeaseHolderSpec()
-
-
-class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
-    """The controller of a GatewayClass."""
-
-    controller_name: str = ""
-
-
-class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
-    """The conditions that the controller of a GatewayClass writes."""
-
-    conditions: tuple[Condition, ...] = ()
-
-
-class GatewayClass(ApiStruct, frozen=True, kw_only=True):
-    """A GatewayClass."""
-
-    metadata: ObjectMeta
-    spec: GatewayClassSpec = GatewayClassSpec()
-    status: GatewayClassStatus = GatewayClassStatus()
 
 
 class StorageClass(ApiStruct, frozen=True, kw_only=True):

@@ -10,20 +10,20 @@ import msgspec
 
 from common import errors, feature_gates, labels
 from common.api.core import KeyedData
+from common.api.gateway import GatewayClass
 from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
 from common.feature_gates import FeatureGate, Gates
 from common.kube.client import Kube, KubeClient
-from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
+from common.kube.resources import CONFIG_MAP, GATEWAY_CLASS, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.facts import (
     MTLS_SUBJECT,
     RECONCILERS,
     Facts,
-    GatewayClass,
     Lease,
     Right,
     StorageClass,
@@ -34,9 +34,6 @@ from raybus_cli.doctor.facts import (
 T = TypeVar("T")
 DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
 STATEFUL_SET: Final = Resource(group="apps", kind="StatefulSet", plural="statefulsets")
-GATEWAY_CLASS: Final = Resource(
-    group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses"
-)
 CRD: Final = Resource(
     group="apiextensions.k8s.io",
     kind="CustomResourceDefinition",

@@ -9,6 +9,7 @@ manages the parent may leave an old report behind. ADR 43 says which report coun
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -68,6 +69,42 @@ class Gateway(ApiStruct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: GatewaySpec = GatewaySpec()
     status: GatewayStatus = GatewayStatus()
+
+
+class SupportedFeature(ApiStruct, frozen=True, kw_only=True):
+    """A feature of the Gateway API that a controller implements."""
+
+    name: str = ""
+
+
+class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
+    """The controller of a GatewayClass."""
+
+    controller_name: str = ""
+
+
+class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
+    """The status that the controller of a GatewayClass writes."""
+
+    conditions: tuple[Condition, ...] = ()
+    supported_features: tuple[SupportedFeature | str, ...] = ()
+    """Gateway API v1.1 and earlier list the names alone."""
+
+
+class GatewayClass(ApiStruct, frozen=True, kw_only=True):
+    """The class of Gateways that a controller serves."""
+
+    metadata: ObjectMeta
+    spec: GatewayClassSpec = GatewayClassSpec()
+    status: GatewayClassStatus = GatewayClassStatus()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The names of the features that the controller says it implements."""
+        return frozenset(
+            feature if isinstance(feature, str) else feature.name
+            for feature in self.status.supported_features
+        )
 
 
 class ParentRef(ApiStruct, frozen=True, kw_only=True):
@@ -176,6 +213,26 @@ class HttpRoute(Route, frozen=True, kw_only=True, dict=True):
 
 class GrpcRoute(Route, frozen=True, kw_only=True, dict=True):
     """A GRPCRoute."""
+
+
+PERCENTAGE_MIRROR: Final = "HTTPRouteRequestPercentageMirror"
+"""The feature that copies a percentage of the requests."""
+
+
+def mirror_problem(gateway_class: GatewayClass | None) -> str | None:
+    """Return why a Gateway of this class cannot be trusted to copy a percentage of the requests.
+
+    None if the controller says that it can. A controller that does not know the filter may accept
+    the route and answer 500 to every request, and one that ignores the percentage copies all.
+    """
+    if gateway_class is None:
+        return "its GatewayClass cannot be read"
+    name = gateway_class.metadata.name
+    if not gateway_class.features:
+        return f"GatewayClass {name} does not say which features its controller supports"
+    if PERCENTAGE_MIRROR not in gateway_class.features:
+        return f"the controller of GatewayClass {name} does not support {PERCENTAGE_MIRROR}"
+    return None
 
 
 def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:

@@ -138,6 +138,9 @@ CONTROLLER_REVISION: Final = Resource(
     group="apps", kind="ControllerRevision", plural="controllerrevisions"
 )
 GATEWAY: Final = Resource(group="gateway.networking.k8s.io", kind="Gateway", plural="gateways")
+GATEWAY_CLASS: Final = Resource(
+    group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses"
+)
 HTTP_ROUTE: Final = Resource(
     group="gateway.networking.k8s.io", kind="HTTPRoute", plural="httproutes"
 )

@@ -41,7 +41,8 @@ class Lookup:
     ) -> T | None:
         """Return an object by namespace and name, at most `max_age` seconds old.
 
-        None if it is missing or not readable.
+        None if it is missing or not readable. An object of a cluster-wide kind has the namespace
+        "".
         """
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.partition_of(view, *place) is not None:
@@ -87,6 +88,6 @@ class Lookup:
             read_at, body = now, None
             # No object can have an illegal name (`InvalidSpec`).
             with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):
-                body = await self._kube.get(resource, *place)
+                body = await self._kube.get(resource, place[0] or None, place[1])
         self._read[key] = (read_at, body)
         return None if body is None else msgspec.json.decode(body, type=view)

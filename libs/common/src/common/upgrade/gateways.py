@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from common import names
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.gateway import Gateway, GatewayClass, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
+from common.kube.resources import GATEWAY, GATEWAY_CLASS, GRPC_ROUTE, HTTP_ROUTE
 from common.names import SideRole
 from common.ray import owner, ports
 from common.upgrade import side_routes, weighted_route
@@ -76,6 +76,16 @@ async def grpc(
     if not takes_calls or weighted_route.is_users(service):
         return sources.cache.get(GrpcRoute, *place)
     return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=FOREIGN_AT_REST)
+
+
+async def class_of(sources: Sources, gateway: Gateway | None) -> GatewayClass | None:
+    """Return the class of a Gateway; None if it does not exist or may not be read."""
+    name = "" if gateway is None else gateway.spec.gateway_class_name
+    if not name:
+        return None
+    return await sources.lookup.find(
+        GATEWAY_CLASS, GatewayClass, ("", name), max_age=FOREIGN_AT_REST
+    )
 
 
 async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:

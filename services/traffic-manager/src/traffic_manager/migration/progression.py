@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from common import untrusted
 from common.annotation_record import MAX_TEXT_LENGTH
+from common.api.gateway import mirror_problem
 from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
@@ -231,7 +232,8 @@ def _mirroring(
     asked, route = user_policy.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None
-    if is_over or (route is not None and gateway_api.copies_all(route)):
+    is_unsupported = mirror_problem(observed.gateway_class) is not None
+    if is_over or is_unsupported or (route is not None and gateway_api.copies_all(route)):
         return True, None if route is None else "the route of mirrored requests goes first"
     since = None if route is None else route.metadata.creation_timestamp
     if since is None:

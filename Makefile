@@ -15,7 +15,7 @@ BENCHMARKS := start clusters services jobs latency scale-out upgrades large
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
+.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-gateways prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling e2e-gateways kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
 
 # Prints a heading, and the help of some targets.
 SHOW = echo '$(1)'; for target in $(2); do grep -hE "^$$target:.*\#\# " Makefile; done | awk -F ':.*\#\# ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -70,6 +70,10 @@ prepare-third-party: setup ## what `make third-party` needs, too: Ray, and cert-
 prepare-containers: setup ## what `make containers` needs, too: Docker Compose, the images of raybus, and a Docker engine unless one answers
 	$(DEV) prepare containers
 
+prepare-gateways: setup ## what `make e2e-gateways` needs, too: Envoy, and the Gateway controllers from their Go modules (GATEWAY=contour: only this one)
+	$(UV) sync --quiet --frozen --inexact --group envoy
+	GATEWAY=$(GATEWAY) $(DEV) prepare gateways
+
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	$(DEV) prepare e2e
 
@@ -82,7 +86,7 @@ unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: prepare ## contract and integration tests only
-	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party and not containers"
+	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party and not containers and not gateways"
 
 long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
 	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
@@ -107,6 +111,9 @@ e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicie
 
 e2e-rolling: prepare-node ## all five services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m rolling
+
+e2e-gateways: prepare-gateways ## upgrades, rollback, preview and mirror through real Gateway controllers under load (GATEWAY=contour: only this one); a table (3 minutes each)
+	GATEWAY=$(GATEWAY) $(RUN)/pytest -v -s tests/integration/gateways
 
 kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX); a table
 	$(DEV) kuberay-e2e --kuberay '$(abspath $(KUBERAY))' $(if $(SUITE),--suite $(SUITE)) $(if $(RUN),--run '$(RUN)')

@@ -14,7 +14,7 @@ HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 PARTS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 TASKS = re.compile(
-    r"(Add|Apply|Ask|Assemble|Build|Change|Check|Choose|Compute|Confine|Decide|Deploy|Detect|Drain|Execute|Find|Follow|Grant|Handle|Install|Keep|Know|Limit"
+    r"(Add|Apply|Ask|Assemble|Build|Change|Check|Choose|Compare|Compute|Confine|Decide|Deploy|Detect|Drain|Execute|Find|Follow|Grant|Handle|Install|Keep|Know|Limit"
     r"|Make|Meet|Monitor|Observe|Plan|Prepare|Preview|Promote|Release|Remove|Renew|Replace|Retry|Return|Roll|Run|Scale|Schedule|Secure|Send|Serve|Set|Show|Sign|Size|Solve|Start|Subscribe|Suspend|Switch|Test|Try|Upgrade|Use|Verify|Write)\b"
 )
 """Verbs that a heading may begin with. Add a verb if it names a task."""

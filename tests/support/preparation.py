@@ -4,11 +4,13 @@ raybus-dev prepare test         # what `make test` needs
 raybus-dev prepare long-running # and what the long-running tests need
 raybus-dev prepare third-party  # what `make test` needs, and the controllers that users run beside raybus
 raybus-dev prepare containers   # what `make test` needs, the images of raybus, a Docker engine and Docker Compose
+raybus-dev prepare gateways     # what `make test` needs, and the Gateway controllers; GATEWAY=contour: only this one
 raybus-dev prepare e2e          # what `make test` and a node with real Ray need
 raybus-dev prepare e2e-all      # and what runs beside Ray in the tests on demand
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -20,6 +22,7 @@ from localcluster.errors import ClusterError
 from localcluster.images import builder, debian
 from localcluster.progress import Progress, format_duration
 from localcluster.settings import LocalSettings
+from support.gateways import catalogue
 from support.servers import browser, docker, prometheus
 
 PROGRAMS: Final = (
@@ -69,6 +72,13 @@ async def for_containers(progress: Progress) -> None:
         group.create_task(asyncio.to_thread(builder.ensure, images, progress=progress))
 
 
+async def for_gateways(progress: Progress) -> None:
+    """Install also the Gateway controllers, or the one that `GATEWAY` names."""
+    await for_tests(progress)
+    names = [name for program in catalogue.selected(os.environ) for name in program.programs]
+    await binaries.obtain(list(dict.fromkeys(names)), LocalSettings.from_environment(), progress)
+
+
 async def for_e2e(progress: Progress) -> None:
     """Install also what a whole node needs: its programs and packages, and all images."""
     await for_tests(progress)
@@ -101,6 +111,7 @@ SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {
     "long-running": for_long_running,
     "third-party": for_third_party,
     "containers": for_containers,
+    "gateways": for_gateways,
     "e2e": for_e2e,
     "e2e-all": for_e2e_all,
 }

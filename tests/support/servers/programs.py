@@ -11,7 +11,7 @@ from localcluster.settings import LocalSettings
 
 REMEDY: Final = (
     "run `make prepare`, for long-running tests `make prepare-long-running`, for other controllers `make prepare-third-party`, "
-    "for end-to-end tests on demand `make prepare-node-all`"
+    "for gateways `make prepare-gateways`, for end-to-end tests on demand `make prepare-node-all`"
 )
 
 

@@ -51,6 +51,13 @@ class Heads:
 
         Arguments: name of the Service, address of the pod, request.
         """
+        self.answer_user: Callable[[str, web.Request], Awaitable[web.Response]] | None = None
+        """Answers requests to applications, if set; else the answer is 404.
+
+        Arguments: address of the pod, request.
+        """
+        self.write_metrics: Callable[[str], str] | None = None
+        """Returns the metrics page of the pod with this name, if set."""
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
@@ -122,6 +129,12 @@ class Heads:
         self.asked["proxy"] += 1
         return web.Response(text="success")
 
+    async def application(self, request: web.Request) -> web.Response:
+        """Answer a request to an application."""
+        if self.answer_user is None or request.transport is None:
+            return web.Response(status=HTTPStatus.NOT_FOUND)
+        return await self.answer_user(request.transport.get_extra_info("sockname")[0], request)
+
     async def metrics(self, request: web.Request) -> web.Response:
         """Answer with the metrics page of a pod.
 
@@ -132,13 +145,15 @@ class Heads:
         for name, page in self.pages.items():
             if target.startswith(name):
                 return web.Response(body=page)
+        if self.write_metrics is not None:
+            return web.Response(text=self.write_metrics(target))
         return web.Response(
             text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n'
         )
 
 
 @asynccontextmanager
-async def played() -> AsyncGenerator[Heads]:
+async def played(*, metrics_port: int = ports.METRICS) -> AsyncGenerator[Heads]:
     """Run the server of all heads during the `with` block; yield the heads it simulates."""
     heads = Heads()
     app = web.Application()
@@ -147,10 +162,11 @@ async def played() -> AsyncGenerator[Heads]:
     app.router.add_route("*", f"{JOBS}{{rest:.*}}", heads.job)
     app.router.add_get("/-/healthz", heads.health)
     app.router.add_get("/metrics", heads.metrics)
+    app.router.add_route("*", "/{rest:.*}", heads.application)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        for port in (ports.DASHBOARD, ports.SERVE, ports.METRICS):
+        for port in (ports.DASHBOARD, ports.SERVE, metrics_port):
             # The network namespace has no other network.
             await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104
         yield heads

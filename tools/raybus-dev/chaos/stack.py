@@ -1,11 +1,15 @@
 """The servers of a run: API server, etcd, controllers and NATS with users and TLS are real.
 
+<<<<<<< HEAD
 Pods, Ray heads and the gateway are simulated.
+=======
+The gateway is simulated too, unless the caller starts one.
+>>>>>>> 3a19fce1 (Try the same upgrades through Contour and its Envoy)
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +22,7 @@ from common.api.opaque import Body
 from common.feature_gates import FeatureGate
 from common.kube import resources
 from common.kube.client import KubeClient
+from common.ray import ports
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
@@ -50,16 +55,27 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def started(
-    work: Path, logs: Path, emit: Callable[[str], None], *, is_audited: bool = True
+    work: Path,
+    logs: Path,
+    emit: Callable[[str], None],
+    *,
+    is_audited: bool = True,
+    gateway_crds: Sequence[Path] = (),
+    metrics_port: int = ports.METRICS,
 ) -> AsyncGenerator[Stack]:
     """Run all servers during the `with` block.
 
-    The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
-    the bodies of requests to the audit log.
+    <<<<<<< HEAD
+        The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
+        the bodies of requests to the audit log.
+    =======
+        `logs` gets a log file for each process. With `gateway_crds`, folders of CRDs, the gateway is
+        not simulated.
+    >>>>>>> 3a19fce1 (Try the same upgrades through Contour and its Envoy)
     """
     observed = Observed.on_free_ports("nats-0")
     async with (
-        heads.played() as played,
+        heads.played(metrics_port=metrics_port) as played,
         ControlPlane.started(
             work / "cp",
             crds=CRDS,
@@ -72,7 +88,7 @@ async def started(
     ):
         if is_audited:
             await _audited(control_plane)
-        await _add_routes(control_plane)
+        await _add_routes(control_plane, gateway_crds)
         kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")
         ground = Ground(
@@ -86,7 +102,9 @@ async def started(
             for name in (NAMESPACE, BACKGROUND, PROBES):
                 await add_namespace(kube, name)
             kept = streams_kept(bus, logs, emit, observed=observed)
-            async with kept, _gateways(kube), Fleet(ground, emit).manned() as fleet:
+            async with kept, AsyncExitStack() as simulated, Fleet(ground, emit).manned() as fleet:
+                if not gateway_crds:
+                    await simulated.enter_async_context(_gateways(kube))
                 yield Stack(
                     control_plane=control_plane,
                     kube=kube,
@@ -114,13 +132,18 @@ async def _audited(control_plane: ControlPlane) -> None:
     await control_plane.restart_api_server()
 
 
-async def _add_routes(control_plane: ControlPlane) -> None:
-    """Install the CRDs of the Gateway API."""
+async def _add_routes(control_plane: ControlPlane, folders: Sequence[Path]) -> None:
+    """Install the CRDs of these folders, or without a folder those of the simulated gateway."""
+    kind = "CustomResourceDefinition"
+    definitions = [each for folder in folders for each in read_manifests(folder, kind=kind)]
+    if not folders:
+        definitions = [
+            each
+            for each in read_manifests(prepared(GATEWAY_CRDS))
+            if each["spec"]["names"]["kind"] in ROUTES
+        ]
     async with control_plane.api() as api:
-        held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions(
-            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
-        )
+        await api.apply_definitions(definitions)
 
 
 @asynccontextmanager

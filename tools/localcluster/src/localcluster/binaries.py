@@ -321,6 +321,8 @@ KUEUE = f"kueue-{settings.KUEUE}"
 KUEUE_MANIFESTS = f"kueue-manifests-{settings.KUEUE}"
 S3_STORE = f"versitygw-{settings.VERSITYGW}"
 DOCKER_COMPOSE = f"docker-compose-{settings.DOCKER_COMPOSE}"
+CONTOUR = f"contour-{settings.CONTOUR}"
+CONTOUR_CRDS = f"contour-crds-{settings.CONTOUR}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
 """Third-party programs that users run beside raybus."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)

@@ -230,6 +230,7 @@ PROGRAMS: dict[str, GoProgram] = {
         GoProgram(
             name=f"docker-compose-{settings.DOCKER_COMPOSE}", group="compose", main="", seconds=180
         ),
+        GoProgram(name=f"contour-{settings.CONTOUR}", group="contour", main="", seconds=240),
     )
 }
 
@@ -245,6 +246,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "kueue": ("sigs.k8s.io/kueue", settings.KUEUE),
     "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
     "compose": ("github.com/docker/compose/v2", settings.DOCKER_COMPOSE),
+    "contour": ("github.com/projectcontour/contour", settings.CONTOUR),
 }
 """Module and version by the name of a build group."""
 
@@ -256,6 +258,7 @@ INSTALLED: dict[str, str] = {
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
     "versitygw": "github.com/versity/versitygw/cmd/versitygw",
     "compose": "github.com/docker/compose/v2/cmd",
+    "contour": "github.com/projectcontour/contour/cmd/contour",
 }
 """Groups whose upstream module has a main package that can be built directly."""
 
@@ -288,6 +291,13 @@ MANIFESTS: dict[str, Manifests] = {
         Manifests(
             name=f"cert-manager-crds-{settings.CERT_MANAGER}",
             sources=((*MODULES["cert-manager"], "deploy/crds", "*.yaml"),),
+        ),
+        Manifests(
+            name=f"contour-crds-{settings.CONTOUR}",
+            sources=(
+                (*MODULES["contour"], "examples/contour", "01-crds.yaml"),
+                (*MODULES["contour"], "examples/gateway", "00-crds.yaml"),
+            ),
         ),
         Manifests(
             name=f"kueue-manifests-{settings.KUEUE}",

@@ -31,6 +31,7 @@ NATS_CLI = "0.5.1"
 CERT_MANAGER = "1.21.2"
 KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
+CONTOUR = "1.33.8"
 DOCKER_COMPOSE = "2.40.3"
 """Version of Docker Compose: tried with the Docker engine of Debian 12 (20.10).
 

@@ -46,8 +46,9 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether KubeRay, too, wrote raybus's final certificate addresses at some time. raybus
-    collects addresses for some seconds, so KubeRay's final certificate may have newer ones.
+    """Return whether KubeRay, too, once wrote the addresses of raybus's final certificate.
+
+    raybus collects addresses for some seconds, so KubeRay's final certificate may have newer ones.
     """
     title = found.place.split("/")[2]
     written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"

@@ -115,9 +115,9 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
 
 
 def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
-    """Replace the spec hashes of the clusters in `seen` by current ones, in annotations of
-    `objects`. `seen` and `objects` hold the same objects in the same order, before and after an
-    edit.
+    """Update the spec hashes in the annotations of `objects` after an edit of RayClusters.
+
+    `seen` holds the same objects before the edit, in the same order.
     """
     hashes = {
         all_pods.build_marks(ray_cluster.decode(one), version)[

@@ -1,10 +1,6 @@
 """The servers of a run: API server, etcd, controllers and NATS with users and TLS are real.
 
-<<<<<<< HEAD
-Pods, Ray heads and the gateway are simulated.
-=======
-The gateway is simulated too, unless the caller starts one.
->>>>>>> 3a19fce1 (Try the same upgrades through Contour and its Envoy)
+Pods, Ray heads and, unless the caller starts one, the gateway are simulated.
 """
 
 import asyncio
@@ -65,13 +61,9 @@ async def started(
 ) -> AsyncGenerator[Stack]:
     """Run all servers during the `with` block.
 
-    <<<<<<< HEAD
-        The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
-        the bodies of requests to the audit log.
-    =======
-        `logs` gets a log file for each process. With `gateway_crds`, folders of CRDs, the gateway is
-        not simulated.
-    >>>>>>> 3a19fce1 (Try the same upgrades through Contour and its Envoy)
+    The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
+    the bodies of requests to the audit log. With `gateway_crds`, folders of CRDs, no gateway is
+    simulated.
     """
     observed = Observed.on_free_ports("nats-0")
     async with (

@@ -36,7 +36,7 @@ MAX_ENTRIES: Final = 5000
 
 T = TypeVar("T")
 Moment = tuple[str, int | None]
-"""Name of the pending cluster, and its traffic weight."""
+"""Name of the pending cluster, and its traffic weight in percent (None: unknown)."""
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):

@@ -94,7 +94,7 @@ _MISSES: Final = (errors.RaybusError, msgspec.MsgspecError)
 
 
 Connect = Callable[[], Awaitable[KubeClient]]
-"""Creates a client with the rights of a page's user."""
+"""Function that creates a client with the rights of a page's user."""
 
 
 class Connection:

@@ -182,7 +182,7 @@ class _Block(msgspec.Struct):
         return None
 
     def has(self, line: str) -> bool:
-        """Return whether the next line belongs to the block."""
+        """Return whether the block continues in `line`, which is the next line of the text."""
         if self.is_over:
             return False
         if self.is_pem:

@@ -109,7 +109,7 @@ def check(plan: UpgradePlan, target: NamedTarget, *, must_restart: bool) -> None
 ATTEMPTS: Final = 5
 
 Decide = Callable[[Json], Sequence[FieldEdit]]
-"""Computes the edits from a cluster spec."""
+"""Function that computes the edits from a cluster spec."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ REQUIRED: Final = "Required value"
 
 
 class FieldType(StrEnum):
-    """The type of a field, in the words of messages."""
+    """The types of fields, worded as in messages."""
 
     TEXT = "a text"
     WHOLE = "a whole number"

@@ -62,7 +62,7 @@ def _explain_absence(cluster: str, receipt: Receipt) -> str:
 
 DECLARATIVE: Final = {"api_type": "declarative"}
 Report = Callable[[str], None]
-"""Receives a message for the user about the selection."""
+"""Function that receives a message for the user about the selected logs."""
 
 
 class SelectedLogs(msgspec.Struct, frozen=True):

@@ -139,7 +139,7 @@ PENDING: Final = "pending"
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that select logs, as given."""
+    """The options that select logs, as the user gave them."""
 
     cluster: str | None = None
     head: bool = False

@@ -172,7 +172,10 @@ T = TypeVar("T", RayCluster, RayService, RayJob, RayCronJob)
 
 
 def read_only() -> None:
-    """Raise `Invariant`: installed as the client's write check, because a check must not write."""
+    """Raise `Invariant`; the client calls this function before each write.
+
+    A check must not write.
+    """
     raise errors.Invariant("a check must not write")
 
 

@@ -227,7 +227,7 @@ def find_last_event(events: Sequence[KubernetesEvent], *, now: datetime) -> Last
 
 
 def count_seconds_since(moment: datetime | None, now: datetime) -> int | None:
-    """Return an age in whole seconds, at least 0; None for None."""
+    """Return the age of a moment in whole seconds, at least 0; None for None."""
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
 
 

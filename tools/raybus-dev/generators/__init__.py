@@ -1,4 +1,4 @@
-"""Generators of what this repository keeps in step with its code.
+"""Generators of the files that must follow the code: `make golden` runs them.
 
-They write the Helm chart, the dashboards and alerts, and the reference pages (`make golden`).
+They write the Helm chart, the dashboards and alerts, and the reference pages.
 """

@@ -1,1 +1,1 @@
-"""Hostile tenants beside a victim, on a real API server and a real NATS."""
+"""Measures a victim's workload beside hostile tenants, on a real API server and a real NATS."""

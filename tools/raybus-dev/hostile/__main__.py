@@ -1,13 +1,13 @@
-"""Hostile tenants attack while a victim's workload is measured.
+"""Hostile tenants attack raybus while a victim's workload is measured.
 
     make hostile [N=2000] [SEED=1]
 
-The API server with its audit log and NATS are real; the services, without job-reconciler, run
-with the rights of a deployment. A tenant may write Ray objects, Services and routes in their own
-namespace. The exit code is 1 if a rule is broken: a service restarts; its event loop is blocked
-for more than 250 ms; it exceeds its memory limit; the victim's reactions take more than twice as
-long as without attacks; a service reads or writes outside the namespace of its object; or an object
-has neither a condition nor an Event that explains its outcome.
+The API server with its audit log and NATS are real; the services run with the rights of a
+deployment. A tenant may write Ray objects, Services and routes in their own namespace. The exit
+code is 1 if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms;
+it exceeds its memory limit; the victim's reactions take more than twice as long as without attacks;
+a service reads or writes outside the namespace of its object; or an object has neither a condition
+nor an Event that explains its outcome.
 """
 
 import argparse
@@ -54,13 +54,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def emit(line: str) -> None:
-    """Print a line of progress."""
+    """Print a line of progress to standard error."""
     sys.stderr.write(f"hostile: {line}\n")
     sys.stderr.flush()
 
 
 def main() -> int:
-    """Run and report. Return 1 if a rule is broken."""
+    """Run and report. Return 1 if a rule is broken, else 0."""
     options = parse_arguments(sys.argv[1:])
     pod_network.enter("hostile")
     report.keep_stdout_clean()

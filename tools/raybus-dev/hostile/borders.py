@@ -1,4 +1,4 @@
-"""Direct attacks that need no object: keys of NATS, the streams, and extra consumers.
+"""Attacks that need no object: keys of NATS, the streams, and additional consumers.
 
 These are the attacks 8, 9 and 13 of `scenario.hostile.numbered`.
 """
@@ -25,13 +25,16 @@ REGISTERED: Final = PatchRequest(
     body={"data": {"watcher-0": nkeys.derive_public_key(nkeys.new_seed())}}
 )
 SECONDS: Final = 5.0
-"""Seconds within which a server must refuse."""
+"""Seconds within which NATS or the API server must refuse a request."""
 DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"
 CONSUME: Final = f"CONSUMER.CREATE.{subjects.EVENTS_STREAM}.one-more"
 
 
 async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
-    """Return the forbidden requests that were granted to a tenant or a service."""
+    """Try forbidden requests as tenants and as services.
+
+    Return a line for each request that was granted.
+    """
     await _request(
         secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
     )()  # else a refusal would prove nothing
@@ -77,7 +80,10 @@ async def _asks(settings: Settings) -> object:
 
 
 async def _granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | None:
-    """Return `what` if the request was granted; None if it was refused or not answered."""
+    """Return `what` if the request was granted; None if it was refused or not answered.
+
+    `NotFound` counts as granted, because the client was allowed to ask.
+    """
     try:
         async with asyncio.timeout(SECONDS):
             await ask()

@@ -1,4 +1,7 @@
-"""Stand-ins for the jobs APIs of all dashboards: each job succeeds, unless an attack answers."""
+"""Simulates the jobs APIs of all dashboards.
+
+Each job succeeds, unless an attack replaces answers.
+"""
 
 from typing import Any, Final
 
@@ -13,7 +16,7 @@ RUN_SECONDS: Final = 0.5
 
 
 class JobDashboards:
-    """The jobs of all heads. A job that was submitted ends after `RUN_SECONDS`."""
+    """The Ray jobs of all heads. A submitted job succeeds after `RUN_SECONDS`."""
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
@@ -22,7 +25,10 @@ class JobDashboards:
         heads.answer_job = self.answer
 
     async def answer(self, service: str, _address: str, request: web.Request) -> web.Response:
-        """Answer a request to the dashboard behind a Service."""
+        """Answer a request for the dashboard behind a Service.
+
+        An answer or redirect of an attack comes first.
+        """
         for name, location in self._heads.redirects.items():
             if service.startswith(name):
                 return web.Response(status=307, headers={"Location": location})

@@ -1,6 +1,6 @@
 """A run in three phases: the victim alone, beside harmless tenants, beside hostile tenants.
 
-Processes, the audit log and the objects are judged.
+At the end, the processes of the services, the audit log and the objects are judged.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
 
 PREY: Final = "tenant-b"
-"""A namespace without Ray objects. It contains the Secret that attacks try to read."""
+"""A namespace without Ray objects. It contains a Secret that attacks try to read."""
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 RIGHTS: Final = (
     "Namespace",
@@ -53,20 +53,22 @@ RIGHTS: Final = (
     "RoleBinding",
 )
 GATEWAYS_EVERY: Final = 0.5
-"""Seconds between two reads of all Gateways and routes.
+"""Seconds between two reads of all Gateways and routes by the simulated gateway controller.
 
 Shorter intervals would keep the API server busy.
 """
 
 
 class HostileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
+    """The options of the command line. `is_timed` is false if times are not judged."""
 
     attacks: int
     seed: int
     samples: int
-    """Number of the victim's reactions to each kind of change, without attacks and in the control
-    phase."""
+    """Number of the victim's reactions to each kind of change that a phase needs.
+
+    The phases without attacks and the control phase end with it.
+    """
     is_timed: bool
     rate: float
     """Attacks started per second."""
@@ -161,12 +163,12 @@ async def _beside(
 
 
 class RunPhase(msgspec.Struct):
-    """One phase of the run."""
+    """The measurements of one phase of the run."""
 
     reactions: victim.Reactions = {}
     seconds: float = 0.0
     busy: float = 0.0
-    """Share of the machine's processor time that was used."""
+    """Fraction of the machine's processor time that was used, from 0 to 1."""
 
 
 @contextmanager
@@ -179,7 +181,7 @@ def _phase(phases: dict[str, RunPhase], name: str) -> Generator[RunPhase]:
 
 
 class Ticks(msgspec.Struct, frozen=True):
-    """Processor ticks since the machine started."""
+    """Ticks of all processors since the machine started."""
 
     busy: int
     total: int
@@ -193,10 +195,10 @@ def _processors() -> Ticks:
 async def _control(
     wanted: HostileOptions, hostile: Tenants, prey: Victim, attacks: list[Any]
 ) -> victim.Reactions:
-    """Measure the victim while tenants write the same objects for another controller.
+    """Measure the victim in the control phase.
 
-    raybus has nothing to reconcile for them. The phase ends when the victim has reacted often
-    enough.
+    Tenants write the objects of the attacks, but with another controller, so raybus has nothing to
+    reconcile. The phase ends when the victim has had `samples` reactions of each kind.
     """
     is_over = False
 
@@ -224,7 +226,7 @@ def _reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> Vict
 
 
 async def _install(found: Rig) -> None:
-    """Install the services' rights and create the namespaces of the victims."""
+    """Install the services' RBAC rights; create the namespaces of the victim and of a Secret."""
     rights = (DEPLOY / "rights" / each for each in ("everywhere", "kubernetes-proxy"))
     documents = [each for folder in (BASE, *rights) for each in manifests.read(folder)]
     async with found.control_plane.api() as api:
@@ -246,7 +248,7 @@ async def _install(found: Rig) -> None:
 
 @asynccontextmanager
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
-    """Simulate the tenants' gateway controller."""
+    """Simulate the gateway controller of all namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(GatewayController(kube, None, every=GATEWAYS_EVERY).run())
         try:
@@ -256,7 +258,7 @@ async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
 
 
 async def _asked(service: Replica, path: str) -> str | None:
-    """Return the body of a successful answer of a service, else None."""
+    """Return the body of a service's answer to a GET; None without a successful answer."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
             answer = await client.get(f"http://127.0.0.1:{service.port}{path}")
@@ -266,7 +268,10 @@ async def _asked(service: Replica, path: str) -> str | None:
 
 
 def _sum(page: str, metric: str, *, le: float | None = None) -> float:
-    """Return the sum of a metric's series on a page, or of its buckets with one bound."""
+    """Return the sum of a metric's series on a metrics page.
+
+    With `le`, add up only the buckets with this upper bound.
+    """
     bound = None if le is None else f"{le:g}".encode()
     return sum(
         line.value
@@ -276,7 +281,7 @@ def _sum(page: str, metric: str, *, le: float | None = None) -> float:
 
 
 async def _late(service: Replica) -> float:
-    """Return how often the event loop was blocked for longer than the limit."""
+    """Return how often a service's event loop was blocked for longer than `verdict.MAX_LAG`."""
     page = await _asked(service, "/metrics") or ""
     lag = "raybus_event_loop_lag_seconds"
     return _sum(page, f"{lag}_count") - _sum(page, f"{lag}_bucket", le=verdict.MAX_LAG)
@@ -303,7 +308,7 @@ def _peak_mib(pid: int) -> float:
 
 
 def _lines(log: Path) -> list[Line]:
-    """Return the services' requests, and all requests in the victim's namespace."""
+    """Return the services' requests, and all other requests in the victim's namespace."""
     return [
         line
         for line in audit_log.lines(log)

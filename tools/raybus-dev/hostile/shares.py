@@ -1,8 +1,8 @@
 """Splits the victim's reaction times by what they waited for, from the audit log. Does no I/O.
 
-Time in which the API server handles a raybus request for the object counts for the API server.
-Otherwise, time between the creation and readiness of one of the object's pods counts for the
-simulated nodes. The remainder is raybus, NATS and the dashboards.
+Time in which the API server handles one of raybus's requests for the object counts for the API
+server. Other time between the creation of one of the object's pods and its readiness counts for the
+simulated nodes. The rest counts for raybus, NATS and the dashboards.
 """
 
 from bisect import bisect_left
@@ -19,31 +19,34 @@ Interval = tuple[float, float]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """One reaction, from the request that changes a victim's object until the goal is reached."""
+    """One reaction: from the change of a victim's object until the object has reached its goal.
+
+    Times are in seconds since the epoch.
+    """
 
     name: str
-    """Name of the object. The names of its children begin with it."""
+    """Name of the changed object. The names of its children begin with it."""
     began: float
     ended: float
 
     @property
     def seconds(self) -> float:
-        """Duration of the reaction."""
+        """Seconds that the reaction took."""
         return self.ended - self.began
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean seconds that a reaction waited for each cause."""
+    """Mean seconds that a reaction waited for each cause (see the module)."""
 
     api_server: float
     nodes: float
     rest: float
     slowest_hundredth: list[float] = []
-    """The means of `api_server`, `nodes` and `rest` among the slowest 1 % of the reactions."""
+    """The means of `api_server`, `nodes` and `rest` over the slowest 1 % of the reactions."""
 
 
 def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
-    """Return the mean seconds that the reactions `spans` waited for each cause."""
+    """Return for how long the reactions `spans` waited for each cause. `lines` is the audit log."""
     asked, pods = _intervals(lines)
     each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
     parts = [part for _, part in each]
@@ -90,7 +93,10 @@ def _covered(intervals: list[Interval]) -> float:
 def _intervals(
     lines: Iterable[Line],
 ) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
-    """Return the intervals of raybus's requests and of starting pods, each with an object name."""
+    """Return the intervals of raybus's requests, and those of starting pods.
+
+    Each interval has a begin, an end, and the name of the object or pod.
+    """
     asked: list[tuple[float, float, str]] = []
     created: dict[str, float] = {}
     ready: defaultdict[str, float] = defaultdict(float)

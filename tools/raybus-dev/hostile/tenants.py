@@ -1,4 +1,4 @@
-"""The hostile tenants. Each may write Ray objects, Services and routes in one namespace."""
+"""The hostile tenants. Each one may write Ray objects, Services and routes in one namespace."""
 
 import asyncio
 from collections import defaultdict
@@ -31,15 +31,16 @@ from scenario.hostile.attacks import Attack
 NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
 LIFE: Final = 1.5
-"""Seconds that a tenant waits between two requests for the same object."""
+"""Seconds that a tenant waits between two requests about the same object."""
 TIMEOUT: Final = 180.0
-"""Seconds within which an object must report its outcome.
+"""Seconds within which an object must have a condition or Event about its outcome.
 
-On shared processors, a head takes up to 90 s."""
+A new head takes up to 90 s if other work shares the processors.
+"""
 KINDS: Final = ("rayclusters", "rayservices", "rayjobs", "raycronjobs")
 ANOTHER: Final = "kueue.x-k8s.io/multikueue"
 MAX_CONCURRENT_ATTACKS: Final = 64
-"""Maximum concurrent attacks."""
+"""Maximum attacks that are under way at the same time."""
 RULES: Final[list[Json]] = [
     {
         "apiGroups": ["ray.io"],
@@ -98,14 +99,14 @@ class Events:
         self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
 
     def gone(self, raw: bytes) -> None:
-        """Keep the reason of a deleted Event: raybus reported it, although the Event is gone."""
+        """Do nothing: raybus has reported the reason, even if the Event is deleted."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Keep the reasons of Events that a new list no longer contains, because they expired."""
+        """Do nothing: Events that a new list no longer contains have expired, but were reported."""
 
 
 class Tenants:
-    """All tenants and the outcome of their objects."""
+    """Carries out the attacks of all tenants, and judges the outcome of their objects."""
 
     def __init__(
         self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads, events: Events
@@ -120,10 +121,10 @@ class Tenants:
         self.unexplained: list[str] = []
 
     async def attack(self, attacks: Iterable[Attack], *, rate: float, prefix: str = "h") -> None:
-        """Start `rate` attacks a second, with the tenants in turn, and wait for their ends.
+        """Start `rate` attacks a second, with the tenants in turn, and wait until all have ended.
 
-        Object names begin with `prefix`. Instead of API Priority and Fairness, a semaphore bounds a
-        tenant's concurrent requests.
+        The names of the objects begin with `prefix`. A semaphore limits the attacks at a time, in
+        place of API Priority and Fairness.
         """
         loop = asyncio.get_running_loop()
         began, under_way = loop.time(), asyncio.Semaphore(MAX_CONCURRENT_ATTACKS)
@@ -137,7 +138,7 @@ class Tenants:
                 task.add_done_callback(lambda _task: under_way.release())
 
     def anew(self) -> "Tenants":
-        """Return the same tenants with all counters at zero."""
+        """Return the same tenants, with all counters at zero."""
         return Tenants(self.clients, self._admin, self._heads, self._events)
 
     async def _one(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
@@ -194,7 +195,7 @@ class Tenants:
     async def _change(
         self, kube: KubeClient, namespace: str, resource: Resource, later: Body
     ) -> bool:
-        """Replace an object by its later form. Return whether the API server stored it."""
+        """Replace an object by its form `later`. Return whether the API server stored it."""
         try:
             held: Json = msgspec.json.decode(
                 await kube.get(resource, namespace, later["metadata"]["name"])
@@ -209,7 +210,10 @@ class Tenants:
         return True
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
-        """Overwrite the object's status, and annotate the objects that raybus created for it."""
+        """Overwrite the status of the attack's object.
+
+        Annotate the objects that raybus made for it.
+        """
         if attack.status:
             with suppress(errors.RaybusError):
                 await kube.patch(
@@ -232,10 +236,10 @@ class Tenants:
                     await kube.patch(resource, namespace, each["metadata"]["name"], patch)
 
     async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
-        """Return why an object does not report its outcome; None if it does.
+        """Wait until an object reports its outcome.
 
-        Objects of another controller report nothing to raybus and are skipped, and so are
-        RayCronJobs: most have no run while the attack lasts.
+        Return None, or after `TIMEOUT` why it does not. Objects of another controller are skipped,
+        and so are RayCronJobs: most have no run while the attack lasts.
         """
         if attack.resource == RAY_CRON_JOB and not attack.reasons:
             return None
@@ -261,7 +265,7 @@ class Tenants:
 
 
 def unmanaged(attack: Attack) -> Attack:
-    """Return the attack with its objects assigned to another controller."""
+    """Return the attack with objects whose `managedBy` names another controller."""
     body, later = (_left_to_another(each) for each in (attack.body, attack.later))
     return msgspec.structs.replace(attack, body=body, later=later, marks={}, answer=None)
 
@@ -277,7 +281,7 @@ def _left_to_another(body: Body) -> Body:
 async def admitted(
     control_plane: ControlPlane, admin: KubeClient, heads: Heads
 ) -> AsyncGenerator[Tenants]:
-    """Create the tenants with their namespaces and rights, for the `with` block."""
+    """Create the tenants' namespaces and rights; yield the tenants during the `with` block."""
     clients: list[KubeClient] = []
     events = Events()
     watch = Watch(

@@ -1,4 +1,4 @@
-"""The measurements of a run, and the limits that they exceed. Does no I/O."""
+"""The measurements of a run, and the rules that they break. Does no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
@@ -11,23 +11,29 @@ from hostile.shares import Shares
 from support.audit_log import ACCOUNT, Line
 
 MAX_LAG: Final = 0.25
-"""Maximum seconds that an event loop may be blocked.
+"""Maximum seconds for which a service's event loop may be blocked.
 
-It is a bucket of `raybus_event_loop_lag_seconds`.
+It is the bound of a bucket of `raybus_event_loop_lag_seconds`.
 """
 MAX_MEMORY: Final = 1024.0
 """Memory limit of each service in deploy/overlays/production, in MiB."""
 SLOWEST: Final = 2.0
-"""Maximum ratio of the victim's reaction time beside hostile tenants to that without attacks."""
+"""Maximum ratio of the victim's reaction time beside attacks to that without attacks."""
 ENOUGH: Final = 200
-"""Minimum reactions for a 99th percentile. With fewer, the slowest hundredth is one reaction."""
+"""Minimum reactions for a 99th percentile.
+
+With fewer reactions, the slowest 1 % is one reaction.
+"""
 CALM: Final = "calm"
 CONTROL: Final = "control"
-"""Name of the control phase: tenants write as much, but raybus has nothing to reconcile."""
+"""Name of the control phase.
+
+Tenants write as much as in attacks, but raybus has nothing to reconcile.
+"""
 BESIDE: Final = "beside"
 """Name of the phase beside hostile tenants."""
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
-"""Reads that are allowed in any namespace.
+"""Pairs of verb and resource: reads that services may do in any namespace.
 
 A route may use a shared Gateway, and the uid of `kube-system` identifies the cluster.
 """
@@ -37,7 +43,7 @@ OWN: Final = "raybus"
 
 
 class VictimService(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one service."""
+    """The measurements of one of raybus's services."""
 
     name: str
     restarts: int
@@ -45,26 +51,29 @@ class VictimService(msgspec.Struct, frozen=True, kw_only=True):
     """How often the event loop was blocked for longer than `MAX_LAG`."""
     peak_mib: float
     faults: int
-    """Number of reconciles that hit a bug."""
+    """Number of reconciles that found a violated invariant."""
 
 
 class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a change of the victim's object until its goal is reached, by phase."""
+    """How soon raybus reacts to one kind of change of the victim's objects.
+
+    `taken` has, for each phase, the seconds from each change until the object has reached its goal.
+    """
 
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """For each phase, the mean seconds that a reaction waited for each cause."""
+    """For each phase, the mean seconds that reactions waited for each cause."""
 
     @property
     def ratio(self) -> float:
-        """Ratio of the 99th percentile beside hostile tenants to that without attacks."""
+        """Ratio of the 99th percentile of reaction times beside attacks to that without attacks."""
         return self.slower_than(CALM)
 
     def slower_than(self, phase: str) -> float:
-        """Return the ratio of the 99th percentile beside hostile tenants to that of another phase.
+        """Return the ratio of the 99th percentile beside attacks to that of `phase`.
 
-        Return 1 if one of the phases has no reactions.
+        Return 1 if one of the two phases has no reactions.
         """
         calm, beside = self.taken.get(phase), self.taken.get(BESIDE)
         return p99(beside) / p99(calm) if calm and beside else 1.0
@@ -76,7 +85,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     attacks: int
     refused: int
-    """Objects that the API server refused."""
+    """Number of objects that the API server refused."""
     stored: int
     seconds: float
     unexplained: list[str]
@@ -86,13 +95,16 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     outside: list[str]
     """The services' requests for objects outside the namespace of the reconciled object."""
     requests: int
-    """Number of the services' requests that were judged."""
+    """Number of requests of the services, all of which were judged."""
     services: list[VictimService]
     reactions: list[VictimReaction]
     busy: dict[str, float] = {}
-    """Used share of the machine's processor time, by phase."""
+    """Fraction of the machine's processor time that was used, by phase."""
     is_timed: bool = True
-    """Whether lag and reactions are judged. They are not if other work shares the processors."""
+    """Whether times are judged: blocked event loops and the victim's reactions.
+
+    They are not judged if other work shares the processors.
+    """
 
     @property
     def broken(self) -> list[str]:
@@ -101,16 +113,16 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def p99(taken: Iterable[float]) -> float:
-    """Return the 99th percentile."""
+    """Return the 99th percentile of some durations, of which there must be at least one."""
     ordered = sorted(taken)
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
 def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None]) -> Iterator[Line]:
-    """Yield the services' requests that no object in their namespace justifies.
+    """Yield the services' requests in namespaces where they have nothing to do.
 
-    `owners` lists, by namespace, the name prefixes of objects that may be requested there; None
-    allows any name, as in a hostile tenant's own namespace. Requests in any other namespace are
+    `owners` lists, by namespace, the prefixes of names of objects that may be requested there; None
+    allows any name, as in a hostile tenant's own namespace. All requests in other namespaces are
     yielded.
     """
     for line in lines:
@@ -168,7 +180,7 @@ def _of_objects(found: RunFigures) -> Iterator[str]:
 
 
 def table(found: RunFigures) -> Table:
-    """Build the table of figures."""
+    """Build the table of figures and their limits."""
     shown = Table(
         "figure",
         "value",

@@ -1,4 +1,4 @@
-"""The victim: a RayCluster that is scaled, RayServices that are upgraded and RayJobs, repeatedly.
+"""The victim: it repeatedly scales a RayCluster, upgrades RayServices and runs RayJobs.
 
 The duration of each change is measured.
 """
@@ -25,7 +25,7 @@ NAMESPACE: Final = "victim"
 CLUSTER: Final = "scaled"
 SERVICE: Final = "upgraded"
 SERVICES: Final = (f"{SERVICE}-0", f"{SERVICE}-1")
-"""Two services, so that enough upgrades for a 99th percentile take half the time."""
+"""The two RayServices. With two, enough upgrades for a 99th percentile take half the time."""
 JOB: Final = "batch"
 SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
@@ -35,15 +35,15 @@ CHANGE_TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
 """Seconds between two changes of one object.
 
-With shorter pauses the victim alone would keep half of a small machine busy.
+With shorter pauses, the victim alone would keep half of a small machine busy.
 """
 
 Reactions = dict[str, list[Span]]
-"""Begin and end of each reaction of the operator, by kind of change (`CHANGES`)."""
+"""Begin and end of each of raybus's reactions, by kind of change (`CHANGES`)."""
 
 
 class _Store:
-    """The victim's objects of one kind, kept current by a watch.
+    """The victim's objects of one kind by name, as a watch last delivered them.
 
     Implements `common.kube.watch.WatchSink`.
     """
@@ -66,7 +66,7 @@ class _Store:
 
 
 class Victim:
-    """Changes the victim's objects and measures how soon the operator reacts."""
+    """Changes the victim's objects, and measures how soon raybus reacts."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
@@ -74,7 +74,7 @@ class Victim:
         self._clusters, self._services = _Store(self._changed), _Store(self._changed)
         self._jobs = _Store(self._changed)
         self._numbers: Counter[str] = Counter()
-        """Number of changes of each object."""
+        """Number of changes of each object so far."""
         self._reactions: defaultdict[str, list[Span]] = defaultdict(list)
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ class Victim:
     async def change(self, *, enough: int) -> Reactions:
         """Change all objects of the victim until each kind of change has `enough` reactions.
 
-        Return the operator's reactions.
+        Return raybus's reactions.
         """
         self._reactions = defaultdict(list)
         async with asyncio.TaskGroup() as group:
@@ -134,7 +134,7 @@ class Victim:
     async def changing(self) -> AsyncGenerator[Reactions]:
         """Change all objects of the victim during the `with` block.
 
-        Yield the operator's reactions, which grow during the block.
+        Yields raybus's reactions; their number grows during the block.
         """
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.change(enough=10**9))
@@ -184,12 +184,16 @@ class Victim:
         await self._ask(lambda: self._kube.delete(RAY_JOB, NAMESPACE, named))
 
     async def _patch(self, resource: Resource, name: str, spec: Body) -> None:
-        """Change a spec."""
+        """Change fields of an object's spec. Retries until the request is accepted."""
         patch = PatchRequest(body={"spec": spec})
         await self._ask(lambda: self._kube.patch(resource, NAMESPACE, name, patch))
 
     async def _ask(self, send: Callable[[], Awaitable[bytes]]) -> None:
-        """Send a request until it is accepted. Retries are part of the measured reaction."""
+        """Send a request until the API server accepts it.
+
+        Retries are part of the measured reaction. Raises `TimeoutError` after `CHANGE_TIMEOUT`
+        seconds.
+        """
         async with asyncio.timeout(CHANGE_TIMEOUT):
             while True:
                 with suppress(errors.Retryable):
@@ -198,7 +202,10 @@ class Victim:
                 await asyncio.sleep(PAUSE)
 
     async def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait until the watched objects satisfy the condition `is_so`; `what` describes it."""
+        """Wait until the watched objects fulfil the condition `is_so`.
+
+        `what` describes it in the `AssertionError` after `CHANGE_TIMEOUT` seconds.
+        """
         changed = self._changed
         try:
             async with asyncio.timeout(CHANGE_TIMEOUT):

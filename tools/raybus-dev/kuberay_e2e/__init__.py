@@ -1,1 +1,1 @@
-"""KubeRay's own suites, run with raybus in place of KubeRay."""
+"""Runs KubeRay's own test suites with raybus in place of KubeRay."""

@@ -1,13 +1,14 @@
-"""Run KubeRay's own suites with raybus in place of KubeRay.
+"""Run KubeRay's own test suites with raybus in place of KubeRay.
 
     make kuberay-e2e KUBERAY=DIR [SUITE=e2erayjob] [RUN=REGEX]
 
-The suite controllers/ray runs on an API server without pods; the others run one after the other on
-a local node with real Ray. Each change of KubeRay's code is in `suites.yaml`.
-The run fails if a test neither passes nor has an exemption there. The table of a suite is printed
-and written to build/kuberay-e2e/SUITE.md. SUITE.json beside it has the events of `go test`.
-controllers/ray writes controllers-ray.md, controllers-ray.json (a JSON report of Ginkgo),
-controllers.log (what `go test` printed) and the folder logs (those of raybus).
+The suite controllers/ray runs on an API server without pods; the other suites run one after the
+other on a local node with real Ray. `suites.yaml` lists each change of KubeRay's code, and the
+tests that cannot pass (exemptions). The run fails if any other test does not pass.
+
+The table of a suite is printed and written to build/kuberay-e2e/SUITE.md. SUITE.json has the events
+of `go test`. controllers/ray writes controllers-ray.md, controllers-ray.json (a JSON report of
+Ginkgo), controllers.log (the output of `go test`) and the folder logs (the logs of raybus).
 """
 
 import argparse
@@ -36,14 +37,14 @@ from raybus_cli.child_processes import bind_to_parent
 from support import node as support_node
 
 CONTROLLERS: Final = "controllers/ray"
-"""KubeRay's suite of controllers. It needs an API server, but no node and no Ray."""
+"""KubeRay's suite of its controllers. It needs an API server, but no node and no Ray."""
 ON_NODE: Final = ("e2erayjob", "e2erayjobsubmitter", "e2eraycronjob")
 SUITES: Final = (CONTROLLERS, *ON_NODE)
 FOCUS: Final = "RayJob"
-"""Pattern for the specs to run in KubeRay's suite of controllers."""
+"""Pattern for the Ginkgo specs to run in KubeRay's suite of its controllers."""
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "kuberay-e2e"
 TIMEOUT: Final = "150m"
-"""Limit of a suite; KubeRay's tests have shorter limits for each step."""
+"""Timeout of `go test` for a suite. KubeRay's tests have shorter timeouts for each step."""
 
 
 def parse_arguments(arguments: list[str]) -> Namespace:
@@ -76,7 +77,7 @@ def run_on_node(
     variables: dict[str, str],
     given: Namespace,
 ) -> SuiteRun:
-    """Run one suite on a node with raybus."""
+    """Run one suite on a node that has raybus. `variables` are added to the environment."""
     environment = source.environment | {
         **variables,
         "KUBECONFIG": str(record.kubeconfig),
@@ -102,7 +103,10 @@ def run_on_node(
 
 
 def run_controllers(source: SuiteSource, assets: Path, given: Namespace) -> SuiteRun:
-    """Run the specs of RayJobs in KubeRay's suite of controllers, on an API server without pods."""
+    """Run the RayJob specs of KubeRay's suite of its controllers, on an API server without pods.
+
+    `assets` is the folder with the programs of the control plane.
+    """
     json_report = OUTPUT / "controllers-ray.json"
     json_report.unlink(missing_ok=True)
     checkout = LocalSettings.from_environment().checkout
@@ -124,7 +128,10 @@ def run_controllers(source: SuiteSource, assets: Path, given: Namespace) -> Suit
 
 
 def report(found: SuiteRun, declared: Declarations) -> list[str]:
-    """Print and write the table of a suite. Return a line for each unexplained result."""
+    """Print and write the table of a suite.
+
+    Return a line for each result that `suites.yaml` does not explain.
+    """
     table = results.format_table(found, declared)
     (OUTPUT / f"{found.suite.replace('/', '-')}.md").write_text(table)
     print(table)
@@ -135,7 +142,7 @@ def report(found: SuiteRun, declared: Declarations) -> list[str]:
 
 
 def _show(line: bytes) -> None:
-    """Print a line to standard error when a test begins or ends."""
+    """Print a line to standard error if an event of `go test` begins or ends a test."""
     event = results.parse_event(line)
     if event is not None and event.test and event.action in {"run", *Outcome}:
         seconds = f" ({event.elapsed:.0f} s)" if event.elapsed else ""
@@ -144,7 +151,10 @@ def _show(line: bytes) -> None:
 
 @contextmanager
 def _start_node(given: Namespace, submitter: Path) -> Generator[ClusterRecord]:
-    """Start a node with all images for the length of a block, or use the named one."""
+    """Start a node with all images, or use the one that `--cluster` names; yield it.
+
+    A started node is removed after the `with` block. `submitter` is an image to load into the node.
+    """
     if given.cluster is not None:
         record = node.find(given.cluster)
         demo_cluster.load_images([submitter], given.cluster)
@@ -155,7 +165,7 @@ def _start_node(given: Namespace, submitter: Path) -> Generator[ClusterRecord]:
 
 
 def run(given: Namespace, declared: Declarations) -> list[str]:
-    """Run the suites, and return a line for each unexplained result."""
+    """Run the suites. Return a line for each result that `suites.yaml` does not explain."""
     suites = given.suite or SUITES
     on_node = [suite for suite in suites if suite in ON_NODE]
     variables = {variable.name: variable.value for variable in declared.environment}
@@ -179,7 +189,10 @@ def run(given: Namespace, declared: Declarations) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code: 1 if a result is unexplained, 2 if the suites cannot run."""
+    """Run the suites that the command line selects.
+
+    Return the exit code: 1 if a result is unexplained, 2 if the suites cannot run.
+    """
     given = parse_arguments(arguments)
     try:
         problems = run(given, declarations.load())

@@ -18,13 +18,13 @@ from localcluster.progress import Progress
 from localcluster.settings import LocalSettings
 
 SUBMITTER_IMAGE: Final = "docker.io/kuberay/submitter:nightly"
-"""The name by which the suite e2erayjobsubmitter requests KubeRay's own submitter."""
+"""The image name under which the suite e2erayjobsubmitter requests KubeRay's own submitter."""
 _COMPILE_SECONDS: Final = 120
 """Estimated seconds of a first build on two cores. Later builds take seconds."""
 _FOLDERS: Final = ("apis", "config", "controllers", "internal", "pkg", "rayjob-submitter", "test")
 _FILES: Final = ("go.mod", "go.sum")
 _TEST_DOUBLES: Final = (Path(__file__).with_name("raybus_test.go.txt"),)
-"""Go files that are copied into KubeRay's folder controllers/ray, without the suffix `.txt`."""
+"""Go files that are copied into KubeRay's folder controllers/ray. The suffix `.txt` is removed."""
 
 
 class SuiteSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prepare(checkout: Path, declared: Declarations, progress: Progress) -> SuiteSource:
-    """Copy the checkout into the cache, and patch the copy.
+    """Copy KubeRay's source into the cache, and patch the copy.
 
     `checkout` is a checkout of KubeRay, or its folder ray-operator. Raises `ClusterError` if it is
     neither, or if a patch does not fit.
@@ -72,13 +72,16 @@ async def obtain_assets(progress: Progress) -> Path:
 
 
 async def compile_tests(source: SuiteSource, packages: Sequence[str], progress: Progress) -> None:
-    """Compile the tests of packages, so that `go test` starts at once."""
+    """Compile the tests of Go packages, so that `go test` starts at once later."""
     argv = [str(source.go), "test", "-vet=off", "-run", "^$", *packages]
     await _run_go(argv, source, "compiling KubeRay's tests", progress)
 
 
 async def build_submitter(source: SuiteSource, progress: Progress) -> Path:
-    """Compile KubeRay's submitter, and return the archive of an image that contains only it."""
+    """Compile KubeRay's submitter.
+
+    Return the archive of an image that contains only the submitter.
+    """
     tree = source.folder.with_name("submitter")
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(mode=0o755)

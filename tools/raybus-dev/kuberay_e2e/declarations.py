@@ -1,10 +1,9 @@
-"""The intended changes of KubeRay's suites and the tests that cannot pass, from `suites.yaml`.
+"""The changes of KubeRay's suites and the tests that cannot pass, from `suites.yaml`.
 
-A patch replaces one text of a file of the checkout. In the suites on the node it changes images,
-names, addresses and requests for processors. In the suite controllers/ray it starts and stops
+A patch replaces one text of a file of KubeRay. In the suites on the node, patches change images,
+names, addresses and requests for processors. In the suite controllers/ray, they start and stop
 raybus in place of KubeRay's manager. No patch changes an assertion about what KubeRay does. A patch
-whose text does not occur exactly `count` times fails the run, because then the checkout has
-changed.
+whose text does not occur exactly `count` times fails the run, because KubeRay's code has changed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,15 +18,15 @@ FILE: Final = Path(__file__).with_name("suites.yaml")
 
 
 class SourcePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A replaced text, and the reason."""
+    """A text of a file that is replaced, and the reason."""
 
     file: str
-    """Path in the folder ray-operator."""
+    """Path of the file in the folder ray-operator."""
     find: str
     replace: str
     reason: str
     count: int = 1
-    """Number of occurrences; all are replaced."""
+    """Number of occurrences of `find`; all are replaced."""
 
 
 class TestVariable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +38,7 @@ class TestVariable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Exemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A test that is skipped or fails, and the reason."""
+    """A test that may be skipped or fail, and the reason."""
 
     test: str
     reason: str
@@ -53,11 +52,11 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     exemptions: list[Exemption]
 
     def find_reason(self, test: str) -> str:
-        """Return why a test does not pass; empty if it must pass."""
+        """Return the reason why a test cannot pass; empty if it must pass."""
         return next((known.reason for known in self.exemptions if known.test == test), "")
 
     def list_patches(self, suite: str) -> list[SourcePatch]:
-        """Return the patches of a suite: those of its own files and of the files that it shares.
+        """Return the patches of a suite's own files, and of files that it shares with other suites.
 
         A suite is a folder of ray-operator, or of its folder `test`, whose suites share a package.
         """
@@ -66,12 +65,12 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def load(path: Path = FILE) -> Declarations:
-    """Read the declarations."""
+    """Read `suites.yaml`."""
     return msgspec.yaml.decode(path.read_bytes(), type=Declarations)
 
 
 def apply(text: str, patches: Iterable[SourcePatch]) -> str:
-    """Return a file's text with its patches; raise `ClusterError` if one does not fit."""
+    """Return a file's text after patching. Raises `ClusterError` if a patch does not fit."""
     for patch in patches:
         if (found := text.count(patch.find)) != patch.count:
             raise ClusterError(
@@ -83,5 +82,5 @@ def apply(text: str, patches: Iterable[SourcePatch]) -> str:
 
 
 def count_lines(patches: Sequence[SourcePatch]) -> int:
-    """Return the number of lines that patches change."""
+    """Return the number of lines that the patches change."""
     return sum(patch.count * len(patch.find.splitlines()) for patch in patches)

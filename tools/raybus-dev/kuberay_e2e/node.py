@@ -16,7 +16,7 @@ OVERLAY: Final = Path(__file__).with_name("overlay")
 
 
 def find(name: str) -> ClusterRecord:
-    """Return a running local cluster; raise `ClusterError` if there is none of that name."""
+    """Return a running local cluster. Raises `ClusterError` if none has this name."""
     record = driver.read(LocalSettings.from_environment().layout(name))
     if record is None:
         raise ClusterError(f"there is no cluster {name}: start it with 'raybus cluster up'")

@@ -1,4 +1,4 @@
-"""Results of tests, read from the events of `go test -json`, and their table. Does no I/O."""
+"""Reads the results of tests from `go test -json` or Ginkgo, and formats them. Does no I/O."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ _ANNOUNCEMENTS: Final = ("=== ", "--- ")
 
 
 class Outcome(StrEnum):
-    """The result of a test, as Go names it."""
+    """The result of a test, in Go's words."""
 
     PASS = "pass"  # noqa: S105 - not a password
     FAIL = "fail"
@@ -28,15 +28,15 @@ class TestResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     seconds: float
     output: str = ""
-    """What the test printed, if it did not pass."""
+    """The output of the test; empty if it passed."""
 
 
 class SuiteRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a suite, and how `go test` ended."""
+    """The results of a suite, and how its `go test` ended."""
 
     suite: str
     code: int
-    """Exit code of `go test`; negative for a signal."""
+    """Exit code of `go test`; negative if a signal ended it."""
     results: list[TestResult]
 
 
@@ -48,11 +48,11 @@ class _Event(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def parse(lines: Iterable[bytes]) -> list[TestResult]:
-    """Return the results of all tests without subtests, in the order in which they ended.
+    """Return the results of tests from the lines of `go test -json`, in the order of their ends.
 
-    A test with subtests is a result of its own only if it failed and none of them did. A test that
-    has begun and not ended counts as failed, because its process ended first. Lines that are not
-    JSON, such as errors of the compiler, are ignored.
+    Tests with subtests are left out, unless they failed and no subtest did. A test that has begun
+    and not ended counts as failed, because its process ended first. Lines that are not JSON, such
+    as errors of the compiler, are ignored.
     """
     outputs: dict[str, list[str]] = {}
     ended: dict[str, _Event] = {}
@@ -94,8 +94,8 @@ _STATES: Final = {"passed": Outcome.PASS, "skipped": Outcome.SKIP, "pending": Ou
 def parse_report(report: bytes) -> list[TestResult]:
     """Return the results of the specs in a JSON report of Ginkgo.
 
-    Specs that the focus of the run left out are skipped without a message, and are no results. A
-    step before or after the specs is a result only if it failed.
+    A spec that is skipped without a message is left out, because the run did not select it. A step
+    before or after the specs is a result only if it failed.
     """
     suites = msgspec.json.decode(report, type=list[_Report])
     specs = [spec for suite in suites for spec in suite.spec_reports or ()]
@@ -127,7 +127,7 @@ def _is_shown(result: TestResult, results: Iterable[TestResult]) -> bool:
 
 
 def parse_event(line: bytes) -> _Event | None:
-    """Return an event; None for any other line."""
+    """Decode a line of `go test -json`; None if it is no event."""
     try:
         return msgspec.json.decode(line, type=_Event)
     except msgspec.DecodeError:
@@ -149,7 +149,7 @@ def _build_result(name: str, event: _Event | None, output: Sequence[str]) -> Tes
 def find_problems(run: SuiteRun, declared: Declarations) -> list[str]:
     """Return a line for each test whose result `suites.yaml` does not explain.
 
-    A failure outside the tests, such as a panic in `TestMain`, is in the exit code only.
+    If `go test` failed and no test did, such as by a panic in `TestMain`, a line has the exit code.
     """
     results = run.results
     problems = [] if results else ["no test ran"]

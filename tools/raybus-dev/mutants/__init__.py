@@ -1,1 +1,1 @@
-"""Changes of the code that makes decisions. For each change, a test must fail."""
+"""Mutation tests of the code that makes decisions: for each change, a test must fail."""

@@ -28,12 +28,12 @@ from mutants.table import CLUSTER, COMMON, JOB, SERVICE, TABLE, TRAFFIC
 
 ROOT: Final = Path(__file__).parents[3]
 TEST_TIMEOUT: Final = 300.0
-"""Timeout for the tests of one mutant, in seconds.
+"""Seconds after which the tests of one mutant are ended.
 
 A mutant that makes the tests hang counts as killed.
 """
 FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
-"""A failed test in pytest's summary."""
+"""Pattern for a failed test in pytest's summary."""
 PAGE: Final = "libs/dashboard/src/raybus_dashboard/incluster"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
@@ -104,21 +104,24 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "scenario/upgrade/test_forward.py",
     ),
 }
-"""The tests that can kill the mutants of a file or folder."""
+"""The tests that can kill the mutants of a file or folder, by its path.
+
+Paths of tests are below tests/.
+"""
 
 
 class MutantTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """One mutant to try."""
+    """A mutant to try. `what` describes the change for people."""
 
     file: str
     what: str
     sources: dict[str, str]
-    """The changed text of each file, by path. All files are of one package."""
+    """The changed text of each file, by path. All files belong to one package."""
     tests: tuple[str, ...]
 
 
 def by_hand(only: str) -> Iterator[MutantTrial]:
-    """Yield the mutants that are written by hand (`table`)."""
+    """Yield the mutants of `table` in files whose path contains `only`."""
     for each in TABLE:
         sources: dict[str, str] = {}
         for edit in each.edits:
@@ -139,7 +142,10 @@ def by_hand(only: str) -> Iterator[MutantTrial]:
 
 
 def generated(only: str) -> Iterator[MutantTrial]:
-    """Yield the generated mutants of the code that makes decisions."""
+    """Yield the generated mutants of the code that makes decisions.
+
+    Only files whose path contains `only` are changed.
+    """
     for place, tests in DECIDING.items():
         path = ROOT / place
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -153,9 +159,9 @@ def generated(only: str) -> Iterator[MutantTrial]:
 
 
 class KillingTests:
-    """Remembers the tests that killed a file's mutants.
+    """Tries mutants, and remembers which tests killed the mutants of each file.
 
-    The same few tests kill most mutants of a file.
+    The same few tests kill most mutants of a file, so they run first.
     """
 
     def __init__(self) -> None:
@@ -164,7 +170,7 @@ class KillingTests:
     def survives(self, job: MutantTrial) -> bool:
         """Return whether all tests pass with the mutant.
 
-        Tests that killed other mutants run first.
+        Tests that killed other mutants of the file run first.
         """
         known = self._known.setdefault(job.file, [])
         if known and _failing(job, tuple(known)) is not None:
@@ -176,9 +182,10 @@ class KillingTests:
 
 
 def _failing(job: MutantTrial, tests: tuple[str, ...]) -> str | None:
-    """Run tests on a mutant. Return the name of the first that fails; None if all pass.
+    """Run tests on a mutant.
 
-    An empty name means that the tests timed out or could not be loaded.
+    Return the name of the first test that fails; None if all pass. The name is empty if the tests
+    timed out or could not be loaded.
     """
     package = ROOT / job.file.partition("/src/")[0] / "src"
     with tempfile.TemporaryDirectory() as scratch:
@@ -210,7 +217,10 @@ def _failing(job: MutantTrial, tests: tuple[str, ...]) -> str | None:
 
 
 def main() -> int:
-    """Parse the command line, try the mutants and print the survivors."""
+    """Parse the command line, try the mutants, and print the survivors.
+
+    Return 1 if a mutant survives.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

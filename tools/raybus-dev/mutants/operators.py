@@ -1,7 +1,8 @@
-"""Generates mutants: one change in one line each.
+"""Generates mutants of a source text.
 
-A comparison or arithmetic operator is swapped, a condition is negated, the reason of an Event or
-condition or the name of a setting is changed, or a status field keeps its default.
+Each mutant has one change in one expression. A comparison or arithmetic operator is swapped, a
+condition is negated, the reason of an Event or condition or the name of a setting is changed, or a
+status field keeps its default.
 """
 
 import ast
@@ -26,11 +27,11 @@ SWAPS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
 
 
 REASON: Final = re.compile(r"(?:[A-Z][a-z0-9]+){2,}|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
-"""A reason such as `FailedDeleteHeadPod`, or a setting such as `ENABLE_LOGIN_SHELL`."""
+"""Pattern for a reason such as `FailedDeleteHeadPod` or a setting such as `ENABLE_LOGIN_SHELL`."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a file's text."""
+    """One change of a file's text: the old and new text of an expression."""
 
     line: int
     old: str
@@ -45,7 +46,8 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 def generate_mutants(source: str) -> Iterator[Edit]:
     """Yield every mutant of a source text.
 
-    Class arguments such as `frozen=True` are not changed, because they decide nothing.
+    Class arguments such as `frozen=True` and parts of f-strings are not changed, because they
+    decide nothing.
     """
     tree = ast.parse(source)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
@@ -88,7 +90,7 @@ def _changed(node: ast.expr) -> str | None:  # noqa: PLR0911  (a table)
 
 
 def _defaults(source: str, tree: ast.Module) -> Iterator[Edit]:
-    """Yield the mutants in which one field of a new status keeps its default."""
+    """Yield mutants in which one field of a new status object is set to its default."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name), keywords=keywords) if name.endswith("Status"):

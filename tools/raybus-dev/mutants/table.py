@@ -1,4 +1,4 @@
-"""Mutants written by hand. Each breaks an acceptance case, and a named test must fail."""
+"""Mutants written by hand. Each one breaks a decision, and a named test must fail."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ class TextEdit(msgspec.Struct, frozen=True):
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a service's code."""
+    """One change of a service's code, and the test that must fail with it."""
 
     what: str
     """What the mutant breaks, as a phrase for the page of acceptance cases."""

@@ -1,6 +1,6 @@
-"""`raybus-dev`: one command for everything that only this repository runs.
+"""`raybus-dev`: one command for all tools that only this repository needs.
 
-It starts the module of the requested tool with the remaining arguments, and imports no other.
+The command runs the module of the tool with the remaining arguments, and imports no other tool.
 `raybus-dev TOOL --help` shows the tool's options. Exit code 2: there is no such tool.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A module that runs as a program, and one line for the list of tools."""
+    """A tool: a module that runs as a program, and one line for the list of tools."""
 
     module: str
     help: str
@@ -54,7 +54,7 @@ TOOLS: Final = {
 
 
 def main() -> None:
-    """Run the tool that the command line names."""
+    """Run the tool that the command line names. Exits with 2 if there is no such tool."""
     given = sys.argv[1:]
     if not given or given[0] in {"-h", "--help"}:
         print(_help())

@@ -1,4 +1,4 @@
-"""Builds the wheel of the command line, and the constraints to install it with."""
+"""Builds the wheel of the command `raybus`, and the constraints for installing it."""
 
 import subprocess
 import sys
@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Final
 
 SOURCE_ONLY: Final = "nkeys"
-"""The only dependency that PyPI has as source alone: one Python file, which needs no compiler."""
+"""The only dependency that PyPI has in source form only.
+
+It is one Python file, which needs no compiler.
+"""
 UV: Final = Path(sys.executable).with_name("uv")
 
 
 def build_wheel(checkout: Path, folder: Path) -> Path:
-    """Build the wheel of the command line; nothing is downloaded."""
+    """Build the wheel of the command `raybus` into `folder`.
+
+    Return its path. Nothing is downloaded.
+    """
     command = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--offline"]
     subprocess.run(
         [*command, "--python", sys.executable, "--out-dir", folder, checkout / "deploy/wheel"],
@@ -23,7 +29,7 @@ def build_wheel(checkout: Path, folder: Path) -> Path:
 
 
 def export_constraints(checkout: Path, file: Path) -> Path:
-    """Write the versions of uv.lock as constraints for pip."""
+    """Write the versions of uv.lock into `file` as constraints for pip. Return `file`."""
     command = [UV, "export", "--quiet", "--frozen", "--offline", "--no-dev", "--no-emit-workspace"]
     subprocess.run(
         [*command, "--no-hashes", "--no-header", "--no-annotate", "--output-file", file],

@@ -1,4 +1,4 @@
-"""Generators of the pages in docs/reference: names come from the code, meanings from this package.
+"""Generators of the pages in docs/reference, which `make golden` runs.
 
-`make golden` writes the pages.
+They take names from the code; the texts about the names are in this package.
 """

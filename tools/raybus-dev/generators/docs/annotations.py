@@ -1,7 +1,7 @@
 """The page docs/reference/annotations.md: annotations, labels and finalizers.
 
-The page's test finds the names in the source code, so no new name can be forgotten. The meanings
-are in this module, and defaults come from the code.
+The page's test finds the names in the source code and fails if the page lacks one. The texts are in
+this module, and defaults come from the code.
 """
 
 import re
@@ -27,7 +27,7 @@ _OTHERS: Final = re.compile(
     r"|^client\.authentication\.k8s\.io/exec$"
     r"|^raybus\.io/(cluster-reconciler|service-reconciler|traffic-manager|job-reconciler)$"
 )
-"""Names with a slash that are not annotations, labels or finalizers of the page.
+"""Names with a slash that are no annotations, labels or finalizers for the page.
 
 They are API versions, an app protocol, resources, a value, kubectl's annotations, the label of
 raybus's ControllerRevisions, the sources of Events, and an extension of kubeconfigs.
@@ -35,7 +35,7 @@ raybus's ControllerRevisions, the sources of Events, and an extension of kubecon
 
 
 class MetadataKey(msgspec.Struct, frozen=True):
-    """An annotation, label or finalizer."""
+    """An annotation, label or finalizer: one row of the page."""
 
     name: str
     where: str
@@ -656,19 +656,19 @@ def page() -> str:
 
 
 def described() -> list[str]:
-    """Return the names of the annotations, labels and finalizers that the page describes."""
+    """Return the names of all annotations, labels and finalizers that the page describes."""
     return [each.name for _, keys in PARTS.values() for each in keys]
 
 
 @cache
 def named() -> frozenset[str]:
-    """Return the names of annotations, labels and finalizers in the source code (`sources`)."""
+    """Return the names of all annotations, labels and finalizers in the files of `sources`."""
     found = {name for path in sources() for name in _NAME.findall(path.read_text())}
     return frozenset(name for name in found if not _OTHERS.search(name))
 
 
 def sources() -> Iterator[Path]:
-    """Yield the modules of the services and their libraries."""
+    """Yield the Python files of the services and of their libraries."""
     libs = [ROOT / "libs" / name for name in ("common", "nats-admin", "notifications")]
     for folder in (*libs, *sorted((ROOT / "services").iterdir())):
         yield from sorted((folder / "src").rglob("*.py"))

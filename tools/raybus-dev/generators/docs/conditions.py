@@ -1,6 +1,6 @@
 """The page docs/reference/conditions.md: conditions with their reasons, and Kubernetes Events.
 
-The reasons come from enums and tables of the code, the meanings from this module. The page's test
+The reasons come from enums and tables of the code, their meanings from this module. The page's test
 fails for a reason without a meaning, a meaning without a reason, and an error reason that
 docs/troubleshooting.md does not mention.
 """
@@ -27,7 +27,10 @@ from traffic_manager import events as of_traffic
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a condition means while it is True, and its reasons."""
+    """What a condition means while it is True, and its reasons.
+
+    `is_ours` marks conditions that KubeRay does not have.
+    """
 
     text: str
     reasons: tuple[str, ...]
@@ -189,7 +192,7 @@ NORMAL: Final = {
     ): "The pod names in the certificate of the head or of the workers have changed.",
     "UpgradeReceipt": "The result of the upgrade.",
 }
-"""Meanings of Events that report progress."""
+"""The meaning of each Event that reports progress, by its reason."""
 WARNINGS: Final = {
     "TrafficNotCarried": (
         "A cluster cannot serve its share of the traffic, and the other cluster cannot or may not "
@@ -344,9 +347,9 @@ WARNINGS: Final = {
         "the time limit."
     ),
 }
-"""Meanings of Events that may need an action.
+"""The meaning of each Event that may need an action, by its reason.
 
-Events with the prefix `FailedTo` are Warnings too.
+Events whose reason begins with `FailedTo` are Warnings too.
 """
 
 _OF_CLUSTERS: Final = [
@@ -365,7 +368,7 @@ _OF_WRITES: Final = (STATUS_NOT_WRITTEN, FINALIZER_NOT_SET)
 
 
 def _reasons_of_templates(module: ModuleType) -> list[str]:
-    """Return the reasons of the Events that a module builds from templates."""
+    """Return the reasons of the Events for which a module has templates."""
     templates = (each for each in vars(module).values() if isinstance(each, EventTemplate))
     return [reason for template in templates for reason in template.reasons]
 
@@ -421,9 +424,9 @@ _THINGS: Final = {
     "RayJobSubmitter": "Kubernetes Job that submits the job",
     "PVC": "volume claim of the GCS",
 }
-"""Names of things in Event reasons that are not plain kinds."""
+"""The text for a part of an Event's reason, such as `HeadPod`, that is not the name of a kind."""
 _EITHER: Final = {"UpgradeAborted", "DrainStarted", "DrainEnded"}
-"""Events that can be Normal or Warning."""
+"""Reasons of Events whose type can be Normal or Warning."""
 _HEAD: Final = f"""\
 # Conditions and Events
 
@@ -486,7 +489,7 @@ def events() -> set[str]:
 
 
 def trouble() -> set[str]:
-    """Return the reasons of Warning Events and of conditions that report an error."""
+    """Return the reasons of Warning Events, and the condition reasons that report an error."""
     well = {
         "NonZeroServeEndpoints",
         "NoPendingCluster",

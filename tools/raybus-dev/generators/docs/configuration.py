@@ -1,7 +1,7 @@
 """The page docs/reference/configuration.md: variables, feature gates and the configuration file.
 
-Variables, defaults and fields come from the code: a variable from the line that reads it, and its
-default from the settings of an empty environment.
+Variables, defaults and fields come from the code. A variable is found by the line of code that
+reads it. Its default is the value in the settings of an empty environment.
 """
 
 import inspect
@@ -129,7 +129,7 @@ TEXTS: Final = {
     "TZ": "Time zone of RayCronJobs without `timeZone`; UTC when absent.",
     "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: `NewCluster` if true, else `None`.",
 }
-"""The meaning of each variable."""
+"""The meaning of each environment variable, as the page prints it."""
 _GATES: Final = {
     FeatureGate.STATUS_CONDITIONS: "Conditions of RayClusters.",
     FeatureGate.DELETION_POLICY: (
@@ -235,7 +235,7 @@ def fields() -> set[str]:
 
 
 def named() -> set[str]:
-    """Return every environment variable that the services' source code names."""
+    """Return every environment variable that the source code of the services mentions."""
     text = "\n".join(path.read_text() for path in annotations.sources())
     return set(re.findall(r'"((?:RAYBUS|ENABLE|RAYCLUSTER|USE|CLUSTER)_[A-Z_]+[A-Z])"', text))
 
@@ -302,7 +302,7 @@ def _heeded(gate: FeatureGate) -> str:
 
 
 def _without_effect() -> list[tuple[str, str]]:
-    """Return the fields of the configuration file without effect, each with its replacement."""
+    """Return the configuration file's fields that have no effect, each with its replacement."""
     kinds = {
         field.encode_name: field.default
         for field in msgspec.structs.fields(cluster_settings.OperatorFile)

@@ -1,4 +1,4 @@
-"""The meaning of each field of RayService and RayCluster, by `Type.field`."""
+"""The meaning of each field of RayService and RayCluster, with keys such as `HeadInfo.podIP`."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """The page docs/reference/fields.md: the fields of RayCluster and RayService.
 
-Types, defaults and limits come from the types that also generate the CRDs. The fields of
+Types, defaults and limits come from the Go types from which the CRDs are generated. The fields of
 Kubernetes' own types are not listed. `field_texts` has the meaning of each field; the page's test
 fails for a field without a meaning and for a meaning without a field.
 """
@@ -60,7 +60,7 @@ def page() -> str:
 
 
 def structs() -> list[str]:
-    """Return the names of the CRDs' own types, in the order of the fields that use them."""
+    """Return the names of KubeRay's own Go types, in the order of the fields that use them."""
     found: dict[str, None] = {}
     for roots in _ROOTS.values():
         for root in roots:
@@ -69,7 +69,7 @@ def structs() -> list[str]:
 
 
 def paths() -> set[str]:
-    """Return every field as `Type.field`."""
+    """Return every field on the page as `Type.field`."""
     return {
         f"{_short(name)}.{field.name}"
         for name in structs()

@@ -1,4 +1,4 @@
-"""Write the table of differences in docs/kuberay-map.md, from `parity/differences.yaml`."""
+"""Writes the table of differences in docs/kuberay-map.md, from `parity/differences.yaml`."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ END: Final = "\nEqual are:"
 
 
 def page() -> str:
-    """Return docs/kuberay-map.md with a newly generated table."""
+    """Return the text of docs/kuberay-map.md with a newly generated table of differences."""
     text = PAGE.read_text()
     before, _, rest = text.partition(HEADING)
     return f"{before}{HEADING}\n{_table()}{END}{rest.partition(END)[2]}"

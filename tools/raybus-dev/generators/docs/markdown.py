@@ -7,11 +7,11 @@ WRITTEN: Final = "`make golden` generates this page from the code."
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
+    """Return the lines of a Markdown table."""
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def code(text: str) -> str:
-    """Return a text as inline code; empty for an empty text."""
+    """Return a text as inline code in Markdown; empty for an empty text."""
     return f"`{text}`" if text else ""

@@ -1,6 +1,6 @@
-"""JSON schemas of the output of `-o json` and `-o yaml`, for docs/reference/outputs.
+"""JSON schemas of what `raybus … -o json` and `-o yaml` print, for docs/reference/outputs.
 
-The schemas are generated from the types that the verbs print.
+The schemas are generated from the types that the commands print.
 """
 
 from typing import Any, Final
@@ -31,7 +31,7 @@ from raybus_cli.show.version import VersionInfo
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The types that some commands print, and their description on the page of schemas."""
+    """Types that some commands (`verbs`) print, and the description on the page of schemas."""
 
     types: tuple[Any, ...]
     verbs: tuple[str, ...]
@@ -119,7 +119,10 @@ OUTPUTS: Final = {
 
 
 def schema(name: str) -> Json:
-    """Return the schema of an output, with all fields required and no other fields allowed."""
+    """Return the JSON schema of an output.
+
+    All fields are required, and no other fields are allowed.
+    """
     printed = OUTPUTS[name]
     found, defined = msgspec.json.schema_components(printed.types)
     for each in defined.values():
@@ -135,12 +138,12 @@ def schema(name: str) -> Json:
 
 
 def text(name: str) -> str:
-    """Return the content of a schema's file."""
+    """Return the content of the file with the schema of an output."""
     return msgspec.json.format(msgspec.json.encode(schema(name)), indent=2).decode() + "\n"
 
 
 def page() -> str:
-    """Return the text of the page that lists the schemas."""
+    """Return the text of the page that lists all schemas."""
     lines = ["| verb | schema | content |", "|---|---|---|"]
     for name, each in OUTPUTS.items():
         verbs = ", ".join(f"`{verb}`" for verb in each.verbs)

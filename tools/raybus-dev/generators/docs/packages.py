@@ -1,4 +1,4 @@
-"""The picture of packages in docs/architecture.md, drawn from the imports of all modules."""
+"""The text picture of packages in docs/architecture.md, drawn from the imports of all modules."""
 
 import configparser
 import textwrap
@@ -18,15 +18,18 @@ _RULE: Final = "  " + "─" * (_WIDTH - 2)
 
 
 def picture() -> str:
-    """Draw all packages of the repository in rows; each imports only from rows below its own."""
+    """Draw all packages of the repository in rows.
+
+    A package imports only from rows below its own.
+    """
     return draw(_imports(), {name: _folder(name) for name in _packages()})
 
 
 def draw(imports: Mapping[str, set[str]], folders: Mapping[str, str]) -> str:
     """Draw packages in rows, each with its direct imports.
 
-    An import is left out if another one of the same package implies it. A package without any
-    import, in either direction, is in the first row.
+    `folders` has the folder of each package. An import is left out if another import of the same
+    package implies it. A package that imports nothing and is imported by none is in the first row.
     """
     closures = {name: _reachable(name, imports) for name in imports}
     heights = {name: _height(name, closures) for name in imports}
@@ -60,7 +63,7 @@ def _packages() -> list[str]:
 
 
 def _imports() -> dict[str, set[str]]:
-    """Return, for each package, the packages that it imports."""
+    """Return, for each package of the repository, the other packages that it imports."""
     packages = _packages()
     graph = grimp.build_graph(*packages, exclude_type_checking_imports=True, cache_dir=None)
     return {
@@ -75,7 +78,7 @@ def _imports() -> dict[str, set[str]]:
 
 
 def _folder(package: str) -> str:
-    """Return the top-level folder that holds a package."""
+    """Return the top-level folder of a package: `libs`, `services` or `tools`."""
     return next(
         path.relative_to(ROOT).parts[0]
         for top in ("libs", "services", "tools")
@@ -94,13 +97,16 @@ def _reachable(name: str, imports: Mapping[str, set[str]]) -> set[str]:
 
 
 def _height(name: str, closures: Mapping[str, set[str]]) -> int:
-    """Return the length of the longest chain of imports that begins at a package."""
+    """Return the length of the longest chain of imports that begins at a package.
+
+    `closures` has, for each package, all packages that it imports directly or indirectly.
+    """
     below = (target for target in closures[name] if name not in closures[target])
     return max((1 + _height(target, closures) for target in below), default=0)
 
 
 def _reduce(name: str, targets: set[str], closures: Mapping[str, set[str]]) -> set[str]:
-    """Return the imports that no other import of the same package implies."""
+    """Return those imports of a package (`targets`) that no other of its imports implies."""
     others = {target for target in targets if name not in closures[target]}
     return {
         target

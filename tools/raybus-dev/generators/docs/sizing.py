@@ -1,6 +1,6 @@
-"""The table of docs/how-to/sizing.md: the effect of surge, step and interval.
+"""The table of docs/how-to/sizing.md: the effect of surge, step and interval on an upgrade.
 
-Traffic-manager's decisions compute the table.
+The table is computed by a simulation of traffic-manager's decisions.
 """
 
 from datetime import timedelta
@@ -25,7 +25,7 @@ _TRIED: Final = (
     (0, 0, 30, 20, "a full cluster, `raybus.io/max-unavailable-percent: 20`"),
     (0, 0, 30, 34, "a full cluster of three nodes, 34"),
 )
-"""Per row: surge, step, interval in seconds, unavailable percent, and purpose."""
+"""The inputs of each row: surge, step, interval in seconds, unavailable percent, and purpose."""
 
 
 def table() -> str:
@@ -36,7 +36,7 @@ def table() -> str:
 
 
 def recorded(plan: str) -> str:
-    """Return the costs of a recorded plan, which are its last paragraph."""
+    """Return the costs of a recorded plan for the page. They are the last paragraph of the plan."""
     return "\n".join(
         [RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END]
     )

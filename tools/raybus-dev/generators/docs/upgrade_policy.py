@@ -1,4 +1,4 @@
-"""The page docs/reference/upgrade-policy.md: fields of an UpgradePolicy, from the CRD's schema."""
+"""The page docs/reference/upgrade-policy.md: the fields of UpgradePolicy, from the CRD's schema."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Generates the Helm chart's templates from the overlay `production`.
+"""Generates the Helm chart's templates from the kustomize overlay `production`.
 
-`chart` defines the effect of each chart value, and `markers` writes template expressions.
+`chart` defines what each chart value changes, and `markers` writes template expressions.
 """

@@ -1,8 +1,8 @@
-"""Defines which fields of the overlay `production` chart values set, and optional objects.
+"""Defines which fields of the overlay `production` depend on chart values; optional objects.
 
-All other fields are copied. The namespace is the release's, so the Namespace object is omitted. The
-hash suffixes of ConfigMaps, with which kustomize restarts pods, become checksums in pod
-annotations.
+All other fields are copied. The namespace is the release's, so the Namespace object is left out.
+kustomize restarts pods by hash suffixes of ConfigMap names; the chart does it by checksums in
+annotations of the pods.
 """
 
 import re
@@ -16,7 +16,7 @@ from support.manifests import NAMESPACE, SERVICES, Document
 
 HEADER: Final = "# Made from deploy/overlays: make golden\n"
 CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[a-z0-9]{10}\b")
-"""The name of a generated ConfigMap, with its hash suffix."""
+"""The name of a ConfigMap that kustomize generates, with its hash suffix."""
 JOB: Final = re.compile(r"^nats-streams-[0-9a-f]{10}$")
 """The name of the chart's Job, with the hash of its spec."""
 CHECKSUM: Final = "checksum/config"
@@ -27,11 +27,14 @@ _OPENSHIFT: Final = ".Values.openshift"
 _GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
 _CONFIGURED: Final = {"cluster-reconciler", "job-reconciler"}
-"""Services that read the operator's configuration file."""
+"""Services that read the configuration file of KubeRay's operator."""
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 _AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
-"""Prefix of labels on ClusterRoles that extend the users' roles. Roles cannot extend them."""
+"""Prefix of labels on ClusterRoles whose rules Kubernetes adds to the users' ClusterRoles.
+
+A Role cannot be added in this way.
+"""
 _NATS_ONLY: Final = re.compile(r"nats|nats-keys-.*|nats-servers|nats-subscriber")
 _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 
@@ -41,7 +44,8 @@ def templates(
 ) -> dict[str, str]:
     """Return the chart's templates by file name.
 
-    `extras` maps a Helm condition to the objects that are created only if it is true.
+    `production` are the objects of the overlay. `extras` maps a Helm condition to the objects that
+    are created only if it is true.
     """
     parts: dict[str, list[str]] = {}
     for document in production:
@@ -53,7 +57,10 @@ def templates(
 
 
 def plain(document: Document) -> Document:
-    """Return an object without the hashes of ConfigMaps and the Job, and without checksums."""
+    """Return an object without hashes in names of ConfigMaps and Jobs, and without checksums.
+
+    In this form, objects of the chart and of the overlay can be compared.
+    """
     text = CONFIG_MAP.sub(r"\1", msgspec.json.encode(document).decode())
     found: Document = msgspec.json.decode(text)
     found["metadata"]["name"] = JOB.sub("nats-streams", found["metadata"]["name"])
@@ -115,9 +122,9 @@ def _part(document: Document, condition: str) -> str:
 
 
 def _named_by_its_spec(text: str) -> tuple[str, str]:
-    """Return the template of a Job whose name has a hash of its spec, and the spec's template.
+    """Return the template of the Job `nats-streams`, and a named template (`define`) with its spec.
 
-    The spec is a named template (`define`). The pod template of a Job cannot be changed, so an
+    The Job's name gets a hash of the spec. The pod template of a Job cannot be changed, so an
     upgrade with another pod template creates another Job. Helm deletes the earlier Job, even if it
     has not finished.
     """
@@ -129,7 +136,7 @@ def _named_by_its_spec(text: str) -> tuple[str, str]:
 
 
 def _place(document: Document) -> None:
-    """Replace raybus's namespace by the release's."""
+    """Replace the namespace `raybus` in an object by the namespace of the release."""
     release = value(".Release.Namespace")
     if document["metadata"].get("namespace") == NAMESPACE:
         document["metadata"]["namespace"] = release
@@ -145,8 +152,8 @@ def _place(document: Document) -> None:
 def _anywhere(document: Document) -> str:
     """Return the template of an RBAC object that grants rights in all namespaces.
 
-    If the chart value `watchNamespace` is set, the template yields a namespaced object in each of
-    its namespaces instead.
+    If the chart value `watchNamespace` is set, the template yields one object in each of its
+    namespaces instead.
     """
     for place in (document, document.get("roleRef", {})):
         if "kind" in place:
@@ -164,7 +171,7 @@ def _anywhere(document: Document) -> str:
 
 
 def _pods(document: Document) -> None:
-    """Let chart values set the images and the placement of pods."""
+    """Let chart values set the images, the users and the placement of the object's pods."""
     pod = document["spec"]["template"]["spec"]
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
         name = container["image"].rpartition("/")[2].partition(":")[0]
@@ -183,7 +190,11 @@ def _pods(document: Document) -> None:
 
 
 def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
-    """Mount the key for a NATS outside the cluster, from a Secret that the user creates."""
+    """Mount a Secret with the key for a NATS outside the cluster, unless the chart installs NATS.
+
+    The user of the chart creates the Secret. `prefix` is that of the variables that name its files;
+    empty for none.
+    """
     volume = {
         "name": f"{folder}-user",
         "secret": {"secretName": f"nats-user-{user}", "defaultMode": 0o440},
@@ -214,7 +225,7 @@ def _job(document: Document) -> None:
 
 
 def _restarts(document: Document, *configs: str) -> None:
-    """Replace pods when a configuration that they read at the start changes."""
+    """Make Helm replace the pods when a configuration changes that they read at their start."""
     parts = " ".join(f'(include "raybus.{each}" .)' for each in configs)
     checksum = {CHECKSUM: value(f'printf "{"%s" * len(configs)}" {parts} | sha256sum')}
     document["spec"]["template"]["metadata"]["annotations"] = checksum

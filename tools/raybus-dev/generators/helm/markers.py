@@ -1,8 +1,8 @@
-"""Writes template expressions into objects, and such objects as Helm templates.
+"""Marks Helm expressions in objects, and writes such objects as Helm templates.
 
-A marked string is an expression; a marked key or list element is conditional. Each is on one line
-of YAML, because larger values are written as JSON, so the braces can be inserted by text
-replacement.
+A marked string is an expression; a marked key or list element is conditional. A marker stands on
+one line of YAML, because larger values are written as JSON, so the braces of Helm can be inserted
+by replacing text.
 """
 
 import re
@@ -19,17 +19,17 @@ _EXPRESSION: Final = re.compile(r"'?⟦(.+?)⟧'?")
 
 
 def value(expression: str) -> str:
-    """Return the marked string for a Helm expression, which must yield one line of YAML."""
+    """Return the marker for a Helm expression, which must yield one line of YAML."""
     return f"⟦{{{{ {expression} }}}}⟧"
 
 
 def either(condition: str, then: str, otherwise: str) -> str:
-    """Return the marked string for a choice between two texts."""
+    """Return the marker for one of two texts, by a Helm condition."""
     return f"⟦{{{{ if {condition} }}}}{then}{{{{ else }}}}{otherwise}{{{{ end }}}}⟧"
 
 
 def field(condition: str, name: str) -> str:
-    """Return the marked name of a conditional field.
+    """Return the marker for the name of a field that exists only if a Helm condition is true.
 
     The field must not be the first of its object.
     """
@@ -37,12 +37,12 @@ def field(condition: str, name: str) -> str:
 
 
 def element(condition: str, text: str) -> str:
-    """Return the marked text of a conditional list element."""
+    """Return the marker for a list element that exists only if a Helm condition is true."""
     return f"⟦if {condition}⟧ {text}"
 
 
 def template(document: Document) -> str:
-    """Return a Helm template that yields the object."""
+    """Return the Helm template of an object that contains markers."""
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False, width=_WIDE)
     text = _ELEMENT.sub(r"\1{{- if \2 }}\n\1- \3\n\1{{- end }}", text)
     text = _FIELD.sub(r"\1{{- if \2 }}\n\1\3: \4\n\1{{- end }}", text)

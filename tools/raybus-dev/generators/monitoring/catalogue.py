@@ -1,6 +1,6 @@
-"""Finds every raybus metric that the code declares and generates docs/metrics.md.
+"""Finds every metric that raybus's code declares, and generates docs/metrics.md.
 
-Modules are found by their source code, so a new metric cannot be forgotten.
+The source files are searched for declarations, so the page cannot lack a new metric.
 """
 
 import importlib
@@ -27,7 +27,7 @@ OWNERS: Final = {
     "nats_admin": "The container keeper beside each NATS server",
     "notifications": "notifications",
 }
-"""For each package, the title of its section on the metrics page, in the page's order."""
+"""The title of each package's section on the metrics page, in the order of the page."""
 _DECLARES: Final = re.compile(
     r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|MetricFamily)\(", re.MULTILINE
 )
@@ -72,13 +72,13 @@ class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """The unit that the metric's name ends with."""
+        """The unit, according to the end of the metric's name; empty if the name has none."""
         bare = self.name.removesuffix("_total")
         return next((unit for ending, unit in _UNITS.items() if bare.endswith(ending)), "")
 
 
 def metrics() -> dict[str, list[MetricRow]]:
-    """Return all metrics by section title."""
+    """Return all metrics by the title of their section."""
     found: dict[str, list[MetricRow]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
         package = path.relative_to(
@@ -90,7 +90,7 @@ def metrics() -> dict[str, list[MetricRow]]:
 
 
 def names() -> set[str]:
-    """Return the names that Prometheus stores. A histogram has three."""
+    """Return the names under which Prometheus stores the metrics. A histogram has three names."""
     held = [each for part in metrics().values() for each in part]
     return {name for each in held for name in _exposed(each)}
 

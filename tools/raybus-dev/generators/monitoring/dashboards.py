@@ -8,7 +8,7 @@ RATE: Final = "[$__rate_interval]"
 
 
 def _p(share: str, metric: str, by: str) -> Query:
-    """Return a query for a quantile of a histogram, grouped by labels."""
+    """Return a query for a quantile (`share`) of a histogram, grouped by the labels `by`."""
     label = by.split(", ", 1)[0]
     expr = f"histogram_quantile({share}, sum by ({by}, le) (rate({metric}_bucket{RATE})))"
     return Query(expr, f"{{{{{label}}}}} p{share.removeprefix('0.').ljust(2, '0')}")

@@ -1,6 +1,6 @@
 """The files of deploy/monitoring.
 
-Some are written by hand, and the others are generated from them.
+The alerts and the scrape configuration are written by hand; the other files are generated.
 """
 
 from pathlib import Path
@@ -19,17 +19,17 @@ Json = dict[str, Any]
 
 
 def groups() -> list[Json]:
-    """Read the alert groups."""
+    """Read the groups of alerts from `RULES`."""
     return yaml.safe_load(RULES.read_text())["groups"]
 
 
 def alerts() -> list[Json]:
-    """Read all alerts."""
+    """Return the alerts of all groups."""
     return [rule for group in groups() for rule in group["rules"]]
 
 
 def prometheus_rule() -> str:
-    """Return the alerts as a PrometheusRule."""
+    """Return the text of a PrometheusRule with all alerts."""
     body = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

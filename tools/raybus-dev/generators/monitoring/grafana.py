@@ -1,4 +1,4 @@
-"""The parts of Grafana's dashboard schema that the dashboards use.
+"""The parts of Grafana's dashboard schema that raybus's dashboards use.
 
 The schema version is 39, for Grafana 10.4 and newer.
 """
@@ -18,7 +18,7 @@ SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A query of a panel with the legend of its lines."""
+    """A Prometheus query of a panel, and the legend of its lines."""
 
     expr: str
     legend: str = ""
@@ -29,12 +29,12 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     text: str
-    """Description in the panel's information mark."""
+    """Description that Grafana shows behind the panel's information mark."""
     queries: tuple[Query, ...]
     unit: str = "short"
     kind: str = "timeseries"
     most: float | None = None
-    """Maximum of the axis; None for automatic."""
+    """Maximum of the vertical axis; None lets Grafana choose."""
 
 
 class PanelRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class GrafanaVariable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrafanaDashboard(msgspec.Struct, frozen=True, kw_only=True):
-    """A dashboard."""
+    """A Grafana dashboard: rows of panels, and variables."""
 
     uid: str
     title: str
@@ -63,7 +63,7 @@ class GrafanaDashboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(page: GrafanaDashboard) -> str:
-    """Return the JSON for Grafana's import or provisioning."""
+    """Return the dashboard as JSON for Grafana's import or provisioning."""
     model: Json = {
         "uid": page.uid,
         "title": page.title,

@@ -1,7 +1,8 @@
 """The metrics and labels that KubeRay's own operator dashboard reads.
 
-They concern RayClusters, RayServices and controllers. Metrics of RayJobs, which have series only
-while there are RayJobs, and of the Go runtime are left out.
+Tests check that raybus has these metrics. They concern RayClusters, RayServices and controllers.
+Metrics of RayJobs, which have series only while there are RayJobs, and of the Go runtime are left
+out.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ _CONDITION: Final = frozenset({"namespace", "name", "condition"})
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric as the dashboard reads it."""
+    """What KubeRay's dashboard reads of a metric."""
 
     labels: frozenset[str]
     """Labels that the dashboard selects or groups by."""
     values: dict[str, tuple[str, ...]] = {}
-    """Label values that the dashboard asks for."""
+    """Label values that the dashboard selects, by label."""
     is_counter: bool = False
     is_histogram: bool = False
 

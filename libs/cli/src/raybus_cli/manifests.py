@@ -181,9 +181,10 @@ KustomizeOption = Annotated[
 def read_all(
     files: list[str] | None, kustomize: Path | None, *, recursive: bool = False
 ) -> list[ManifestDocument]:
-    """Return the documents of all files, or of a kustomization.
+    """Return the documents of all files and directories, or of a kustomization.
 
-    Raises `InvalidSpec` if neither or both are given, or if one of them cannot be read.
+    With `recursive`, subdirectories are read as well. Raises `InvalidSpec` if files and a
+    kustomization are named, or neither, or if one of them cannot be read.
     """
     if kustomize is not None:
         if files:

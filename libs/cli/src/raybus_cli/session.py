@@ -293,7 +293,7 @@ async def find_dashboard(kube: KubeClient, cluster: RayCluster) -> Target:
 def build_token_error(
     problem: errors.Unauthenticated, head: Target, cluster: RayCluster
 ) -> errors.Unauthenticated:
-    """Return the error for a Ray dashboard that rejects the token, with a remedy.
+    """Return the error for a Ray dashboard (`head`) that rejects the token, with a remedy.
 
     `problem` is the dashboard's answer.
     """

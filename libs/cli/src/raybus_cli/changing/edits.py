@@ -180,7 +180,10 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
 def _select_containers(
     known: list[TemplateGroup], assignment: Assignment
 ) -> list[tuple[Place, str]]:
-    """Return the path and the present value of each image field that an assignment selects."""
+    """Return path and present value of each image field that an assignment selects in `known`.
+
+    `known` are all groups of the cluster spec.
+    """
     chosen = [group for group in known if assignment.group in {ALL, group.name}]
     if not chosen:
         raise errors.Rejected(

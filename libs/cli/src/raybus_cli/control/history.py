@@ -164,7 +164,7 @@ def _build_entry(
 
 
 def _derive_content(snapshot: Snapshot, goal: Goal) -> Json:
-    """Return the fields of an entry that are derived from its spec."""
+    """Return the fields of an entry that are derived from its recorded spec, `goal`."""
     asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
     digest, used = goal.spec_hash, tree.list_images(config)
     return {
@@ -216,9 +216,9 @@ def _find_last_cluster(
 ) -> str:
     """Return the new cluster of the last upgrade, if that upgrade failed and was to `entry`.
 
-    The result is otherwise empty. A failed upgrade leaves the old cluster active and deletes the
-    new one. Its entry is therefore the newest entry that was to replace the active spec and that no
-    existing cluster runs.
+    The result is otherwise empty. `receipt` is the receipt of the last upgrade. A failed upgrade
+    leaves the old cluster active and deletes the new one. Its entry is therefore the newest entry
+    that was to replace the active spec and that no existing cluster runs.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""
@@ -341,7 +341,7 @@ def change(service: RayService, entry: HistoryEntry) -> Change:
 def describe_change(
     change: Change, entry: HistoryEntry, outcome: PlanOutcome, *, is_done: bool
 ) -> str:
-    """Describe the restored fields and the planned effect.
+    """Describe the restored fields and the planned effect (`outcome`).
 
     The text is that of a dry run unless `is_done`.
     """
@@ -386,7 +386,8 @@ def _restore_scale(config: Json, goal: Json) -> Json:
 def _restore_group_scale(group: Json, wanted: Json | None) -> Json:
     """Return a group of an earlier spec with the scale of the RayService's present group.
 
-    Fields that an autoscaler wrote are removed.
+    The present group is `wanted`; None if the present spec has no group of that name. Fields that
+    an autoscaler wrote are removed.
     """
     recorded: Json = group.get("scaleStrategy") or {}
     strategy = {key: value for key, value in recorded.items() if key != "workersToDelete"}

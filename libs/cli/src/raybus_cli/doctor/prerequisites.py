@@ -200,9 +200,9 @@ def check_kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
 
 
 def _is_apart(operator: Watching, ours: frozenset[str]) -> bool:
-    """Return whether an operator and raybus have no watched namespace in common.
+    """Return whether an operator watches none of the namespaces that raybus watches (`ours`).
 
-    False if the namespaces of one of them are unknown.
+    The result is False if the namespaces of the operator or of raybus are unknown.
     """
     return bool(operator.namespaces and ours) and not operator.namespaces & ours
 

@@ -336,7 +336,7 @@ async def read_rights(
 
 
 def _find_user(subject: str, namespace: str) -> str | None:
-    """Return the ServiceAccount of a raybus service; None for the caller."""
+    """Return the user name of a raybus service's ServiceAccount; None if `subject` is `you`."""
     if subject == "you":
         return None
     return f"system:serviceaccount:{namespace}:{subject.split(maxsplit=1)[0]}"

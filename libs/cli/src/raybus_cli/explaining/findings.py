@@ -287,7 +287,8 @@ def _check_clusters(
     """Yield the causes on the cluster that serves next, on each of its pods, and on the Gateway.
 
     If the RayService's status names failing applications of that cluster, the dashboard's report
-    about applications is skipped, because the status has the full messages.
+    about applications is skipped, because the status has the full messages. `offered` are the names
+    of the resources that the nodes have; None if they were not read.
     """
     view = (
         observed.active

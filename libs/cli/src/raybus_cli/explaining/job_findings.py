@@ -228,7 +228,7 @@ def _check_manager(job: RayJob, now: datetime) -> Iterator[BlockingCause]:
 
 
 def _check_end(job: RayJob, report: JobReport) -> Iterator[BlockingCause]:
-    """Yield why the last attempt failed, or that the job was stopped."""
+    """Yield the cause of the last attempt's failure, or a cause for a job that was stopped."""
     status = job.status
     if (
         status.job_deployment_status == DeploymentState.COMPLETE
@@ -248,7 +248,10 @@ def _check_end(job: RayJob, report: JobReport) -> Iterator[BlockingCause]:
 def _check_start(
     snapshot: JobSnapshot, now: datetime, offered: Set[str] | None
 ) -> Iterator[BlockingCause]:
-    """Yield what keeps the cluster, its pods or the submitter from starting."""
+    """Yield the causes that keep the cluster, its pods or the submitter from starting.
+
+    `offered` are the names of the resources that the nodes have; None if they were not read.
+    """
     job, cluster = snapshot.job, snapshot.cluster
     status = job.status
     if cluster is None:
@@ -431,7 +434,7 @@ def _build_cron_cause(
 
 
 def _check_cron_job(snapshot: CronJobSnapshot, now: datetime) -> Iterator[BlockingCause]:
-    """Yield what keeps the RayCronJob from starting its next run."""
+    """Yield the cause that keeps the RayCronJob from starting its next run."""
     cron_job, forecast = snapshot.cron_job, cron_schedule.forecast(snapshot.cron_job, BETA)
     if cron_job.metadata.deletion_timestamp is not None:
         text = "the RayCronJob is being deleted"
@@ -458,7 +461,7 @@ def _explain_delay(
 
 
 def _check_last_run(snapshot: CronJobSnapshot, now: datetime) -> Iterator[BlockingCause]:
-    """Yield the failure of the newest RayJob that has ended."""
+    """Yield a cause if the newest RayJob that has ended did not succeed."""
     reports = (job_report.build(job, now) for job in snapshot.jobs)
     ended = next((report for report in reports if report.has_ended), None)
     if ended is None or ended.has_succeeded:

@@ -95,7 +95,7 @@ def merge_causes(causes: Iterable[BlockingCause]) -> list[list[BlockingCause]]:
 
 
 def build_finding(same: list[BlockingCause], command: str) -> BlockingFinding:
-    """Build the finding for one group of equal causes; `command` is its shell command to copy."""
+    """Build the finding for a group of equal causes; `command` is its shell command to copy."""
     first, *others = same
     more = f" and {len(others)} more" if others else ""
     pods = [f"Pod {cause.pod}" for cause in others if cause.pod]

@@ -28,7 +28,7 @@ UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready,
 
 
 async def judge(cluster: RayCluster, reads: Observer, *, now: datetime) -> Subject:
-    """Return what would change on a RayCluster."""
+    """Return what would change on a RayCluster, which `reads` observes as the service would."""
     meta = cluster.metadata
     return findings.build_subject(
         ray_cluster.KIND, meta.namespace, meta.name, await _judge(cluster, reads, now=now)

@@ -94,7 +94,7 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
 
 
 def _get_details(seen: Observed, cluster: str) -> ServeDetails | None:
-    """Return the Serve state that a cluster's dashboard reported."""
+    """Return the Serve state of a cluster in an observation; None if it was not reported."""
     views = (
         view for view in (seen.active, seen.pending) if view is not None and view.name == cluster
     )

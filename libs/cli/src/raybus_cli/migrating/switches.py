@@ -202,7 +202,7 @@ def build_configuration(environment: Mapping[str, str], file_text: str | None) -
 
 
 def find_differences(wanted: Configuration, actual: Configuration) -> list[str]:
-    """Return how an installed raybus is configured differently from KubeRay.
+    """Return how an installed raybus (`actual`) is configured differently from KubeRay (`wanted`).
 
     An entry reads `field: KubeRay …, raybus …`.
     """

@@ -57,8 +57,8 @@ def build_cluster(config: Json) -> RayCluster:
 def list_group_sizes(cluster: RayCluster, goal: Json) -> dict[str, int]:
     """Return the present replicas of each group, if the new config enables Ray's autoscaler.
 
-    The autoscaler decides on replicas, so the numbers in the manifest do not apply. Without it the
-    result is empty.
+    `goal` is the new config. The autoscaler decides on replicas, so the numbers in the manifest do
+    not apply. The result is empty without the autoscaler.
     """
     if not goal.get("enableInTreeAutoscaling"):
         return {}

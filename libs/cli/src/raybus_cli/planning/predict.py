@@ -164,8 +164,8 @@ def _describe_config_change(
 ) -> list[str]:
     """Return a note if the plan changes the Serve config of the cluster in `view`.
 
-    The config is sent now, or later if the dashboard does not answer yet or if traffic-manager
-    sends it.
+    `present` is the stored RayService. The config is sent now, or later if the dashboard does not
+    answer yet or if traffic-manager sends it.
     """
     if view is None:
         return []

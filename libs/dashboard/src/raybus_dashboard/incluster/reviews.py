@@ -181,7 +181,7 @@ class Reviews:
         return self._identities.get(key) or self._rejected.get(key)
 
     async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
-        """Return if the user has a right; raise `Denied`, which names the right, if not."""
+        """Return if the user has the right `wanted`; else raise `Denied`, which names the right."""
         key = (identity, wanted)
         allowed = self._rights.get(key)
         if allowed is None:

@@ -57,7 +57,7 @@ class Rights(Protocol):
     """Checks the rights of users."""
 
     async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
-        """Return if the user has a right; raise an error if not."""
+        """Return if the user has the right `wanted`; otherwise raise an error."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""Reconcile RayJobs and RayCronJobs: create their RayClusters, submit jobs, and report status."""
+"""job-reconciler: creates the clusters of RayJobs, submits their jobs, and runs RayCronJobs."""

@@ -23,7 +23,7 @@ class UpdateJobStatus(UpdateStatus, frozen=True, kw_only=True):
 
 
 class SyncPodGroup(Action, frozen=True, kw_only=True):
-    """Create the PodGroup of the RayJob, or resize it to the wanted size."""
+    """Create the PodGroup of the RayJob, or resize it to the size in `body`."""
 
     body: Body
 
@@ -32,9 +32,9 @@ class SyncPodGroup(Action, frozen=True, kw_only=True):
 
 
 class SubmitJob(Action, frozen=True, kw_only=True):
-    """Submit the job to Ray's dashboard (HTTPMode).
+    """Submit the job to Ray's dashboard over HTTP (HTTPMode).
 
-    Ray refuses a second job with the same ID, so a repetition does not run it twice.
+    Ray refuses a second job with the same ID, so a repeated submission does not run the job twice.
     """
 
     cluster: RayCluster
@@ -44,12 +44,12 @@ class SubmitJob(Action, frozen=True, kw_only=True):
 
 
 class StopJob(Action, frozen=True, kw_only=True):
-    """Ask Ray once to stop the job."""
+    """Request once that Ray stop the job."""
 
     cluster: RayCluster
     job_id: str
     must_succeed: bool = False
-    """Whether a failure ends the plan; else it is only logged."""
+    """Whether a failure ends the plan; otherwise a failure is only logged."""
 
     def __str__(self) -> str:
         return f"stop job {self.job_id} on RayCluster {self.cluster.metadata.name}"

@@ -1,4 +1,7 @@
-"""The status at the start and at the end of an attempt (spec rayjob §6.1, §6.6, §11)."""
+"""The RayJob's status at the start and at the end of an attempt (spec rayjob §6.1, §6.6, §11).
+
+An attempt is one run of the job on one RayCluster; `backoffLimit` allows further attempts.
+"""
 
 from datetime import datetime
 from typing import Final
@@ -19,11 +22,11 @@ from common.api.ray_job import (
 from job_reconciler.states import Ending, FailureReason
 
 FINAL_REASONS: Final = frozenset({FailureReason.DEADLINE, FailureReason.STATUS_CHECKS})
-"""The failures after which no new attempt starts."""
+"""Failures after which no further attempt starts, whatever `backoffLimit` allows."""
 
 
 def begin(job: RayJob, new_name: str, now: datetime) -> RayJobStatus:
-    """Return the status of a new attempt, before any of its objects exists.
+    """Return the status of a new attempt, before any object of the attempt exists.
 
     `new_name` names the RayCluster, and the Ray job if the spec does not name it.
     """
@@ -45,8 +48,8 @@ def begin(job: RayJob, new_name: str, now: datetime) -> RayJobStatus:
 def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
     """Return the status after an attempt: the end of the RayJob, or a retry.
 
-    The caller passes the status with which the attempt was observed, so that a repeated reconcile
-    counts the attempt once.
+    `job` has the status with which the attempt was observed, so that a repeated reconcile counts
+    the attempt once.
     """
     status = job.status
     has_failed = ending.state == DeploymentState.FAILED
@@ -75,8 +78,8 @@ def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
 def reset(status: RayJobStatus) -> RayJobStatus:
     """Return the status after the objects of an attempt are gone.
 
-    A job that was suspending is then suspended, and a job that is retried is new. The counters and
-    times remain.
+    A RayJob that was suspending is then suspended, and a RayJob that is retried is new. The
+    counters and times remain.
     """
     is_suspending = status.job_deployment_status == DeploymentState.SUSPENDING
     state = DeploymentState.SUSPENDED if is_suspending else DeploymentState.NEW

@@ -1,4 +1,4 @@
-"""Batch schedulers: the fields of a RayJob's objects that they read, and its PodGroup.
+"""Batch schedulers: what they need in the objects of a RayJob, and the RayJob's PodGroup.
 
 Spec rayjob §16. The labels of a RayJob are always copied to its RayCluster, so that the pods of the
 cluster are scheduled like those of a cluster without a job.
@@ -23,7 +23,7 @@ from job_reconciler.resources import submitter
 from job_reconciler.settings import Config
 
 SUBMITTER_GROUP: Final = "submittergroup"
-"""Name of the group of submitter pods; the other groups have the names of the Ray groups."""
+"""Name of the group of submitter pods; the other groups are named as in the RayCluster."""
 _KAI_REFUSAL: Final = (
     "KAI-Scheduler does not support RayJob with K8sJobMode: the submitter pod is created after "
     "RayCluster is ready, preventing proper gang scheduling; set spec.submissionMode to "
@@ -32,32 +32,35 @@ _KAI_REFUSAL: Final = (
 
 
 class JobBatchScheduler(msgspec.Struct, frozen=True):
-    """A scheduler that needs nothing from a RayJob, such as the default one."""
+    """A scheduler that needs nothing in a RayJob's objects, such as the default scheduler."""
 
     def find_violation(self, job: RayJob) -> str | None:  # noqa: ARG002  (for others)
-        """Return why the scheduler cannot run a job; None if it can."""
+        """Return why the scheduler cannot run a job; None if it can run the job."""
         return None
 
     def mark_cluster(self, job: RayJob, body: Body) -> None:
-        """Add the fields that the scheduler reads to the body of a job's RayCluster."""
+        """Add the fields that the scheduler reads to `body`, the manifest of a job's RayCluster."""
 
     def mark_submitter(self, job: RayJob, body: Body) -> None:
-        """Add the fields that the scheduler reads to the pods of the submitting Kubernetes Job."""
+        """Add the fields that the scheduler reads to `body`, the manifest of the submitter Job."""
 
     def build_pod_group(self, job: RayJob) -> Body | None:  # noqa: ARG002  (for others)
-        """Build the PodGroup that the job needs before its cluster is created; None without one."""
+        """Return the PodGroup that must exist before the job's cluster is created, or None."""
         return None
 
     def build_last_pod_group(self, job: RayJob, cluster: RayCluster | None) -> Body | None:  # noqa: ARG002
-        """Build the PodGroup for what is left of the job after its end; None if there is none.
+        """Return the PodGroup for the pods that are left after the job's end; None without one.
 
-        `cluster` is the cluster as it is now.
+        `cluster` is the job's cluster as it is now; None if it is gone.
         """
         return None
 
 
 class YuniKornForJobs(JobBatchScheduler, frozen=True):
-    """YuniKorn, which reads from every pod of a gang how many pods the gang has."""
+    """YuniKorn, which reads from every pod of a gang how many pods the gang has.
+
+    A gang is a set of pods that are scheduled all at once or not at all.
+    """
 
     def mark_cluster(self, job: RayJob, body: Body) -> None:
         if _has_submitter_job(job):
@@ -72,9 +75,9 @@ class YuniKornForJobs(JobBatchScheduler, frozen=True):
 
     @staticmethod
     def _mark(job: RayJob, metadata: Body) -> bool:
-        """Add YuniKorn's labels, and the description of a gang; return whether the job is a gang.
+        """Add YuniKorn's labels and the description of a gang; return whether the job is a gang.
 
-        A job on a cluster that exists already is no gang unless its annotation says so.
+        A job on a cluster that exists already is no gang unless its annotation describes one.
         """
         own = job.metadata
         batch_schedulers.copy_labels(batch_schedulers.YUNIKORN_COPIES, own.labels, metadata)
@@ -88,7 +91,7 @@ class YuniKornForJobs(JobBatchScheduler, frozen=True):
 
 
 class VolcanoForJobs(JobBatchScheduler, frozen=True):
-    """Volcano, with a PodGroup that the job shares with its clusters.
+    """Volcano, with one PodGroup for the pods of the job's cluster and its submitter.
 
     The resources of the PodGroup include those of the submitter. Its minimum number of pods does
     not count the submitter, because the submitter is created when the other pods are ready.
@@ -136,14 +139,17 @@ class VolcanoForJobs(JobBatchScheduler, frozen=True):
 
 
 class Kai(JobBatchScheduler, frozen=True):
-    """KAI, which cannot wait for a submitter that is created after the cluster."""
+    """KAI-Scheduler, which refuses K8sJobMode.
+
+    Its gang cannot wait for a submitter pod that is created only when the cluster is ready.
+    """
 
     def find_violation(self, job: RayJob) -> str | None:
         return _KAI_REFUSAL if _has_submitter_job(job) else None
 
 
 def scheduler(config: Config) -> JobBatchScheduler:
-    """Return the scheduler for which the operator is configured."""
+    """Return the batch scheduler that the operator is configured to use."""
     if FeatureGate.KUBERNETES_WAS in config.gates:
         return JobBatchScheduler()
     return _SCHEDULERS.get(config.batch_scheduler, JobBatchScheduler())
@@ -157,19 +163,19 @@ _SCHEDULERS: Final[dict[str, JobBatchScheduler]] = {
 
 
 def pod_group_name(job: RayJob) -> str:
-    """Return the name of the PodGroup of a job and its clusters."""
+    """Return the name of the PodGroup for a job and its clusters."""
     return batch_schedulers.volcano_group_name(job.metadata.name)
 
 
 def resize(have: Body, want: Body) -> Body | None:
-    """Return an existing PodGroup with the wanted size; None if it has that size."""
+    """Return the existing PodGroup `have` with the size of `want`; None if the sizes are equal."""
     spec = want["spec"]
     numbers = {field: spec[field] for field in ("minMember", "minResources")}
     return batch_schedulers.resize_volcano_group(have, numbers)
 
 
 def find_other_owner(have: Body, job: RayJob) -> str | None:
-    """Return the controller of a PodGroup as `<kind> <name>`, unless it is this job.
+    """Return the controller of a PodGroup as `<kind> <name>`; None if it is this job.
 
     A RayCluster with the name of the job has a PodGroup of the same name.
     """
@@ -194,10 +200,10 @@ def _pod_group(job: RayJob, members: int, amounts: Amounts) -> Body:
 
 
 def _measure(cluster: RayCluster) -> tuple[int, Amounts]:
-    """Return the number of pods of a cluster that must be scheduled at once, and their resources.
+    """Return how many pods of a cluster must be scheduled at once, and their resources.
 
     For a cluster with an autoscaler these are the head and the minimum of workers, else all pods.
-    The resources are those of the templates.
+    The resources are those of the pod templates.
     """
     if traits.is_autoscaling(cluster):
         members = traits.least_workers(cluster) + 1

@@ -1,7 +1,7 @@
 """Decide what is deleted after the end of a RayJob, and when (spec rayjob §13).
 
-A policy whose work is done is not repeated. KubeRay repeats the older form of policies with each
-event, and fails once the cluster is gone.
+A deletion policy is carried out once. KubeRay repeats the older form of policies with each event,
+and fails once the cluster is gone.
 """
 
 from datetime import datetime, timedelta
@@ -22,15 +22,15 @@ from common.runtime import actions
 from common.validation.deletion_strategy import DELETION_ORDER
 
 SAFETY_MARGIN: Final = timedelta(seconds=2)
-"""Added to a deletion delay, because `endTime` is cut to whole seconds."""
+"""Time added to a deletion delay, because `endTime` is cut to whole seconds."""
 DELETE_NONE: Final = "DeleteNone"
 _UNMATCHED: Final = "spec.deletionStrategy has no policy for a job that ended with"
-"""Start of `Cleanup.problem`."""
+"""First words of `Cleanup.problem`, by which an earlier problem is found in a message."""
 _ON_CLUSTER: Final = frozenset({"DeleteWorkers", "DeleteCluster"})
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about the RayCluster on which the clean-up depends."""
+    """The state of the job's RayCluster on which the clean-up depends."""
 
     exists: bool = True
     """Whether the cluster exists and is not being deleted."""
@@ -38,13 +38,13 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
-    """The deletion to do now."""
+    """What to delete now, and when to decide again."""
 
     policy: str | None = None
-    """The deletion policy to apply now, one of `DELETION_ORDER`; None if nothing is deleted now."""
+    """The deletion policy to apply now, one of `DELETION_ORDER`; None if none is due."""
     requeue_at: datetime | None = None
     problem: str = ""
-    """Why the deletion strategy deletes nothing, in one sentence; empty if it works."""
+    """Why the deletion strategy never deletes anything, in one sentence; empty otherwise."""
 
 
 class _Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ def decide(
     *,
     deletes_job_itself: bool = False,
 ) -> Cleanup:
-    """Decide the deletion for a completed or failed RayJob.
+    """Decide what to delete after a RayJob has completed or failed.
 
     `deletes_job_itself` is the operator's setting by which `shutdownAfterJobFinishes` deletes the
     RayJob and not only its cluster.
@@ -96,7 +96,10 @@ def decide(
 
 
 def add_problem(message: str, problem: str) -> str:
-    """Return the message of an ended job with `Cleanup.problem`, and without an earlier one."""
+    """Return the message of an ended job with `problem` in place of an earlier such problem.
+
+    `problem` is `Cleanup.problem`, or empty.
+    """
     of_job = message.partition(_UNMATCHED)[0].rstrip()
     return f"{of_job} {problem}".strip() if problem else of_job
 
@@ -104,7 +107,10 @@ def add_problem(message: str, problem: str) -> str:
 def _of_strategy(
     job: RayJob, strategy: DeletionStrategy, end: datetime, delay: timedelta
 ) -> list[_Due]:
-    """Return the policies that apply to the way in which the job ended."""
+    """Return the deletion policies that apply to the way in which the job ended, with their times.
+
+    `end` is the end of the job, and `delay` its `ttlSecondsAfterFinished`.
+    """
     if strategy.deletion_rules:
         return [
             _Due(policy=rule.policy, at=end + timedelta(seconds=rule.condition.ttl_seconds))
@@ -130,7 +136,7 @@ def _matches(condition: DeletionCondition, job: RayJob) -> bool:
 
 
 def _is_done(policy: str, cluster: ClusterFacts, *, has_selector: bool) -> bool:
-    """Return whether a policy has nothing left to delete.
+    """Return whether a deletion policy has nothing left to delete.
 
     A cluster that the job selects (`has_selector`) is never deleted.
     """

@@ -1,6 +1,6 @@
-"""The time limits of an attempt, with KubeRay's messages (spec rayjob §10).
+"""The time limits of an attempt to run a job, with KubeRay's messages (spec rayjob §10).
 
-A limit counts as passed from its exact moment on. Ray's and KubeRay's times are printed in UTC.
+A limit counts as passed from its exact moment on. Times from Ray and KubeRay are printed in UTC.
 """
 
 from datetime import datetime, timedelta
@@ -14,13 +14,13 @@ from job_reconciler.states import Ending, FailureReason, failure
 DEFAULT_GRACE_PERIOD: Final = timedelta(seconds=300)
 """Time for which a submitter may keep running after the end of its Ray job."""
 DEFAULT_STATUS_CHECK_TIMEOUT: Final = timedelta(seconds=300)
-"""An attempt fails if its dashboard gives no answer for this time."""
+"""Time without an answer of the dashboard after which an attempt fails."""
 _BEFORE_RUNNING: Final = frozenset({DeploymentState.INITIALIZING, DeploymentState.WAITING})
 _WITH_ACTIVE_DEADLINE: Final = frozenset({DeploymentState.INITIALIZING, DeploymentState.RUNNING})
 
 
 def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
-    """Return the failure of an attempt whose deadline is over (§10)."""
+    """Return the failure of an attempt whose deadline has passed (§10); None if none has."""
     start = job.status.start_time
     if start is None:
         return None
@@ -49,7 +49,10 @@ def next_deadline(job: RayJob) -> datetime | None:
 def find_passed_grace_period(
     job: RayJob, now: datetime, grace_period: timedelta = DEFAULT_GRACE_PERIOD
 ) -> Ending | None:
-    """Return the end of an attempt whose submitter outlives its Ray job for too long."""
+    """Return the end of an attempt whose submitter runs on too long after the end of its Ray job.
+
+    None if the Ray job has not ended or the grace period has not passed.
+    """
     status, end = job.status, job.status.ray_job_info.end_time
     if status.job_status not in TERMINAL_JOB_STATES or end is None:
         return None
@@ -67,7 +70,7 @@ def find_passed_grace_period(
 def find_failed_status_checks(
     job: RayJob, now: datetime, timeout: timedelta = DEFAULT_STATUS_CHECK_TIMEOUT
 ) -> Ending | None:
-    """Return the failure of an attempt whose dashboard has not answered for too long."""
+    """Return the failure of an attempt whose dashboard has not answered for too long, or None."""
     since = job.status.job_status_check_failure_start_time
     if since is None:
         return None

@@ -1,4 +1,4 @@
-"""The Kubernetes Events of this service (spec rayjob §17).
+"""The Kubernetes Events of job-reconciler (spec rayjob §17).
 
 They report writes, with KubeRay's texts, and each change of a RayJob's state.
 """
@@ -30,7 +30,7 @@ SERVICE_UPDATED: Final = EventTemplate("Update", "Service", "the service {}", en
 
 
 def workers_suspended(cluster: str) -> ActionEvents:
-    """Return the Events of suspending all workers of a cluster.
+    """Return the Events for an attempt to suspend all workers of a cluster.
 
     `cluster` is the cluster as `<namespace>/<name>`.
     """
@@ -49,7 +49,7 @@ def workers_suspended(cluster: str) -> ActionEvents:
 
 
 def batch_scheduler_cleaned_up(job: RayJob) -> ActionEvents:
-    """Return the Events that report a PodGroup resized to the pods left after an attempt."""
+    """Return the Events for an attempt to resize the PodGroup to the pods left after the job."""
     what = f"batch scheduler resources for RayJob {job.metadata.namespaced_name}"
     return ActionEvents(
         success=normal(EventReason.SCHEDULER_CLEANED_UP, "Cleanup", f"Cleaned up {what}"),
@@ -58,7 +58,7 @@ def batch_scheduler_cleaned_up(job: RayJob) -> ActionEvents:
 
 
 def entrypoint_in_shell(job: RayJob) -> KubeEvent:
-    """Return the Event of an entrypoint that Ray shows in another form than the spec has it."""
+    """Return the Event that Ray shows an entrypoint in another form than the spec."""
     note = (
         f"The entrypoint of job {job.status.job_id} is more than one command or has variables: the "
         "whole of it runs in the Ray job, through bash -c"
@@ -67,19 +67,19 @@ def entrypoint_in_shell(job: RayJob) -> KubeEvent:
 
 
 def not_started(problem: str) -> KubeEvent:
-    """Return the Event of a problem that keeps a job from starting."""
+    """Return the Event that a problem keeps a job from starting."""
     return warning(EventReason.NOT_STARTED, "Reconcile", untrusted.clipped(problem, MAX_MESSAGE))
 
 
 def cluster_not_found(job: RayJob) -> KubeEvent:
-    """Return the Event of a `clusterSelector` that names a missing cluster."""
+    """Return the Event that the cluster of a `clusterSelector` does not exist."""
     name = f"{job.metadata.namespace}/{job.status.ray_cluster_name}"
     note = f"RayCluster {name} set in the clusterSelector is not found. It must be created manually"
     return warning(EventReason.CLUSTER_NOT_FOUND, "Validate", note)
 
 
 def not_owned(kind: str, name: str, job: RayJob) -> KubeEvent:
-    """Return the Event of a foreign object whose name the RayJob needs."""
+    """Return the Event that another owner's object has a name that the RayJob needs."""
     note = (
         f"{kind} {job.metadata.namespace}/{name} does not belong to RayJob {job.metadata.name} "
         "and is left alone; delete or rename it"
@@ -88,7 +88,7 @@ def not_owned(kind: str, name: str, job: RayJob) -> KubeEvent:
 
 
 def submitted(job: RayJob) -> ActionEvents:
-    """Return the Events of a submission by HTTP."""
+    """Return the Events for an attempt to submit a job over HTTP."""
     cluster = f"{job.metadata.namespace}/{job.status.ray_cluster_name}"
     name = f"job {job.status.job_id} to RayCluster {cluster}"
     return ActionEvents(
@@ -98,7 +98,7 @@ def submitted(job: RayJob) -> ActionEvents:
 
 
 def finalizer_released(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event of a removed finalizer, if quarantine kept raybus from stopping the job.
+    """Return the Event for raybus's finalizer, removed while an object in quarantine blocks raybus.
 
     `limit` is the time since the deletion after which raybus removes its finalizer anyway.
     """
@@ -111,7 +111,7 @@ def finalizer_released(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
 
 
 def transitions(job: RayJob, new: RayJobStatus) -> Iterator[KubeEvent]:
-    """Yield the Event of a change of the RayJob's state; none if the state stays."""
+    """Yield the Event for a change of the RayJob's state; none if the state stays."""
     old, state = job.status, new.job_deployment_status
     if state == old.job_deployment_status:
         return

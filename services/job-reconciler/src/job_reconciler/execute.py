@@ -1,4 +1,4 @@
-"""Handlers of the actions that only this service has: submissions and stops of jobs, the status."""
+"""Handlers of the actions that only this service has: submit and stop jobs, write the status."""
 
 import msgspec
 import structlog
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Execution:
-    """The handlers of this service's actions, for `common.runtime.executor`."""
+    """Handlers for the actions of this service that the executor delegates, by action type."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class Execution:
         }
 
     async def _submit(self, action: SubmitJob, observed: Observed, _writer: Writer) -> bool:
-        """Submit the job. A refusal ends the attempt in the next reconcile, with Ray's text."""
+        """Submit the job to Ray; return False if Ray refuses it.
+
+        A refusal ends the attempt in the next reconcile, with Ray's text.
+        """
         job = observed.job
         try:
             await self._jobs.submit(action.cluster, submission.build(job))
@@ -60,7 +63,7 @@ class Execution:
         return True
 
     async def _stop(self, action: StopJob, _observed: Observed, _writer: Writer) -> bool:
-        """Stop the job. Unless it must succeed, a failure is only logged."""
+        """Stop the job; return False if that failed and need not succeed (`must_succeed`)."""
         try:
             await self._jobs.stop(action.cluster, action.job_id)
         except errors.OwnershipLost:
@@ -75,7 +78,11 @@ class Execution:
     async def _sync_pod_group(
         self, action: SyncPodGroup, observed: Observed, writer: Writer
     ) -> bool:
-        """Create or resize the PodGroup, which is not on the bus."""
+        """Create or resize the PodGroup; return False if its size is right.
+
+        The PodGroup is read from the API server, because it is not on the bus. Raises
+        `AlreadyExists` if it belongs to another owner.
+        """
         resource, name = batch_schedulers.VOLCANO_POD_GROUP, action.body["metadata"]["name"]
         try:
             have = msgspec.json.decode(await self._kube.get(resource, writer.namespace, name))

@@ -1,4 +1,4 @@
-"""Metrics of RayJobs, as KubeRay's (spec rayjob §18)."""
+"""Metrics of RayJobs, as in KubeRay (spec rayjob §18)."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -44,9 +44,10 @@ ATTEMPT_ENDS: Final = frozenset(
 MAX_ATTEMPTS: Final = 50
 """Maximum number of attempts of one RayJob whose duration is exported.
 
-The newest attempts are exported."""
+The newest attempts are exported.
+"""
 Attempt = tuple[str, int]
-"""State after the attempt, and number of attempts that had failed before it."""
+"""State of the RayJob after an attempt, and number of attempts that had failed before it."""
 
 
 def initialize() -> None:
@@ -56,15 +57,15 @@ def initialize() -> None:
 
 
 class JobMetrics(Collector):
-    """Collector of all series about the RayJobs that this replica reconciles."""
+    """Computes all series about the RayJobs that this replica reconciles."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._seconds: dict[str, BoundedDict[Attempt, float]] = {}
-        """Duration of each attempt that ended in this process, by uid of the RayJob."""
+        """Duration in seconds of each attempt that ended in this process, by uid of the RayJob."""
 
     def note(self, job: RayJob, written: RayJobStatus, *, now: datetime) -> None:
-        """Record the duration of an attempt after the write of the status that ends it."""
+        """Record the duration of an attempt after the status that ends it was written."""
         before, state = job.status, written.job_deployment_status
         if state not in ATTEMPT_ENDS or before.job_deployment_status in ATTEMPT_ENDS:
             return
@@ -74,7 +75,7 @@ class JobMetrics(Collector):
         attempts[state, before.failed or 0] = (now - before.start_time).total_seconds()
 
     def forget(self, objects: Objects) -> None:
-        """Forget the attempts of deleted RayJobs, and of those of another replica."""
+        """Drop the attempts of RayJobs that were deleted or that another replica now reconciles."""
         for obj in objects:
             self._seconds.pop(obj.metadata.uid, None)
 

@@ -1,9 +1,9 @@
-"""Reads everything for one reconcile of a RayJob into one frozen `Observed`.
+"""Read everything for one reconcile of a RayJob into one frozen `Observed`.
 
 Most of it comes from the cache, which the bus fills. Two things are read from the API server:
 selected clusters, which belong to another tree; and the objects that must be gone before a RayJob
-goes on, because the cache may be stale just after a start. Ray is asked at a limited rate; between
-two polls the last answer counts.
+goes on, because the cache may be stale just after a start. Requests to Ray are limited in rate;
+between two polls the last answer counts.
 """
 
 import random
@@ -40,9 +40,9 @@ from job_reconciler.settings import Config
 
 T = TypeVar("T", bound=Object)
 SELECTED_AGE: Final = 2.0
-"""Maximum age in seconds of the reads of a cluster that a job selects, and of its head Service."""
+"""Maximum age in seconds of a read of a cluster that a job selects, or of its head Service."""
 FOREIGN_AGE: Final = 30.0
-"""Maximum age in seconds of the read of a Service under the name of a RayJob's head Service."""
+"""Maximum age in seconds of a read of the Service with the name of a RayJob's head Service."""
 _ENDING: Final = frozenset({DeploymentState.SUSPENDING, DeploymentState.RETRYING})
 _READS_CLUSTER: Final = frozenset(DeploymentState) - {
     DeploymentState.NEW,
@@ -52,11 +52,11 @@ _READS_CLUSTER: Final = frozenset(DeploymentState) - {
 
 
 class Memory(msgspec.Struct):
-    """What this replica remembers about one attempt; after a restart it is found out again."""
+    """What this replica remembers about one attempt; a restart loses it."""
 
     job_id: str
     had_ended: bool = False
-    """Whether Ray was asked after the submitter had ended."""
+    """Whether a request was sent to Ray after the submitter had ended."""
     submission_error: str = ""
     refusal: str = ""
     refused_generation: int = 0
@@ -64,7 +64,7 @@ class Memory(msgspec.Struct):
 
 
 class Validated(msgspec.Struct, frozen=True):
-    """The result of a validation, and the parts of the RayJob that were validated."""
+    """The result of a validation, and the parts of the RayJob that it depends on."""
 
     generation: int
     labels: Mapping[str, str]
@@ -73,7 +73,7 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """Reads everything that a plan is decided from, and remembers Ray's answers."""
+    """Reads everything from which one reconcile of a RayJob makes its plan."""
 
     def __init__(
         self, cache: Cache, lookup: Lookup, jobs: JobsApi, config: Config, clock: Clock
@@ -84,18 +84,18 @@ class Observer:
         self._config = config
         self._clock = clock
         self._memories: dict[str, Memory] = {}
-        """The memory of each RayJob that Ray is asked about, by uid."""
+        """The memory of each RayJob that runs, by uid."""
         self._validated: dict[str, Validated] = {}
 
     def forget(self, objects: Objects) -> None:
-        """Forget deleted RayJobs, and RayJobs that another replica reconciles from now on."""
+        """Drop the state of RayJobs that were deleted or that another replica now reconciles."""
         for obj in objects:
             self._memories.pop(obj.metadata.uid, None)
             self._validated.pop(obj.metadata.uid, None)
         self._jobs.forget(objects)
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return the state of a RayJob; None if it is gone or managed by another controller."""
+        """Return the state of a RayJob; None if it is gone or another controller manages it."""
         job = self._cache.get(RayJob, key.namespace, key.name)
         if job is None or job.manager != labels.MANAGED_BY_US:
             return None
@@ -121,18 +121,18 @@ class Observer:
     # --- what the handlers of actions report -----------------------------------------------------
 
     def was_refused(self, job: RayJob, text: str) -> None:
-        """Remember why Ray refuses to run this generation of a RayJob."""
+        """Remember Ray's text when it refused to run this generation of a RayJob."""
         memory = self._memory(job)
         memory.refusal, memory.refused_generation = text, job.metadata.generation
 
     def was_unanswered(self, job: RayJob, text: str) -> None:
-        """Remember why a submission had no answer."""
+        """Remember the error of a submission that got no answer."""
         self._memory(job).submission_error = text
 
     # --- parts -----------------------------------------------------------------------------------
 
     def _memory(self, job: RayJob) -> Memory:
-        """Return the memory of the present attempt; a new attempt begins with an empty one."""
+        """Return the memory of the present attempt; it is empty when a new attempt begins."""
         uid, job_id = job.metadata.uid, job.status.job_id
         memory = self._memories.get(uid)
         if memory is None or memory.job_id != job_id:
@@ -162,7 +162,10 @@ class Observer:
         return None
 
     async def _with_cluster(self, observed: Observed) -> Observed:
-        """Add the cluster that the status names, and its dashboard's Service until it is known."""
+        """Add the cluster that the status names, and the Service of its dashboard.
+
+        The Service is only added until the dashboard's URL is known.
+        """
         namespace, name = observed.job.metadata.namespace, observed.job.status.ray_cluster_name
         if not name:
             return observed
@@ -196,7 +199,7 @@ class Observer:
         return self._cache.get(kind, *place) or await self._lookup.read(resource, kind, place)
 
     async def _with_children(self, observed: Observed) -> Observed:
-        """Add the pods, the submitter and the head Service of the attempt."""
+        """Add the pods, the submitter Job and the head Service of the attempt."""
         job, namespace = observed.job, observed.job.metadata.namespace
         pods = list[Pod]()
         if not observed.selects_cluster and job.status.ray_cluster_name:
@@ -213,9 +216,10 @@ class Observer:
         )
 
     async def _find_head_service(self, observed: Observed) -> Service | None:
-        """Return the Service with the name of the RayJob's own head Service.
+        """Return the Service with the name of the RayJob's own head Service, whoever owns it.
 
-        The bus delivers it only if it belongs to the RayJob, so one of another owner is read.
+        The bus delivers that Service only if the RayJob owns it, so another owner's Service is read
+        from the API server.
         """
         meta = observed.job.metadata
         place = (meta.namespace, names.head_service(meta.name))
@@ -226,8 +230,8 @@ class Observer:
     async def _with_answer(self, observed: Observed) -> Observed:
         """Add Ray's answer about the job.
 
-        An answer from before the end of the submitter decides nothing any more, so until there is a
-        later one, the observation has none.
+        An answer from before the end of the submitter is outdated. Until a later answer arrives, no
+        answer is added.
         """
         job, cluster, memory = observed.job, observed.cluster, self._memory(observed.job)
         if cluster is None:
@@ -273,7 +277,7 @@ def draw_name(job: str) -> str:
 
 
 def _parse_state(text: str) -> JobState:
-    """Return the state of a Ray job; a state that only a newer Ray has counts as running."""
+    """Return the state of a Ray job; an unknown state of a newer Ray version counts as running."""
     try:
         return JobState(text)
     except ValueError:

@@ -27,7 +27,7 @@ class RuleViolation(msgspec.Struct, frozen=True):
 
 
 class RayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ray's newest answer about the job of this attempt, and the times that it reports."""
+    """Ray's newest answer about the job of this attempt, and the job's start and end in it."""
 
     answer: Answer
     started_at: datetime | None = None
@@ -41,7 +41,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     config: Config
     now: datetime
     new_name: str = ""
-    """A name for the RayCluster and the Ray job of the next attempt."""
+    """A name for the RayCluster and the Ray job of a new attempt; empty unless one begins."""
     violation: RuleViolation | None = None
     cluster: RayCluster | None = None
     """The RayCluster that the status names."""
@@ -50,19 +50,19 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     submitter_job: Job | None = None
     """The Kubernetes Job that submits the job, whoever owns it."""
     dashboard_service: Service | None = None
-    """The Service of the cluster's dashboard."""
+    """The Service of the cluster's dashboard, while the dashboard's URL is not known yet."""
     head_service: Service | None = None
     """The Service with the name of the RayJob's own head Service, whoever owns it."""
     problem: str = ""
-    """Why the job does not start, in one line; empty if nothing is known to prevent it."""
+    """Why the job does not start, in one line; empty if no reason is known."""
     ray: RayAnswer | None = None
-    """Ray's newest answer about the job; None while Ray is not asked."""
+    """Ray's newest answer about the job; None before there is one."""
     submission_error: str = ""
-    """Why the last submission by HTTP had no answer."""
+    """Why the last submission over HTTP got no answer; empty if it got one."""
     refusal: str = ""
-    """Ray's text if it refused the submission by HTTP."""
+    """Ray's text if it refused the submission over HTTP; empty if it did not."""
     poll_at: datetime | None = None
-    """When to ask Ray again."""
+    """When to send the next request about the job to Ray."""
 
     @property
     def state(self) -> DeploymentState | None:
@@ -74,14 +74,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def selects_cluster(self) -> bool:
-        """Whether the job runs on a cluster that it does not own."""
+        """Whether the job selects a cluster that it does not own (`clusterSelector`)."""
         return bool(self.job.raw_spec.get("clusterSelector"))
 
     @property
     def cluster_is_foreign(self) -> bool:
         """Whether the status names a cluster that is neither selected nor owned by this RayJob.
 
-        Whoever can write the status could otherwise make raybus delete any cluster.
+        Anybody who can write the status could otherwise make raybus delete any cluster.
         """
         if self.cluster is None or self.selects_cluster:
             return False
@@ -89,7 +89,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def submitter_is_foreign(self) -> bool:
-        """Whether the submitter's name is taken by a Job of another owner."""
+        """Whether the name of the submitter Job is taken by a Job of another owner."""
         return self.submitter_job is not None and not owner.owns(
             self.job.metadata, self.submitter_job.metadata
         )
@@ -105,8 +105,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def head_pod(self) -> Pod | None:
         """The newest head pod of the RayCluster; None if it has none.
 
-        A pod in deletion still changes when its successor runs, so its resourceVersion says nothing
-        about its age.
+        A pod that is being deleted changes even while its successor runs, so its resourceVersion
+        does not show its age.
         """
         heads = [
             pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
@@ -115,7 +115,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def submitter(self) -> Submitter:
-        """The state of the submitter; in modes without a submitter, it counts as absent."""
+        """The state of the submitter; in modes without a submitter it counts as absent."""
         match self.job.spec.submission_mode:
             case SubmissionMode.K8S_JOB:
                 return submitter.read_job(self.submitter_job)
@@ -127,10 +127,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def head_identity(self) -> str:
-        """Identifies the running head, so that a replaced head is noticed; empty if unknown.
+        """A text that changes when the running head is replaced; empty if the head is unknown.
 
-        A new head pod changes the identity, and so does a restart of the head's Ray container. For
-        a cluster that the job selects with `clusterSelector`, only a new head pod does.
+        A new head pod changes the text, and so does a restart of the head's Ray container. For a
+        cluster that the job selects with `clusterSelector`, only a new head pod does.
         """
         if self.head_pod is not None:
             ray = traits.ray_container(self.cluster, self.head_pod)
@@ -145,7 +145,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _rank_head(pod: Pod) -> tuple[bool, datetime, int]:
-    """Return a key that is greatest for the newest head pod that is not being deleted."""
+    """Return a sort key that is greatest for the newest head pod that is not being deleted."""
     meta = pod.metadata
     created = meta.creation_timestamp or datetime.min.replace(tzinfo=UTC)
     return meta.deletion_timestamp is None, created, meta.version

@@ -1,9 +1,9 @@
 """Decide from Ray's answer and the submitter how a running attempt goes on (spec rayjob §6.4).
 
-Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay
-looks at the submitter before it asks Ray, so after a pause of the operator it declares a job FAILED
-that has succeeded (§10.4). A dashboard that does not answer
-proves nothing: the attempt goes on until the status checks time out.
+Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay checks the
+submitter before it sends a request to Ray, so after a pause of the operator it declares a job
+FAILED that has succeeded (§10.4). A dashboard that does not answer proves nothing: the attempt goes
+on until the status checks time out.
 """
 
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ SUBMITTER_TIMEOUT: Final = timedelta(seconds=30)
 
 
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ray's answer about the job."""
+    """Ray's answer about a job that it knows."""
 
     state: JobState
     message: str = ""
@@ -39,7 +39,7 @@ class UnknownJob(msgspec.Struct, frozen=True):
 
 
 class SilentDashboard(msgspec.Struct, frozen=True):
-    """A request without a usable answer."""
+    """No usable answer to a request about the job."""
 
     error: str
 
@@ -48,17 +48,17 @@ Answer: TypeAlias = JobAnswer | UnknownJob | SilentDashboard
 
 
 class Submitter(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the container that submits the job."""
+    """The state of the container that submits the job and follows its log."""
 
     is_present: bool = True
-    """False if the Kubernetes Job or the head pod is gone."""
+    """False if the Kubernetes Job or the head pod with the container does not exist."""
     finished_at: datetime | None = None
     failure_message: str | None = None
-    """The failure of the submitter; None unless it has failed for good."""
+    """The failure of the submitter; None unless it has failed and is not restarted."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will submit or follow the job any more."""
+        """Whether the container will neither submit the job nor follow its log any more."""
         return (
             not self.is_present or self.finished_at is not None or self.failure_message is not None
         )
@@ -68,7 +68,7 @@ NO_SUBMITTER: Final = Submitter(is_present=False)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's time limits."""
+    """Time limits for all attempts, which are settings of the operator."""
 
     grace_period: timedelta = deadlines.DEFAULT_GRACE_PERIOD
     status_check_timeout: timedelta = deadlines.DEFAULT_STATUS_CHECK_TIMEOUT
@@ -78,13 +78,13 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class AttemptDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision of one reconcile about a running attempt."""
+    """The decision of one reconcile about a running attempt; `ending` is None if it goes on."""
 
     ending: Ending | None = None
     job_state: JobState
     message: str
     failing_since: datetime | None = None
-    """Time of the first status check in the current series of failures; None if none failed."""
+    """Start of the present series of failed status checks; None if the last one succeeded."""
     must_submit: bool = False
 
 
@@ -95,7 +95,7 @@ def decide(
     now: datetime,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AttemptDecision:
-    """Decide whether a running attempt ends, is submitted, or continues to run."""
+    """Decide whether a running attempt ends, must submit its job, or continues."""
     status, known = job.status, _known_state(job)
     info = answer if isinstance(answer, JobAnswer) else None
     if info is None and known in TERMINAL_JOB_STATES:
@@ -136,7 +136,7 @@ def _after_info(job: RayJob, info: JobAnswer, submitter: Submitter, now: datetim
 
 
 def _while_ray_runs(job: RayJob, submitter: Submitter, now: datetime) -> Ending | None:
-    """Return the failure of an attempt whose submitter ended before its Ray job."""
+    """Return the failure of an attempt whose submitter ended before its Ray job, or None."""
     if (ending := _without_head(job, submitter)) is not None:
         return ending
     if submitter.failure_message is not None:
@@ -178,19 +178,22 @@ def _after_not_found(job: RayJob, submitter: Submitter) -> Ending | None:
 
 
 def _without_head(job: RayJob, submitter: Submitter) -> Ending | None:
-    """Return the failure of an attempt whose submitter went away with the head pod."""
+    """Return the failure of an attempt whose submitter was deleted with its head pod, or None."""
     if job.spec.submission_mode != SubmissionMode.SIDECAR or submitter.is_present:
         return None
     return failure(FailureReason.APPLICATION, "Ray head pod not found.")
 
 
 def _must_submit(job: RayJob) -> bool:
-    """Return whether to submit by HTTP. A lost answer is harmless: the ID stays the same."""
+    """Return whether the job must be submitted over HTTP.
+
+    A submission whose answer was lost is harmless, because the ID stays the same.
+    """
     return job.spec.submission_mode == SubmissionMode.HTTP and _known_state(job) == JobState.UNKNOWN
 
 
 def _known_state(job: RayJob) -> JobState:
-    """Return the state that Ray reported last; one that only a newer Ray has counts as running."""
+    """Return the last recorded state of the job; one of a newer Ray version counts as running."""
     try:
         return JobState(job.status.job_status)
     except ValueError:

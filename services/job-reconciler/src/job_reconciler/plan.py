@@ -33,9 +33,10 @@ PHASES: Final[Mapping[DeploymentState, Callable[[Observed], Plan[Action]]]] = {
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:  # noqa: ARG001  (observed.now)
-    """Return what to do now for one RayJob.
+    """Return the plan for one RayJob.
 
-    The events of the recorded status come first, before a write can erase what they report.
+    The events for external consumers about the recorded status are published first, before a write
+    can erase what they report.
     """
     plan = _decide(observed)
     return replace(plan, actions=(*published_events.of_status(observed), *plan.actions))
@@ -55,7 +56,7 @@ def _decide(observed: Observed) -> Plan[Action]:
 def _refuse(observed: Observed, violation: RuleViolation) -> Plan[Action]:
     """Return the plan that reports a violation. A RayJob that has ended keeps its outcome.
 
-    The objects of a running attempt stay, and it continues once the RayJob is valid again.
+    The objects of a running attempt stay, and the attempt continues once the RayJob is valid again.
     """
     job = observed.job
     note = f"{job.metadata.namespaced_name}: {violation.message}"

@@ -1,7 +1,7 @@
-"""How often Ray is asked about a job: often after a change, then less and less.
+"""How often raybus requests a job's status from Ray: often after a change, then less and less.
 
-The end of a submitter arrives as a message, so no poll waits for it. The polls of one replica are
-limited in total, so that many jobs at rest cost no more than a few.
+The end of a submitter arrives over the bus, so no poll is needed to notice it. The polls of one
+replica are limited in total, so that many jobs at rest cost little more than a few.
 """
 
 from datetime import datetime, timedelta
@@ -12,25 +12,30 @@ from job_reconciler.states import SUBMITTER_MODES
 
 FASTEST: Final = timedelta(seconds=0.5)
 SLOWEST: Final = timedelta(seconds=3)
-"""Longest time between two polls of a job while there are few jobs; as in KubeRay."""
+"""Longest time between two polls of a job while there are few jobs; the same as in KubeRay."""
 GROWS_AFTER: Final = 20
-"""The poll interval is the time without a change, divided by this number."""
+"""The poll interval is the time since the job's last change divided by this number."""
 TURN: Final = timedelta(seconds=1)
-"""Polls with long intervals start together, at full seconds.
+"""Polls with long intervals are moved to full seconds, so that they start together.
 
 A process that wakes up once for twenty polls needs half the processor time of one that wakes up
-twenty times."""
+twenty times.
+"""
 POLLS_PER_SECOND: Final = 15
-"""Polls per second of one replica about jobs whose end only a poll shows.
+"""Polls per second of one replica, for jobs without a submitter.
 
-A poll takes about 2 ms of processor time, so this limit keeps many jobs at rest below 3 % of a
-core."""
+Only a poll shows the end of such a job. A poll takes about 2 ms of processor time, so this limit
+keeps many jobs at rest below 3 % of a core.
+"""
 POLLS_WITH_SUBMITTER: Final = 8
-"""Polls per second of one replica about jobs whose submitter reports their end."""
+"""Polls per second of one replica, for jobs with a submitter.
+
+The end of the submitter shows the end of such a job.
+"""
 
 
 def compute_interval(job: RayJob, jobs: int, now: datetime) -> timedelta:
-    """Return the time between two polls about a job, in a replica that polls `jobs` jobs."""
+    """Return the time between two polls of a job, in a replica that polls `jobs` jobs."""
     status = job.status
     changed_at = status.ray_job_info.end_time or status.ray_job_info.start_time
     quiet = now - (changed_at or status.start_time or now)
@@ -40,7 +45,7 @@ def compute_interval(job: RayJob, jobs: int, now: datetime) -> timedelta:
 
 
 def compute_next_poll(interval: timedelta, age: timedelta, now: datetime) -> datetime:
-    """Return the time of the next poll, given the age of the last answer."""
+    """Return the time of the next poll; `age` is the age of the last answer."""
     at = now + max(interval - age, FASTEST)
     if interval < SLOWEST:
         return at

@@ -12,9 +12,9 @@ from common.ray.start_problems import StartProblem
 def find_problem(
     cluster: RayCluster | None, pods: Iterable[Pod], now: datetime
 ) -> StartProblem | None:
-    """Return the first problem of a job's cluster, in the order in which a user would fix them.
+    """Return the first problem of a job's cluster, in the order in which a user would fix problems.
 
-    None before the cluster exists. `pods` are the pods of the cluster.
+    None if there is none, or before the cluster exists. `pods` are the pods of the cluster.
     """
     return None if cluster is None else next(_find_problems(cluster, pods, now), None)
 

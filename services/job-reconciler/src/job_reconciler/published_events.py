@@ -1,9 +1,9 @@
-"""Derives the events for external consumers from the status of a RayJob. Does no I/O.
+"""Derive the events for external consumers from the status of a RayJob; no I/O.
 
-Every plan begins with the events of the status that is recorded. So an event reports only what is
-durable, and it is published before the next write can erase the state that shows it: a crash loses
-none. The same status gives events with the same ids, so a new process may publish them again. The
-end of a RayJob stays in its status; a new process repeats that event for `REPEATED_FOR` only.
+Every plan begins with the events of the recorded status. So an event reports only what is durable,
+and it is published before the next write can erase the state that shows it: a crash loses no event.
+The same status gives events with the same ids, so a new process may publish them again. The end of
+a RayJob stays in its status; a new process repeats that event for `REPEATED_FOR` only.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from job_reconciler.states import FailureReason
 REPEATED_FOR: Final = timedelta(hours=1)
 """Time after the end of a RayJob in which a new process publishes the end again.
 
-Longer than a restart and than most outages. The limit keeps a new process from repeating the end of
-all RayJobs that are kept, and the first one from reporting those that ended long before.
+It is longer than a restart and most outages. The limit keeps a new process from repeating the end
+of all RayJobs that are kept, and the first process from reporting RayJobs that ended long before.
 """
 HAS_RUN: Final = frozenset({JobState.RUNNING, JobState.SUCCEEDED})
 OWN_TEXTS: Final = frozenset(
@@ -33,11 +33,11 @@ OWN_TEXTS: Final = frozenset(
         FailureReason.STATUS_CHECKS,
     }
 )
-"""Failures whose message is written by raybus; other messages quote Ray, the job or Kubernetes."""
+"""Failures whose message raybus writes; other messages quote Ray, the job or Kubernetes."""
 
 
 def of_status(observed: Observed) -> Iterator[Publish]:
-    """Yield the events that follow from the recorded status."""
+    """Yield the events that follow from the recorded status of a RayJob."""
     job, now = observed.job, observed.now
     status, attempt = job.status, job_events.find_attempt(job)
     if attempt is None:
@@ -64,7 +64,7 @@ def of_status(observed: Observed) -> Iterator[Publish]:
 
 
 def deleted(observed: Observed) -> Iterator[Publish]:
-    """Yield the event that must precede the end of a deleted RayJob.
+    """Yield the event that must be published before a deleted RayJob is gone.
 
     Nothing is published about a RayJob that never began an attempt.
     """
@@ -112,5 +112,5 @@ def _retried(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
 
 
 def _own_message(status: RayJobStatus) -> str:
-    """Return the message if raybus wrote it, otherwise an empty text."""
+    """Return the status message if raybus wrote it, otherwise an empty text."""
     return clipped(status.message, job_events.MAX_MESSAGE) if status.reason in OWN_TEXTS else ""

@@ -1,12 +1,12 @@
-"""The reasons of this service's Events (spec rayjob §17)."""
+"""The reasons of job-reconciler's Events (spec rayjob §17)."""
 
 from enum import StrEnum
 
 
 class EventReason(StrEnum):
-    """Reasons of Events; those after the blank line are raybus's own, the others KubeRay's.
+    """Reasons of Events: above the blank line those of KubeRay, below it those of raybus.
 
-    Not listed are the reasons in `EventTemplate`.
+    Not listed are the reasons that `EventTemplate` makes.
     """
 
     INVALID_METADATA = "InvalidRayJobMetadata"
@@ -37,7 +37,7 @@ class EventReason(StrEnum):
 
 
 class CronEventReason(StrEnum):
-    """Reasons of Events about a RayCronJob; those after the blank line are raybus's own."""
+    """Reasons of Events about a RayCronJob: above the blank line KubeRay's, below it raybus's."""
 
     INVALID_SPEC = "InvalidRayCronJobSpec"
     SUSPENDED = "SuspendedRayCronJob"

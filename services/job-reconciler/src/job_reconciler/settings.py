@@ -1,4 +1,4 @@
-"""Settings that only this service reads from its environment (spec rayjob §1)."""
+"""Settings that only job-reconciler reads from its environment (spec rayjob §1)."""
 
 from collections.abc import Mapping
 from datetime import UTC, timedelta, tzinfo
@@ -13,7 +13,7 @@ from job_reconciler.outcome import DEFAULT_LIMITS, Limits
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The switches of the operator; the defaults are KubeRay's."""
+    """Settings of job-reconciler; the defaults are KubeRay's."""
 
     gates: Gates = BETA
     limits: Limits = DEFAULT_LIMITS
@@ -24,7 +24,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: str = "cluster.local"
     head_service_has_cluster_ip: bool = False
     local_zone: tzinfo = UTC
-    """The time zone of RayCronJobs that name none: the one of this process (`TZ`)."""
+    """The time zone of RayCronJobs that do not name one: the zone of this process (`TZ`)."""
     batch_scheduler: str = ""
     """Name of the batch scheduler; empty for the default scheduler of Kubernetes."""
 
@@ -32,7 +32,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 def read_config(
     gates: Gates, environ: Mapping[str, str], *, cluster_domain: str, batch_scheduler: str = ""
 ) -> Config:
-    """Return the operator's switches from environment variables, which have KubeRay's names."""
+    """Return the settings from environment variables, which have KubeRay's names."""
     return Config(
         gates=gates,
         limits=Limits(
@@ -69,7 +69,10 @@ def _read_zone(name: str) -> tzinfo:
 def _read_seconds(
     environ: Mapping[str, str], name: str, default: timedelta, *, minimum: int | None = None
 ) -> timedelta:
-    """Return a number of seconds, or the default for an unusable text, as KubeRay does."""
+    """Return the seconds in an environment variable, or the default for an unusable value.
+
+    KubeRay uses the default in these cases too.
+    """
     try:
         seconds = int(environ.get(name, ""))
         if minimum is None or seconds >= minimum:

@@ -1,4 +1,4 @@
-"""How an attempt of a RayJob ends, as KubeRay spells it in the status (spec rayjob §2.3, §6.5)."""
+"""How an attempt of a RayJob ends, in KubeRay's words (spec rayjob §2.3, §6.5)."""
 
 from enum import StrEnum
 from typing import Final
@@ -20,7 +20,7 @@ class FailureReason(StrEnum):
 
 
 SUBMITTER_MODES: Final = frozenset({SubmissionMode.K8S_JOB, SubmissionMode.SIDECAR})
-"""The submission modes in which a container runs `ray job submit`."""
+"""Submission modes in which a container, the submitter, runs `ray job submit`."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +30,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """State of the RayJob after the attempt: `COMPLETE` or `FAILED`."""
     reason: FailureReason | None = None
     message: str | None = None
-    """Message for the status; None keeps the present message."""
+    """Message for the status; None keeps the message in the status."""
     job_state: JobState | None = None
     """Final state of the Ray job; None keeps the last state that Ray reported."""
 
 
 def failure(reason: FailureReason, message: str | None = None) -> Ending:
-    """Return the end of a failed attempt."""
+    """Return the end of an attempt that failed."""
     return Ending(state=DeploymentState.FAILED, reason=reason, message=message)

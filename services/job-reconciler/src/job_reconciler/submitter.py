@@ -7,11 +7,11 @@ from common.api.ray_job import SUBMITTER_CONTAINER
 from job_reconciler.outcome import NO_SUBMITTER, Submitter
 
 MAX_RESTARTS: Final = 2
-"""Restarts of a sidecar after which the submission has failed."""
+"""Number of restarts of a submitter sidecar from which the submission counts as failed."""
 
 
 def read_job(job: Job | None) -> Submitter:
-    """Return the state of the submitter in a Kubernetes Job; None if the Job is absent."""
+    """Return the state of the submitter in a Kubernetes Job; absent if the Job does not exist."""
     if job is None:
         return NO_SUBMITTER
     ended = [
@@ -32,7 +32,7 @@ def read_job(job: Job | None) -> Submitter:
 
 
 def read_head_pod(pod: Pod | None, *, restarts: bool) -> Submitter:
-    """Return the state of the submitter in a head pod; None if there is no head pod.
+    """Return the state of the submitter in a head pod; absent if there is no head pod.
 
     `restarts` is the gate SidecarSubmitterRestart, with which the kubelet restarts the container.
     """

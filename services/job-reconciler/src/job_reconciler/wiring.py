@@ -1,4 +1,4 @@
-"""Constructs the service from its parts."""
+"""Build the parts of job-reconciler and run them."""
 
 import os
 import socket
@@ -87,7 +87,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
     bus: EventBus,
     registry: CollectorRegistry | None = None,
 ) -> ReconcilerParts:
-    """Construct the reconciler; its metrics are exported if there is a registry."""
+    """Build the reconcilers on the given clients; with a `registry`, export their metrics there."""
     cache = Cache()
     jobs = JobsApi(dashboard, kube, cache, clock)
     observer = Observer(cache, Lookup(kube, cache, clock), jobs, config, clock)
@@ -160,7 +160,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
 def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
     """Yield the keys to enqueue when an object changes (spec rayjob §5.1).
 
-    Children are found by their controller.
+    An object that raybus created leads to its RayJob or RayCronJob by its controller reference.
     """
     meta = obj.metadata
     if isinstance(obj, RayCronJob):
@@ -187,7 +187,7 @@ def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
 
 
 def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
-    """Return the name of the RayJob that had a cluster which is gone; None if it has another.
+    """Return the name of the RayJob that had the deleted cluster as its last cluster, or None.
 
     The plan of an ended attempt waits for the pods of its cluster, which outlive the cluster. The
     name of a cluster is that of its RayJob with a suffix; the status of the RayJob confirms it.
@@ -198,7 +198,7 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 
 
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
-    """Return whether a change cannot matter: it is about a worker pod while the job runs."""
+    """Return whether a change cannot matter: a change of a worker pod while the job runs."""
     if not isinstance(obj, Pod) or obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
         return False
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
@@ -206,9 +206,10 @@ def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
 
 
 def rank(cache: Cache, key: Key) -> KeyPriority:
-    """Return the rank of a key in the work queue: a RayJob that has ended is steady.
+    """Return the priority of a key in the work queue: a RayJob that has ended is steady.
 
-    After a start there may be thousands of them, and the RayJobs that run must not wait for all.
+    After a start there may be thousands of ended RayJobs, and running RayJobs must not wait for
+    them.
     """
     job = None if key.kind else cache.get(RayJob, key.namespace, key.name)
     has_ended = job is not None and job.status.job_deployment_status in ENDED
@@ -216,7 +217,7 @@ def rank(cache: Cache, key: Key) -> KeyPriority:
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
-    """Return the configuration from KubeRay's switches, the file, and the shared settings.
+    """Return the settings from KubeRay's environment variables and file, and the shared settings.
 
     Raises `InvalidSpec` if a value or the file is wrong.
     """
@@ -232,7 +233,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until it is cancelled."""
+    """Run job-reconciler until cancelled."""
     config, bus = configure(settings, os.environ), NatsBus(settings)
 
     @asynccontextmanager

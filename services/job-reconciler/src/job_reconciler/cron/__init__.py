@@ -1,1 +1,1 @@
-"""RayCronJobs: schedules, the runs that are due, and the plan of one reconcile."""
+"""RayCronJobs: schedules, runs that are due, and the plan of one reconcile."""

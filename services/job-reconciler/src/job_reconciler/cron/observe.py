@@ -1,4 +1,4 @@
-"""Reads everything for one reconcile of a RayCronJob: all of it is in the cache."""
+"""Read everything for one reconcile of a RayCronJob from the cache."""
 
 from datetime import datetime
 
@@ -13,14 +13,14 @@ from job_reconciler.settings import Config
 
 
 class CronObserver:
-    """Reads RayCronJobs and their RayJobs."""
+    """Reads RayCronJobs and their RayJobs from the cache."""
 
     def __init__(self, cache: Cache, config: Config) -> None:
         self._cache = cache
         self._config = config
 
     async def observe(self, key: Key, now: datetime) -> ObservedCronJob | None:
-        """Return the state of a RayCronJob; None if it is gone."""
+        """Return the state of a RayCronJob; None if it does not exist."""
         cron_job = self._cache.get(RayCronJob, key.namespace, key.name)
         if cron_job is None:
             return None

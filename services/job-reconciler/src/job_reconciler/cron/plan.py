@@ -1,8 +1,8 @@
 """The plan of one reconcile of a RayCronJob (spec rayjob §20.3, and its recommendations).
 
-Only the newest missed run is started, also after a long outage, a resume or a change of the
-schedule; KubeRay starts every missed run. Annotations add a concurrency policy, a starting deadline
-and limits for finished jobs (`policy`).
+A run is one start of the schedule, with one RayJob. Only the newest missed run is started, also
+after a long outage, a resume or a change of the schedule; KubeRay starts every missed run.
+Annotations add a concurrency policy, a starting deadline and limits for finished jobs (`policy`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,10 @@ from job_reconciler.reasons import CronEventReason
 FAILED: Final = frozenset({DeploymentState.FAILED, DeploymentState.VALIDATION_FAILED})
 """Deployment statuses of jobs that have ended without success."""
 MAX_CLOCK_SKEW: Final = timedelta(minutes=1)
-"""Difference between the clocks of two replicas that needs no report. NTP keeps it far below."""
+"""Largest difference between the clocks of two replicas that is not reported.
+
+NTP keeps the difference far below.
+"""
 _MINUTE: Final = timedelta(minutes=1)
 
 
@@ -49,14 +52,14 @@ class ObservedCronJob(msgspec.Struct, frozen=True, kw_only=True):
 
     cron_job: RayCronJob
     jobs: tuple[RayJob, ...] = ()
-    """The RayJobs that the RayCronJob owns, by controller reference."""
+    """The RayJobs that the RayCronJob owns, by their controller reference."""
     now: datetime
     local_zone: tzinfo = UTC
-    """The time zone of a RayCronJob that names none."""
+    """The time zone of a RayCronJob that does not name one."""
 
 
 def make_plan(observed: ObservedCronJob, gates: Gates) -> Plan[Action]:
-    """Decide which jobs to create and delete, and when to look again."""
+    """Decide which RayJobs to create and delete, and when to reconcile again."""
     cron_job = observed.cron_job
     if cron_job.metadata.deletion_timestamp is not None:
         return Plan(note="being deleted")
@@ -131,7 +134,7 @@ def _schedule(
 
 
 def build_job(cron_job: RayCronJob, timetable: Timetable, run: datetime) -> Body:
-    """Return the RayJob of a run."""
+    """Return the RayJob of a run that is due at time `run`."""
     name = cron_job.metadata.name
     return {
         "apiVersion": ray_cluster.API_VERSION,
@@ -150,8 +153,8 @@ def build_job(cron_job: RayCronJob, timetable: Timetable, run: datetime) -> Body
 def build_job_name(cron_job: str, timetable: Timetable, run: datetime) -> str:
     """Return the name of a run's RayJob, which is the same in every reconcile.
 
-    It has the minutes since 1970, as KubeRay's. A schedule with several runs in one minute has the
-    seconds since 1970 instead.
+    It ends in the minutes since 1970, as in KubeRay. A schedule with several runs in one minute has
+    the seconds since 1970 instead.
     """
     seconds = int(run.timestamp())
     schedule = timetable.schedule
@@ -160,7 +163,7 @@ def build_job_name(cron_job: str, timetable: Timetable, run: datetime) -> str:
 
 
 def _base(cron_job: RayCronJob, now: datetime) -> datetime:
-    """Return the time after which the next run is due."""
+    """Return the time after which the next run is due: the last run, else the creation."""
     return cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp or now
 
 
@@ -184,7 +187,7 @@ def _replace(job: RayJob) -> Delete:
 
 
 def _report_missed(first: datetime, due: datetime) -> list[Action]:
-    """Report the runs before the one that is due, which are not started."""
+    """Return the Event about the runs missed from `first` until before `due`; empty if none was."""
     if first >= due:
         return []
     note = (
@@ -206,7 +209,7 @@ def _events_of_creation(body: Body) -> ActionEvents:
 
 
 def _delete_finished(observed: ObservedCronJob, timetable: Timetable) -> Iterator[Action]:
-    """Yield the actions that delete the ended jobs above the limits, the oldest job first."""
+    """Yield the actions that delete ended RayJobs above the limits, the oldest RayJob first."""
     limits = (
         (timetable.policy.succeeded_limit, {DeploymentState.COMPLETE}),
         (timetable.policy.failed_limit, FAILED),

@@ -1,6 +1,6 @@
 """Options of a RayCronJob that KubeRay's CRD does not have: annotations of the RayCronJob.
 
-Without them a RayCronJob behaves as under KubeRay: runs may overlap, and finished jobs stay.
+Without them a RayCronJob behaves as under KubeRay: runs may overlap, and finished RayJobs stay.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from common import durations, labels
 from common.api import kubernetes_syntax
 
 MAX_HISTORY: Final = 10_000
-"""Maximum number of finished jobs that a limit may name."""
+"""Largest value of the annotations that limit the number of finished RayJobs."""
 
 
 class Concurrency(StrEnum):
@@ -29,7 +29,7 @@ class Concurrency(StrEnum):
 
 
 class CronPolicyError(ValueError):
-    """An annotation without a meaning. The text names the annotation and the allowed values."""
+    """Raised for an invalid annotation; the text names the annotation and the allowed values."""
 
 
 class CronPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +37,17 @@ class CronPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     concurrency: Concurrency = Concurrency.ALLOW
     starting_deadline: timedelta | None = None
-    """Maximum delay of a run; None for no limit."""
+    """Maximum delay with which a run may start; None for no limit."""
     succeeded_limit: int | None = None
-    """Number of succeeded jobs that stay; None for all."""
+    """Number of succeeded RayJobs that are kept; None keeps all."""
     failed_limit: int | None = None
-    """Number of failed jobs that stay; None for all."""
+    """Number of failed RayJobs that are kept; None keeps all."""
     job_labels: dict[str, str] = {}
-    """Labels that each job gets, such as the queue of Kueue."""
+    """Labels that each RayJob gets, such as the queue of Kueue."""
 
 
 def parse(annotations: Mapping[str, str]) -> CronPolicy:
-    """Read the annotations of a RayCronJob. Raises `CronPolicyError`."""
+    """Return the options in the annotations of a RayCronJob. Raises `CronPolicyError`."""
     return CronPolicy(
         concurrency=_concurrency(annotations.get(labels.CONCURRENCY_POLICY, Concurrency.ALLOW)),
         starting_deadline=_deadline(annotations.get(labels.STARTING_DEADLINE)),

@@ -16,12 +16,12 @@ import re2
 from common import durations
 
 MAX_YEARS: Final = 8
-"""Maximum years to search for a run.
+"""Number of years within which the next run is searched.
 
 The next 29 February can be 8 years away (2096, 2104).
 """
 _MAX_DIGITS: Final = 18
-"""Maximum digits of a number; more do not fit Go's `int`."""
+"""Maximum digits of a number in a schedule; more do not fit Go's `int`."""
 _SPACE: Final = re2.compile(
     r"[\t\n\v\f\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
     r"\x{3000}]+"
@@ -33,11 +33,11 @@ _EVERY: Final = "@every "
 
 
 class ScheduleError(ValueError):
-    """A schedule that does not parse. The text is that of KubeRay's parser."""
+    """Raised for a schedule that does not parse, with the text of KubeRay's parser."""
 
 
 class _Unit(msgspec.Struct, frozen=True):
-    """One of the five fields: its range, and the names of its values."""
+    """The permitted range of one of the five fields of a schedule, and the names of its values."""
 
     lowest: int
     highest: int
@@ -78,7 +78,7 @@ _DESCRIPTORS: Final = {
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """The values that a field allows."""
+    """The values that one field of a schedule allows."""
 
     values: frozenset[int]
     has_star: bool
@@ -90,7 +90,7 @@ class _Field(msgspec.Struct, frozen=True):
 
 
 class Every(msgspec.Struct, frozen=True):
-    """`@every <duration>`: a run each `period` after the previous one."""
+    """`@every <duration>`: each run is due one `period` after the previous run."""
 
     period: timedelta
 
@@ -112,14 +112,14 @@ class Every(msgspec.Struct, frozen=True):
         until: datetime,
         zone: tzinfo,  # noqa: ARG002 - as Cron
     ) -> datetime | None:
-        """Return the last run later than `after` and not later than `until`; None if none is."""
+        """Return the last run later than `after` and not later than `until`, or None."""
         start = after.replace(microsecond=0)
         count = (until - start) // self.period
         return start + count * self.period if count > 0 else None
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """A schedule of five fields."""
+    """A schedule of five fields: minute, hour, day of month, month and day of week."""
 
     minute: _Field
     hour: _Field
@@ -154,7 +154,7 @@ class Cron(msgspec.Struct, frozen=True):
         return None
 
     def newest_run(self, after: datetime, until: datetime, zone: tzinfo) -> datetime | None:
-        """Return the last run later than `after` and not later than `until`; None if none is.
+        """Return the last run later than `after` and not later than `until`, or None.
 
         Runs more than `MAX_YEARS` before `until` are not found.
         """
@@ -180,13 +180,13 @@ class Cron(msgspec.Struct, frozen=True):
         )
 
     def _combined(self, has_day: bool, has_weekday: bool) -> bool:  # noqa: FBT001 - two of a kind
-        """Apply cron's rule for days: if neither day field has a star, a match of one suffices."""
+        """Apply cron's rule for days: if neither day field has a star, one match is enough."""
         if self.day.has_star or self.weekday.has_star:
             return has_day and has_weekday
         return has_day or has_weekday
 
     def _runs(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
-        """Yield the runs of one hour of the zone's clock, in UTC."""
+        """Yield the runs within one hour of the zone's clock, in UTC."""
         runs_every_hour = len(self.hour.values) == 24
         for minute in self.minute.values:
             wall = datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - zone below
@@ -239,7 +239,7 @@ def _parse_field(text: str, unit: _Unit) -> _Field:
 def _parse_range(text: str, unit: _Unit) -> tuple[range, bool]:
     """Parse `n`, `n-m` or `*`, each with an optional `/step`.
 
-    Return the allowed values, and whether they have a star.
+    Return the allowed values, and whether they count as a star (see `_Field.has_star`).
     """
     bounds, *steps = text.split("/")
     first, *rest = bounds.split("-")
@@ -293,7 +293,7 @@ def _parse_number(text: str) -> int:
 
 
 def _days(start: date, *, step: int) -> Iterator[date]:
-    """Yield the days from `start` on, forwards or backwards, for `MAX_YEARS` years."""
+    """Yield the days from `start` on for `MAX_YEARS` years; backwards with `step` -1."""
     day = start
     for _ in range(MAX_YEARS * 366 + 1):
         yield day

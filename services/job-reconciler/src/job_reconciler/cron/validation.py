@@ -17,10 +17,13 @@ from job_reconciler.cron.policy import CronPolicy, CronPolicyError
 from job_reconciler.cron.schedule import Schedule, ScheduleError
 
 MAX_NAME: Final = 36
-"""Maximum characters of a name. A job's name has 11 more: a hyphen, and up to 10 digits."""
+"""Maximum characters of a RayCronJob's name.
+
+The name of a RayJob has 11 more: a hyphen, and up to 10 digits.
+"""
 _LOCAL: Final = "Local"
 _MAX_ZONE: Final = 255
-"""Maximum characters of a time zone's name. Linux has no longer file names."""
+"""Maximum characters of a time zone's name. Linux does not have longer file names."""
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +35,13 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvalidCronJob(ValueError):
-    """The first rule that a RayCronJob breaks."""
+    """Raised for the first rule that a RayCronJob breaks; the text describes it."""
 
 
 def parse(cron_job: RayCronJob, local_zone: tzinfo, gates: Gates) -> Timetable:
     """Check a RayCronJob, and return its timetable. Raises `InvalidCronJob`.
 
-    `local_zone` counts if the RayCronJob names no time zone.
+    `local_zone` is used if the RayCronJob does not name a time zone.
     """
     name = cron_job.metadata.name
     if len(name) > MAX_NAME:

@@ -1,1 +1,1 @@
-"""The plans for the states of a RayJob, each a pure function of the observation."""
+"""The plans for the states of a RayJob: pure functions of the observed state."""

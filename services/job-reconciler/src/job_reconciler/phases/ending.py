@@ -1,4 +1,4 @@
-"""End an attempt, suspend a RayJob, and start over (spec rayjob §6.6, §11, §12)."""
+"""Plans that end an attempt, suspend a RayJob, or start over (spec rayjob §6.6, §11, §12)."""
 
 from datetime import timedelta
 from typing import Final
@@ -24,17 +24,17 @@ from job_reconciler.states import Ending
 from job_reconciler.status.update import update
 
 RECHECK: Final = timedelta(seconds=3)
-"""Time until objects that are being deleted are checked again, if no event arrives."""
+"""Time until the deletion of objects is checked again, if no change of them arrives."""
 OVERDUE_AFTER: Final = timedelta(seconds=60)
-"""Time after the end of a pod's grace period until the plan no longer waits for the pod."""
+"""Time after the end of a pod's grace period from which the plan no longer waits for the pod."""
 
 
 def finish(observed: Observed, ending: Ending, status: RayJobStatus | None = None) -> Plan[Action]:
     """Return the plan that records the end of an attempt, which may lead to a retry.
 
-    `status` is the status with Ray's last answer, if it differs from the recorded one. A job that
-    may still run is stopped first, and a submitter that could still submit it is deleted: both are
-    repeated if the record fails, and do no harm.
+    `status` is the status with Ray's last answer, if it differs from the recorded status. A job
+    that may still run is stopped first, and a submitter that could still submit the job is deleted
+    first. If the record fails, stop and deletion are repeated, which does no harm.
     """
     known = observed.job.status if status is None else status
     job = replace(observed.job, status=known)
@@ -46,8 +46,8 @@ def finish(observed: Observed, ending: Ending, status: RayJobStatus | None = Non
 def _delete_late_submitter(observed: Observed) -> tuple[Action, ...]:
     """Return the action that deletes a submitter that could still submit the ended attempt's job.
 
-    Empty if there is none. If Ray knows the job, the submitter only prints the job's log, and
-    stays.
+    Empty if there is no such submitter. If Ray knows the job, the submitter only prints the job's
+    log, and stays.
     """
     submitter, ray = observed.submitter_job, observed.ray
     if submitter is None or observed.job.spec.submission_mode != SubmissionMode.K8S_JOB:
@@ -71,7 +71,7 @@ def stop(
 ) -> tuple[Action, ...]:
     """Return the action that stops a Ray job that may still run; empty if it cannot run.
 
-    A job whose first status was not read yet may run: with many jobs, minutes pass until then.
+    A job whose first status was not read yet may run: with many jobs, minutes pass until that read.
     """
     has_ended = status.job_status in TERMINAL_JOB_STATES
     if has_ended or observed.cluster is None or observed.cluster_is_foreign:
@@ -83,7 +83,7 @@ def stop(
 
 
 def find_interruption(observed: Observed) -> Plan[Action] | None:
-    """Return the plan for an attempt that the user suspends or that has passed a deadline."""
+    """Return the plan for an attempt that is suspended or has passed a deadline; None otherwise."""
     if observed.job.spec.suspend:
         return _suspend(observed)
     end = deadlines.find_passed_deadline(observed.job, observed.now)
@@ -99,7 +99,7 @@ def _suspend(observed: Observed) -> Plan[Action]:
 def tear_down(observed: Observed) -> Plan[Action]:
     """Return the plan that deletes the objects of an attempt, and then starts over or suspends.
 
-    It ends when the cluster, its pods and the submitter are gone, so that no two attempts overlap
+    It waits until the cluster, its pods and the submitter are gone, so that no two attempts overlap
     and no quota is used twice.
     """
     status, namespace = observed.job.status, observed.job.metadata.namespace
@@ -149,7 +149,7 @@ def clean_up_scheduler(observed: Observed) -> tuple[Action, ...]:
 
 
 def resume(observed: Observed) -> Plan[Action]:
-    """Return the plan for a suspended RayJob: it starts anew once it is not suspended any more."""
+    """Return the plan for a suspended RayJob, which starts anew once the user resumes it."""
     if observed.job.spec.suspend:
         return Plan(note="suspended")
     status = replace(
@@ -163,8 +163,8 @@ def resume(observed: Observed) -> Plan[Action]:
 def recover(observed: Observed) -> Plan[Action]:
     """Return the plan for a RayJob that was invalid and is valid now (acceptance 16).
 
-    It continues where it was. The status shows where: the names of the attempt, and the address of
-    the dashboard once the cluster was ready.
+    The RayJob continues in the state that it had. The status shows that state: it has the names of
+    the attempt, and the address of the dashboard once the cluster was ready.
     """
     job: RayJob = observed.job
     if not job.status.ray_cluster_name:

@@ -1,4 +1,4 @@
-"""Clean up after the end of a RayJob, and release a RayJob in deletion (spec rayjob §13, §14)."""
+"""Plans that clean up after a RayJob, and for a deleted RayJob (spec rayjob §13, §14)."""
 
 from datetime import timedelta
 from typing import Any, Final, cast
@@ -25,7 +25,7 @@ from job_reconciler.reasons import EventReason
 from job_reconciler.status.update import update
 
 STOP_LIMIT: Final = timedelta(seconds=60)
-"""Time for which the deletion of a RayJob waits until a shared cluster stops its job."""
+"""Time for which a deleted RayJob on a selected cluster waits until Ray has stopped its job."""
 RELEASE_LIMIT: Final = timedelta(minutes=10)
 FINALIZER: Final = Finalizer(
     name=labels.RAYJOB_FINALIZER,
@@ -64,10 +64,10 @@ def clean_up(observed: Observed) -> Plan[Action]:
 
 
 def delete(observed: Observed) -> Plan[Action]:
-    """Return the plan for a RayJob in deletion: stop its Ray job, then remove the finalizer.
+    """Return the plan for a deleted RayJob: stop its Ray job, then remove the finalizer.
 
     All other objects are deleted with the RayJob. If the job has a cluster of its own, one attempt
-    to stop it is enough, since that cluster is deleted too.
+    to stop the job is enough, since that cluster is deleted too.
     """
     meta, status = observed.job.metadata, observed.job.status
     if labels.RAYJOB_FINALIZER not in meta.finalizers:
@@ -86,7 +86,7 @@ def delete(observed: Observed) -> Plan[Action]:
 
 
 def _delete(observed: Observed, policy: str) -> tuple[Action, ...]:
-    """Return the action of a deletion policy."""
+    """Return the action that carries out a deletion policy."""
     job, cluster = observed.job.metadata, observed.cluster
     if policy == "DeleteSelf":
         return (Delete(resource=RAY_JOB, name=job.name, uid=job.uid),)

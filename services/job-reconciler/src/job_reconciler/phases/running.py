@@ -1,4 +1,4 @@
-"""Follow a running attempt until its end (spec rayjob §6.4, §7.4, §8.4)."""
+"""Plans that follow a running attempt until its end (spec rayjob §6.4, §7.4, §8.4)."""
 
 from datetime import datetime
 
@@ -51,11 +51,11 @@ def run(observed: Observed) -> Plan[Action]:
 
 
 def _end_before(observed: Observed) -> Plan[Action] | None:
-    """Return the plan that records the end of a job which ended before it was interrupted.
+    """Return the plan that records the end of a job that ended before it was interrupted, or None.
 
-    None if it did not. A suspension interrupts now, a deadline at its own time: raybus may have
-    been away since. The end of the submitter is not awaited any more. A stopped job does not count,
-    because raybus itself may have stopped it at the deadline.
+    A suspension interrupts a job now, and a deadline at the time of the deadline: raybus may have
+    been down since. The plan does not wait for the end of the submitter any more. A stopped job
+    does not count as ended, because raybus itself may have stopped it at the deadline.
     """
     job, ray = observed.job, observed.ray
     if ray is None or not isinstance(ray.answer, JobAnswer) or ray.ended_at is None:
@@ -76,7 +76,7 @@ def _end_before(observed: Observed) -> Plan[Action] | None:
 
 
 def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
-    """Return the plan for an attempt after Ray's newest answer."""
+    """Return the plan for a running attempt after Ray's newest answer."""
     job, now = observed.job, observed.now
     decision = outcome.decide(job, ray.answer, observed.submitter, now, observed.config.limits)
     failing_since = decision.failing_since
@@ -114,7 +114,7 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
 def _with_answer(
     observed: Observed, ray: RayAnswer, decision: AttemptDecision, failing_since: datetime | None
 ) -> RayJobStatus:
-    """Return the status with Ray's answer."""
+    """Return the status with Ray's answer; the first failed check is at `failing_since`."""
     status = replace(
         observed.job.status,
         job_status=decision.job_state.value,
@@ -132,7 +132,10 @@ def _with_answer(
 
 
 def _describe_missing_job(observed: Observed, ray: RayAnswer) -> str:
-    """Return what to do about an ID under which the user has submitted no job (acceptance 68)."""
+    """Return what the user must do about a `spec.jobId` that Ray does not know, or an empty text.
+
+    Only in InteractiveMode, where the user submits the job (acceptance 68).
+    """
     job = observed.job
     is_interactive = job.spec.submission_mode == SubmissionMode.INTERACTIVE
     is_missing = isinstance(ray.answer, UnknownJob) and job.status.job_status == JobState.UNKNOWN
@@ -145,10 +148,10 @@ def _describe_missing_job(observed: Observed, ray: RayAnswer) -> str:
 
 
 def _find_earlier_run(observed: Observed, ray: RayAnswer) -> Ending | None:
-    """Return the failure of an attempt whose ID belongs to an earlier job (acceptance 39).
+    """Return the failure of an attempt whose job ID belongs to an earlier job, or None.
 
-    A cluster that the job selects may have run a job with this ID before. KubeRay then reports the
-    result of that earlier job.
+    A cluster that the job selects may have run a job with this ID before (acceptance 39). KubeRay
+    then reports the result of that earlier job.
     """
     job, ended_at = observed.job, ray.ended_at
     is_first = job.status.job_status == JobState.UNKNOWN
@@ -166,9 +169,10 @@ def _find_earlier_run(observed: Observed, ray: RayAnswer) -> Ending | None:
 
 
 def _find_lost_run(observed: Observed, ray: RayAnswer, decision: AttemptDecision) -> Ending | None:
-    """Return the failure of a job that was submitted to a head that is gone (acceptance 57).
+    """Return the failure of a job that was submitted to a head that is gone, or None.
 
-    A part of it may have run before its first status was read, so it is not submitted again.
+    A part of the job may have run before its first status was read, so it is not submitted again
+    (acceptance 57).
     """
     job = observed.job
     is_known = job.status.job_status != JobState.UNKNOWN
@@ -191,7 +195,10 @@ def _find_lost_run(observed: Observed, ray: RayAnswer, decision: AttemptDecision
 
 
 def _submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, ...]:
-    """Return the actions that record the head of the attempt and then submit the job by HTTP."""
+    """Return the actions that record the attempt's head in an annotation, then submit the job.
+
+    Empty if the job must not be submitted over HTTP now.
+    """
     job, cluster, head = observed.job, observed.cluster, observed.head_identity
     if not decision.must_submit or cluster is None or not head:
         return ()
@@ -203,9 +210,9 @@ def _submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, 
 
 
 def _format_attempt(observed: Observed) -> str:
-    """Return the start of the record of a submission, which is the same for one attempt only.
+    """Return the part of a recorded submission that identifies the attempt.
 
-    The ID alone is not enough: with `spec.jobId`, all attempts have the same one.
+    The job ID alone is not enough: with `spec.jobId`, all attempts have the same ID.
     """
     status = observed.job.status
     return f"{status.job_id}@{status.ray_cluster_name}/"
@@ -223,7 +230,7 @@ def _missing_submitter(observed: Observed, ray: RayAnswer) -> tuple[Action, ...]
 
 
 def _lacks_submitter(observed: Observed, ray: RayAnswer) -> bool:
-    """Return whether nothing will submit a job that Ray does not know (K8sJobMode)."""
+    """Return whether Ray does not know the job and no submitter Job exists (K8sJobMode)."""
     return (
         observed.job.spec.submission_mode == SubmissionMode.K8S_JOB
         and observed.submitter_job is None
@@ -234,8 +241,8 @@ def _lacks_submitter(observed: Observed, ray: RayAnswer) -> bool:
 def _head_service(observed: Observed) -> tuple[Action, ...]:
     """Return the action that makes the RayJob's head Service select this attempt's cluster.
 
-    Empty if the Service selects it already, or if the job runs on a cluster that it does not own.
-    If the Service belongs to another owner, an Event reports that instead.
+    Empty if the Service selects that cluster already, or if the job runs on a cluster that it does
+    not own. If the Service belongs to another owner, an Event reports that instead.
     """
     job, cluster, service = observed.job, observed.cluster, observed.head_service
     if observed.selects_cluster or cluster is None:

@@ -1,4 +1,4 @@
-"""Start an attempt: names, RayCluster, submitter (spec rayjob §6.1-6.3)."""
+"""Plans that start an attempt: names, RayCluster, submitter (spec rayjob §6.1-6.3)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -29,10 +29,10 @@ from job_reconciler.status.update import update
 POLL: Final = timedelta(seconds=3)
 """Time until the next read of objects that the bus does not deliver.
 
-A cluster that the job selects is an example.
+A cluster that the job selects is such an object.
 """
 READY: Final = "ready"
-"""State of a RayCluster whose pods have all been ready once."""
+"""Value of a RayCluster's `status.state` once all its pods have been ready."""
 
 
 def begin(observed: Observed) -> Plan[Action]:
@@ -48,7 +48,7 @@ def begin(observed: Observed) -> Plan[Action]:
 
 
 def initialize(observed: Observed) -> Plan[Action]:
-    """Return the plan that brings up the cluster and the submitter of an attempt."""
+    """Return the plan that creates the cluster and the submitter of an attempt."""
     job, cluster = observed.job, observed.cluster
     if (interruption := ending.find_interruption(observed)) is not None:
         return interruption
@@ -71,15 +71,18 @@ def initialize(observed: Observed) -> Plan[Action]:
 def _has_sidecar_ended(observed: Observed) -> bool:
     """Return whether the submitter in the head pod has ended (SidecarMode; acceptance 65).
 
-    It starts with the head and does not wait for the workers. The cluster may never become ready
-    then, because a head pod with an ended container is not ready.
+    The submitter starts with the head and does not wait for the workers. If it has ended, the
+    cluster may never become ready, because a head pod with an ended container is not ready.
     """
     is_sidecar = observed.job.spec.submission_mode == SubmissionMode.SIDECAR
     return is_sidecar and observed.submitter.is_present and observed.submitter.has_ended
 
 
 def _start(observed: Observed, status: RayJobStatus) -> Plan[Action]:
-    """Return the plan that starts the job on a cluster that is ready."""
+    """Return the plan that starts the job on a cluster that is ready.
+
+    `status` is the status to write.
+    """
     job = observed.job
     if (url := _dashboard_url(observed)) is None:
         note = "waiting for the head Service with a port named dashboard"
@@ -112,7 +115,7 @@ def wait_for_job(observed: Observed) -> Plan[Action]:
 
 
 def provide_cluster(observed: Observed) -> Plan[Action]:
-    """Return the plan for a missing cluster: it is created, unless a selector names it."""
+    """Return the plan for a missing cluster: create it, unless the job selects it."""
     job, requeue_at = observed.job, _recheck_at(observed)
     if observed.selects_cluster:
         return Plan(
@@ -156,7 +159,7 @@ def create_submitter(observed: Observed) -> tuple[Action, ...]:
 def _tell_problem(observed: Observed) -> tuple[Action, ...]:
     """Return the Event with the reason why the job does not start; empty without a problem.
 
-    A repeated Event only increases the count of the first one.
+    A repeated Event only increases the count of the first Event.
     """
     if not observed.problem:
         return ()
@@ -164,7 +167,7 @@ def _tell_problem(observed: Observed) -> tuple[Action, ...]:
 
 
 def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
-    """Return the plan for an object of another owner under a name that the RayJob needs."""
+    """Return the plan that reports another owner's object under a name that the RayJob needs."""
     return Plan(
         actions=(EmitEvent(event=events.not_owned(kind, name, observed.job)),),
         requeue_at=earliest(_recheck_at(observed), observed.now + POLL),
@@ -173,13 +176,16 @@ def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
 
 
 def _recheck_at(observed: Observed) -> datetime | None:
-    """Return when to reconcile without an event: at a deadline, or to read a selected cluster."""
+    """Return when to reconcile even if nothing changes; None if that is not needed.
+
+    That is at a deadline, or when a selected cluster is read again.
+    """
     poll = observed.now + POLL if observed.selects_cluster else None
     return earliest(deadlines.next_deadline(observed.job), poll)
 
 
 def _dashboard_url(observed: Observed) -> str | None:
-    """Return the address of the cluster's dashboard without its scheme; None if unknown."""
+    """Return the address of the cluster's dashboard without its scheme; None if it is unknown."""
     job, service = observed.job, observed.dashboard_service
     if job.status.dashboard_url:
         return job.status.dashboard_url

@@ -1,1 +1,1 @@
-"""The Kubernetes objects of a RayJob, and what is sent to Ray."""
+"""The manifests of a RayJob's Kubernetes objects, and the requests that are sent to Ray."""

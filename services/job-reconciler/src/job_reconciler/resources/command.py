@@ -1,11 +1,11 @@
 """Build the shell script of the submitter: wait for Ray, submit the job, follow its log.
 
-The words are KubeRay's, byte for byte (spec rayjob §8.1), unless bash would read a value as more
-than one argument. Two kinds of values differ:
+The words of the script are KubeRay's, byte for byte (spec rayjob §8.1), unless bash would read a
+value as more than one argument. Two kinds of values differ:
 
 - An option whose value has `$`, a backquote or an unprintable character is quoted so that bash
   leaves it alone.
-- An entrypoint that bash would not hand over as it is written (`a && b`, several lines, `$HOME`)
+- An entrypoint that bash would not pass on as it is written (`a && b`, several lines, `$HOME`)
   becomes the argument of `bash -c`, so that it runs as a whole in the Ray job. In KubeRay, a part
   of it runs in the submitter.
 """
@@ -25,12 +25,12 @@ from job_reconciler.resources import submission
 _PLAIN: Final = re2.compile(
     r"""(?s)(?:[^;&|<>()$`#*?\[\]{}~\\'"\r\n]|\\.|'[^']*'|"(?:[^"\\$`]|\\.)*")*"""
 )
-"""Entrypoints that bash splits into arguments without doing anything else."""
+"""Entrypoints that bash only splits into arguments, without any expansion or control operator."""
 _PLAIN_ADDRESS: Final = re2.compile(r"[A-Za-z0-9.:/_\[\]-]+")
 _SURVIVES_QUOTING: Final = re2.compile(r"[^\"\\$`]* [^\"\\$`]*")
-"""Texts that mean the same between single and double quotes of a shell.
+"""Texts that mean the same in single and in double quotes of a shell.
 
-Older versions of Ray put only arguments with a blank between quotes.
+Older versions of Ray quote only arguments that contain a blank.
 """
 _HEALTH_CHECK: Final = (
     "import urllib.request; r=urllib.request.urlopen('{}', timeout=10); "
@@ -40,7 +40,10 @@ _HEALTH_PATH: Final = "api/gcs_healthz"
 
 
 def build_for_job(job: RayJob) -> str:
-    """Return the script of the Kubernetes Job: it submits the job unless Ray knows it already."""
+    """Return the script of the submitter Job, which submits the job unless Ray knows it already.
+
+    Raises `InvalidSpec` if the dashboard's address in the status is no address.
+    """
     address = job.status.dashboard_url
     if not address.startswith("http://"):
         address = f"http://{address}"
@@ -50,7 +53,7 @@ def build_for_job(job: RayJob) -> str:
 
 
 def build_for_sidecar(job: RayJob, *, restarts: bool) -> str:
-    """Return the script of the container in the head pod.
+    """Return the script of the submitter container in the head pod.
 
     If the kubelet `restarts` the container, the script does not submit the job again.
     """
@@ -68,9 +71,9 @@ def build_for_sidecar(job: RayJob, *, restarts: bool) -> str:
 
 
 def needs_shell(entrypoint: str) -> bool:
-    """Return whether the Ray job runs the entrypoint through a shell of its own.
+    """Return whether the Ray job runs the entrypoint through `bash -c`.
 
-    The user should be told once, because the entrypoint then looks different in Ray's dashboard.
+    An Event then tells the user, because the entrypoint looks different in Ray's dashboard.
     """
     return _PLAIN.fullmatch(entrypoint.strip()) is None
 
@@ -127,11 +130,11 @@ def _quote_literally(text: str) -> str:
 
 
 def _encode_entrypoint(entrypoint: str) -> str:
-    """Return the words for `ray job submit` that make the Ray job run an entrypoint.
+    """Return the arguments of `ray job submit` that make the Ray job run an entrypoint.
 
-    `ray job submit` joins its arguments for the shell of the job: older versions of Ray with double
-    quotes, in which that shell still expands variables, newer ones with single quotes. A script
-    that these quotes could change is therefore passed in base64.
+    `ray job submit` joins its arguments for the shell of the Ray job: older versions of Ray in
+    double quotes, in which that shell still expands variables, newer versions in single quotes. A
+    script that these quotes could change is therefore passed in base64.
     """
     if not needs_shell(entrypoint):
         return entrypoint

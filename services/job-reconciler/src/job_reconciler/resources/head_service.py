@@ -14,7 +14,7 @@ from job_reconciler.settings import Config
 
 
 def build(job: RayJob, cluster: RayCluster, config: Config) -> Body:
-    """Build the Service that selects the head of `cluster`."""
+    """Return the head Service of a RayJob, which selects the head of `cluster`."""
     return head_service.build(
         job.metadata,
         ray_job.KIND,
@@ -25,7 +25,7 @@ def build(job: RayJob, cluster: RayCluster, config: Config) -> Body:
 
 
 def belongs_to(service: Service, job: RayJob) -> bool:
-    """Return whether an existing Service with the name of the job's Service belongs to the job.
+    """Return whether a Service with the name of the job's head Service belongs to the job.
 
     A RayJob that is deleted with `--cascade=orphan` leaves its Service without an owner. If the
     labels name the job, the Service belongs to the new RayJob with the same name.

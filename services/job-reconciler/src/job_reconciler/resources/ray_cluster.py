@@ -16,7 +16,7 @@ from job_reconciler.settings import Config
 
 
 def build(job: RayJob, config: Config) -> Body:
-    """Build the cluster for the current attempt, with the name that the status has.
+    """Return the cluster for the current attempt, with the name that the status has.
 
     The spec is that of the RayJob as it is now, so a later attempt has the user's corrections.
     Raises `InvalidSpec` if the command of a sidecar cannot be built.
@@ -48,7 +48,7 @@ def build(job: RayJob, config: Config) -> Body:
 
 
 def _add_sidecar(spec: Body, job: RayJob, config: Config) -> None:
-    """Append the submitter to the containers of the head pod.
+    """Append the submitter container to the head pod in the cluster's spec.
 
     The pod's containers are not restarted, so the head does not restart with the submitter.
     """

@@ -1,4 +1,4 @@
-"""Read from a RayJob what Ray needs to run the job (spec rayjob §8.1, §9.1)."""
+"""Build the request that submits a RayJob's job to Ray (spec rayjob §8.1, §9.1)."""
 
 from typing import Final, cast
 
@@ -15,9 +15,9 @@ _RUNTIME_ENV: Final = "spec.runtimeEnvYAML"
 
 
 def build(job: RayJob) -> Submission:
-    """Build the request that submits the job over HTTP.
+    """Return the request that submits the job over HTTP.
 
-    Raises `InvalidSpec`, which names the field, if a part cannot be read.
+    Raises `InvalidSpec`, which names the field, if a field of the spec cannot be read.
     """
     spec = job.spec
     return Submission(
@@ -32,7 +32,7 @@ def build(job: RayJob) -> Submission:
 
 
 def load_runtime_env(job: RayJob) -> go_yaml.Value:
-    """Return the runtime environment; None if it is blank or has only comments.
+    """Return the parsed runtime environment; None if it is blank or has only comments.
 
     Raises `InvalidSpec` if it cannot be read.
     """

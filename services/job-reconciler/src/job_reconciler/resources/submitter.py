@@ -1,4 +1,4 @@
-"""Build what submits a RayJob: a Kubernetes Job, or a container in the head pod.
+"""Build the submitter of a RayJob: a Kubernetes Job, or a container in the head pod.
 
 Spec rayjob §4, §8.2, §8.3, §8.5; acceptance 44-50, 54, 59.
 """
@@ -19,7 +19,7 @@ from job_reconciler.resources import command
 from job_reconciler.settings import Config
 
 DEFAULT_BACKOFF_LIMIT: Final = 2
-"""Retries of a failed submission by the Job controller; KubeRay's default."""
+"""`backoffLimit` of the submitter Job: retries of a failed submission. KubeRay's default."""
 _RESOURCES: Final = {
     "limits": {"cpu": "1", "memory": "1Gi"},
     "requests": {"cpu": "500m", "memory": "200Mi"},
@@ -27,7 +27,7 @@ _RESOURCES: Final = {
 
 
 def build(job: RayJob, cluster: RayCluster, config: Config) -> Body:
-    """Build the Kubernetes Job that submits the Ray job to `cluster` and follows its log.
+    """Return the Kubernetes Job that submits the Ray job to `cluster` and follows its log.
 
     Raises `InvalidSpec` if the command cannot be built.
     """
@@ -61,14 +61,14 @@ def build(job: RayJob, cluster: RayCluster, config: Config) -> Body:
 
 
 def build_template(job: RayJob, cluster: RayCluster) -> Body:
-    """Return the pod template of the Kubernetes Job as the user or the defaults give it."""
+    """Return the pod template of the submitter Job: the user's, or a default template."""
     if job.spec.submitter_pod_template is not None:
         return copy.deepcopy(job.spec.submitter_pod_template)
     return {"spec": {"containers": [build_default_container(cluster)], "restartPolicy": "Never"}}
 
 
 def build_sidecar(job: RayJob, cluster: RayCluster, config: Config) -> Body:
-    """Build the container that submits the job from within the head pod of `cluster`."""
+    """Return the container that submits the job from within the head pod of `cluster`."""
     restarts = FeatureGate.SIDECAR_SUBMITTER_RESTART in config.gates
     container = build_default_container(cluster)
     container.update(_shell(command.build_for_sidecar(job, restarts=restarts), config))
@@ -97,7 +97,7 @@ def _shell(script: str, config: Config) -> Body:
 
 
 def _add_environment(container: Body, job: RayJob, cluster: RayCluster) -> None:
-    """Append the variables by which a user's own command finds Ray and its job."""
+    """Append the environment variables by which a user's own command finds Ray and its job."""
     pod_json.add_env(
         container,
         literal("PYTHONUNBUFFERED", "1"),

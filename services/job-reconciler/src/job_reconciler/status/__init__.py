@@ -1,1 +1,1 @@
-"""The status of a RayJob."""
+"""Writes of the status of a RayJob."""

@@ -18,7 +18,7 @@ _SHOWS_MESSAGE = frozenset(
         DeploymentState.FAILED,
     }
 )
-"""States in which raybus itself writes the message."""
+"""States in which raybus writes the message of the status; in other states Ray does."""
 
 
 def update(observed: Observed, status: RayJobStatus) -> tuple[Action, ...]:
@@ -40,11 +40,11 @@ def update(observed: Observed, status: RayJobStatus) -> tuple[Action, ...]:
 
 
 def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
-    """Return whether a new status is worth a write.
+    """Return whether a new status differs enough from the old one to be written.
 
-    Each write goes to all watchers, so Ray's message and times alone are no reason for one. Before
-    Ray knows the job, the message tells why it does not start, and after its end, why nothing is
-    deleted. A changed message of this kind is written.
+    Every write goes to all clients that watch RayJobs, so a change of only Ray's message and times
+    is not written. Before Ray knows the job, the message tells why it does not start, and after its
+    end, why nothing is deleted. A changed message of this kind is written.
     """
     is_own_message = new.job_deployment_status in _SHOWS_MESSAGE or not new.job_status
     return (
@@ -56,12 +56,12 @@ def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
 
 
 def _shown(status: RayJobStatus) -> tuple[str, str]:
-    """Return what users read about a job that does not run."""
+    """Return the texts of a status that users read about a job that does not run."""
     return status.reason, status.message
 
 
 def _essence(status: RayClusterStatus) -> RayClusterStatus:
-    """Return the part of a cluster's status whose change is worth a write."""
+    """Return a cluster's status without the fields whose change alone is not written."""
     ignored = RayClusterStatus()
     return replace(
         status,

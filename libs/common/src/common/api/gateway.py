@@ -148,7 +148,7 @@ class BackendRef(ApiStruct, frozen=True, kw_only=True):
 
     @classmethod
     def of_service(cls, namespace: str, name: str, *, port: int, weight: int) -> "BackendRef":
-        """Return the reference to a port of a Service."""
+        """Return the reference to a port of a Service, with the weight of the backend."""
         return cls(_namespace=namespace, _name=name, port=port, weight=weight)
 
     def resolved(self, namespace: str) -> Backend:

@@ -144,7 +144,10 @@ def _max_length(hint: object) -> int | None:
 
 
 def _expression(hint: object, known_types: dict[str, GoType]) -> tuple[str, Api]:
-    """Return the Go type of a Python type hint, with its outermost `Api` marker."""
+    """Return the Go type of a Python type hint, with its outermost `Api` marker.
+
+    The types of structs in the hint are added to `known_types`.
+    """
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Annotated:
         facts = [note for note in parts[1:] if isinstance(note, Api)]

@@ -104,7 +104,10 @@ class Session:
         return read(message)
 
     async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
-        """Send a message without waiting for an answer. Does nothing if the connection is lost."""
+        """Send a message without waiting for an answer. Does nothing if the connection is lost.
+
+        `reply` is the subject to which a receiver may answer.
+        """
         if self.lost is not None:
             return
         try:

@@ -128,7 +128,7 @@ def parse_state(subject: str) -> StateSubject | None:
 
 
 def parse_location(partition: str, tree: str) -> TreeLocation | None:
-    """Parse a location from its two tokens; return None if they are not a location."""
+    """Parse a location from two tokens of a subject; return None if they are not a location."""
     if not partition.isdecimal() or tree not in _TREES:
         return None
     return TreeLocation(int(partition), TreeKind(tree))

@@ -115,7 +115,7 @@ class Kube(Protocol):
     def get_metadata(
         self, resource: Resource, namespace: str | None, name: str
     ) -> Awaitable[bytes]:
-        """Read only the metadata of an object, which also an undecodable object has."""
+        """Read only the metadata of an object, which can be decoded even if the rest cannot."""
         return self.request("GET", resource.path(namespace, name), headers=METADATA)
 
     def list(
@@ -126,7 +126,7 @@ class Kube(Protocol):
         label_selector: str = "",
         limit: int | None = None,
     ) -> Awaitable[bytes]:
-        """Read a collection consistently; with `limit` only its first objects."""
+        """Read a collection as one consistent list; with `limit` only its first objects."""
         query = {"labelSelector": label_selector} if label_selector else {}
         query |= {} if limit is None else {"limit": str(limit)}
         return self.request("GET", resource.path(namespace), query=query)

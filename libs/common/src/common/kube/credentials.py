@@ -116,7 +116,7 @@ def make_constant(identity: Identity) -> Credentials:
 
 
 def format_bearer(token: str) -> tuple[str, str]:
-    """Return the header for a bearer token."""
+    """Return name and value of the header for a bearer token."""
     return AUTHORIZATION, f"Bearer {token}"
 
 

@@ -83,7 +83,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
         return any((self.token_file, self.client_certificate, self.client_key))
 
     def impersonation(self) -> list[tuple[str, str]]:
-        """Return the headers that name the impersonated user."""
+        """Return name and value of each header that describes the impersonated user."""
         names = [("Impersonate-User", self.impersonated), ("Impersonate-Uid", self.as_uid)]
         groups = [("Impersonate-Group", group) for group in self.as_groups or ()]
         extra = [

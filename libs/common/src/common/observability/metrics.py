@@ -217,8 +217,8 @@ class ReconcileMeter:
     ) -> None:
         """Read the state of a queue at each scrape.
 
-        The functions return the number of waiting keys, the longest wait, and the times in work, in
-        seconds.
+        `depth` returns the number of waiting keys, `longest_wait` the longest wait in seconds, and
+        `under_way` the seconds for which each key has been in work.
         """
         name = self._controller
         QUEUE_DEPTH.labels(name, name).set_function(depth)

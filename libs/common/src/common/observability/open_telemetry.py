@@ -79,7 +79,7 @@ class SpanRecorder:
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record the root span whose ids a traceparent holds, from `begin` until now."""
+        """Record the root span with a traceparent's ids, from `begin` (nanoseconds) until now."""
         context = trace.get_current_span(_make_context(traceparent)).get_span_context()
         if not context.is_valid:
             return
@@ -92,7 +92,7 @@ class SpanRecorder:
             self._ids.next = None
 
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record a child span of a traceparent, from `begin` until now."""
+        """Record a child span of a traceparent, from `begin` (nanoseconds) until now."""
         self._tracer.start_span(
             name, _make_context(traceparent), start_time=begin or None, attributes=attributes
         ).end()

@@ -102,13 +102,13 @@ def now() -> int:
 
 
 def root(name: str, traceparent: str, begin: int, **attributes: str) -> None:
-    """Record the first span of a trace, from `begin` until now."""
+    """Record the first span of a trace, from `begin` (a result of `now`) until now."""
     if _switch.recorder is not None and traceparent:
         _switch.recorder.root(name, traceparent, begin, attributes)
 
 
 def child(name: str, traceparent: str, begin: int, **attributes: str) -> None:
-    """Record a span of a trace, from `begin` until now."""
+    """Record a span of a trace, from `begin` (a result of `now`) until now."""
     if _switch.recorder is not None and traceparent:
         _switch.recorder.child(name, traceparent, begin, attributes)
 

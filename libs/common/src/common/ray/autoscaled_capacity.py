@@ -109,7 +109,7 @@ def _needs(
 
 
 def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
-    """Yield all deployments as `<application>/<deployment>`."""
+    """Yield all deployments, sorted, with their names `<application>/<deployment>`."""
     for app_name, app in sorted(details.named().items()):
         for name, deployment in sorted(app.deployments.items()):
             yield f"{app_name}/{name}", deployment

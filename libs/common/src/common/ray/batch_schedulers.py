@@ -60,7 +60,7 @@ def volcano_group_name(name: str) -> str:
 
 
 def volcano_marks(group_name: str, task: str) -> dict[str, str]:
-    """Return the annotations of a pod in a PodGroup of Volcano."""
+    """Return the annotations of a pod that belongs to `task` of a PodGroup of Volcano."""
     return {"scheduling.k8s.io/group-name": group_name, "volcano.sh/task-spec": task}
 
 

@@ -261,7 +261,10 @@ def is_version_at_least(text: str, minimum: Version) -> bool:
 
 
 def version_problems(text: str, minimum: Version, feature: str) -> Iterator[str]:
-    """Yield why a feature cannot be used with a Ray version; the message begins with `feature`."""
+    """Yield why `feature` cannot be used with Ray version `text`: it is older, missing or illegal.
+
+    Each message begins with `feature`.
+    """
     least = f"{minimum[0]}.{minimum[1]}.0"
     try:
         if not text:

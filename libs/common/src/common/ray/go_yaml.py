@@ -182,7 +182,7 @@ class _Reader:
         self._put(anchored.value, anchored.levels, is_alias=True)
 
     def _put(self, value: Value, levels: int, *, is_alias: bool = False) -> None:
-        """Add a complete value to the innermost open mapping or sequence."""
+        """Add a complete value, nested in `levels` levels, to the innermost open collection."""
         if not self._stack:
             self._result = self._json(value)
             return

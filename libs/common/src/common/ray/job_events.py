@@ -147,7 +147,7 @@ FAMILY: Final = EventFamily[JobEventData](
 
 
 def identify_attempt(uid: str, started: datetime, number: int) -> str:
-    """Return the id of an attempt of the RayJob with this uid."""
+    """Return the id of an attempt: a digest of the RayJob's `uid`, the start and the number."""
     return digest(uid, started, number)[:16]
 
 

@@ -379,7 +379,7 @@ class ServeApi:
         memory.refusal, memory.put_at = None, now
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
-        """Remember why a config was not sent, so that the next attempt waits."""
+        """Remember why a config was not sent (`problem`), so that the next attempt waits."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else MAX_RETRY_DELAY
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(

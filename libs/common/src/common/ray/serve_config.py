@@ -81,5 +81,5 @@ def _names(applications: Iterable[Json]) -> frozenset[str]:
 
 
 def get(text: str, parsed: ParsedConfigs) -> ServeConfig:
-    """Return a config that is parsed already, or parse it now."""
+    """Return the config with this text from `parsed`, or parse it now."""
     return parsed.get(text) or parse(text)

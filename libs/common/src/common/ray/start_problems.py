@@ -111,7 +111,11 @@ def _of_placement(pod: Pod, now: datetime) -> StartProblem | None:
 
 
 def shorten(text: str) -> str:
-    """Return the first line of a text and, of a traceback, the last; at most `MAX_TEXT_LENGTH`."""
+    """Return the first line of a text and, if there are several, the last one.
+
+    The result has at most about `MAX_TEXT_LENGTH` characters. The last line of a traceback is its
+    error.
+    """
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return "no reason given"

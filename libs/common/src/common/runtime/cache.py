@@ -246,7 +246,8 @@ class Cache:
     ) -> Object | None:
         """Remove an object that was deleted at `version`, and keep a tombstone.
 
-        Returns the object; None if it is unknown, or newer than `version`.
+        `partition` is the partition that reported the deletion; None if the API server did. Returns
+        the object; None if it is unknown, or newer than `version`.
         """
         key = (kind, namespace, name)
         cached = self._objects.get(key)
@@ -364,7 +365,6 @@ class Cache:
             self._index[index][key] = None
 
     def _index_entries(self, key: ObjectKey) -> tuple[Hashable, ...]:
-        """Return the index entries for a key; none if there is no object."""
         if (obj := self._objects.get(key)) is None:
             return ()
         kind, namespace, _ = key

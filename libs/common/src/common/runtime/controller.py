@@ -228,7 +228,6 @@ class Controller:
         return chosen
 
     async def _report_on_root(self, key: Key, quarantined: QuarantinedObject) -> None:
-        """Report an object in quarantine on the root object that waits for it."""
         if self._report_quarantine is None:
             return
         root = self.informer.root(key)

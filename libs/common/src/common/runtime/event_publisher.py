@@ -55,7 +55,8 @@ class EventBus(Protocol):
     ) -> Awaitable[object]:
         """Store a message, and return when it is stored.
 
-        A message id that is sent again within two minutes is stored only once.
+        A message id that is sent again within two minutes is stored only once. For `expected` see
+        `common.bus.nats.Bus.publish`.
         """
         ...
 

@@ -158,7 +158,6 @@ class Executor(Generic[Observed]):
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
     def _begin(self, action: Action, observed: Observed, writer: Writer) -> Awaitable[bool]:
-        """Return the awaitable that executes an action."""
         for kind in type(action).__mro__:
             if (handle := self._handlers.get(kind)) is not None:
                 return handle(action, observed, writer)

@@ -110,7 +110,11 @@ LeaseObservations = Mapping[str, LeaseObservation]
 def observe(
     before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float
 ) -> dict[str, LeaseObservation]:
-    """Return the observations after a new list of all Leases at time `now` (monotonic seconds)."""
+    """Return the observations of all Leases after a new list.
+
+    `before` are the observations after the previous list, `listed` are the Leases in the new one,
+    and `now` is its time in monotonic seconds.
+    """
     observations: dict[str, LeaseObservation] = {}
     for lease in listed:
         last = before.get(lease.name)
@@ -213,7 +217,7 @@ def is_everything_held(own: frozenset[int], others: LeaseObservations) -> bool:
 
 
 def find_contested(own: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return the held partitions that another readable Lease names too."""
+    """Return the partitions of `own` that another readable Lease names too."""
     readable = [other.lease.partitions for other in others.values() if other.lease.is_readable]
     return own & frozenset[int]().union(*readable)
 

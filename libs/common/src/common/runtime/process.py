@@ -33,7 +33,10 @@ Main = Callable[[Settings], Awaitable[None]]
 
 
 def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -> int:
-    """Run a service until a signal stops it; return the exit code."""
+    """Run a service until a signal stops it; return the exit code.
+
+    After a signal, the service has `cleanup_seconds` to end.
+    """
     try:
         settings = Settings.from_environment(service, os.environ)
         logging.configure(service, level=settings.log_level)

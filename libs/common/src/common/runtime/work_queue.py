@@ -90,9 +90,9 @@ class WorkQueue(Generic[K]):
         self._lanes: dict[K, _FairLane[K]] = {}
         """The lane from which each key in work was taken."""
         self._waiting: dict[K, float] = {}
-        """Keys in the lanes, with the time since when."""
+        """Keys in the lanes, with the time since when each has waited."""
         self._busy: dict[K, float] = {}
-        """Keys in work, with the time since when."""
+        """Keys in work, with the time when a worker took each of them."""
         self._busy_groups: Counter[Hashable] = Counter()
         """Number of keys in work, by group."""
         self._dirty: dict[K, float] = {}

@@ -133,7 +133,7 @@ AnyGate = Gate | AskingGate
 
 
 def read(spec: Fields) -> tuple[AnyGate, ...]:
-    """Read `gates` of a policy's spec; problems are noted in `spec`."""
+    """Read `gates` of a policy's spec; problems are added to those of `spec`."""
     parts = spec.sections("gates", MAX_GATES)
     kinds = [_kind(gate_part) for gate_part in parts]
     gates: list[AnyGate] = []
@@ -235,9 +235,9 @@ def _query(part: Fields) -> tuple[str, str]:
 
 
 def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
-    """Return which of two mutually exclusive fields is set.
+    """Return, for each of two mutually exclusive fields, whether it is set.
 
-    Note a problem unless exactly one is.
+    Report a problem unless exactly one of them is set.
     """
     has_first, has_second = gate.has(first), gate.has(second)
     if has_first == has_second:

@@ -63,8 +63,9 @@ def advance(
 ) -> tuple[Node, list[Increase]]:
     """Return the new state of a node after a read, and its requests since earlier reads.
 
-    An unknown node (None) counts from this read on. If it `is_new`, all requests that it ever
-    answered count, since read 0.
+    `series` are the counters on the node's page, and `read` is the number of the read. An unknown
+    node (None) counts from this read on. If it `is_new`, all requests that it ever answered count,
+    since read 0.
     """
     before: Mapping[int, _Value] = {} if node is None else node.series
     is_cut = node is not None and node.is_cut

@@ -321,7 +321,10 @@ def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
 def pause(
     policy: UpgradePolicy, pending: ServeView, weight: int, approved: Approval | None
 ) -> str | None:
-    """Return why an upgrade waits for its user at a weight; None if it does not wait."""
+    """Return why an upgrade waits for its user at a weight; None if it does not wait.
+
+    `approved` is the last pause that the user approved.
+    """
     is_paused = any(step.weight == weight and step.pauses for step in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
         return None

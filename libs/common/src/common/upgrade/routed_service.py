@@ -84,7 +84,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that carried the traffic before the present one."""
+        """Return the routes that carried the traffic before the present route did."""
         weighted, routes = (
             weighted_route.name_of(self.service),
             (self.our_route, *self.users_routes),

@@ -125,8 +125,9 @@ def build_checkpoint(  # noqa: PLR0913  (the identity of a step)
 ) -> Checkpoint:
     """Describe the present step of an upgrade, for its gates.
 
-    `preview` is the Service with the name of the preview Service. If the RayService does not own
-    it, a webhook does not get its address.
+    The pending cluster has `weight` percent of the traffic since `since`. `preview` is the Service
+    with the name of the preview Service. If the RayService does not own it, a webhook does not get
+    its address.
     """
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service

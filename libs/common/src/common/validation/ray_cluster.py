@@ -314,7 +314,10 @@ def _of_template(group: str, template: Body) -> Iterator[str]:
 
 
 def of_resources(place: str, resources: Body) -> Iterator[str]:
-    """Yield the quantities of a container or a pod that are not usable in calculations."""
+    """Yield the quantities of a container or a pod that are not usable in calculations.
+
+    `place` is the path of `resources` in the spec, for the messages.
+    """
     for what in ("limits", "requests"):
         yield from _of_amounts(f"{place}.{what}", pod_json.mapping(resources, what))
 

@@ -1,1 +1,1 @@
-"""A real Kubernetes cluster on one machine: a whole node, or a control plane for tests."""
+"""Runs a real Kubernetes on one machine: a cluster with one node, or a control plane for tests."""

@@ -1,4 +1,4 @@
-"""`python -m localcluster`: the commands of `raybus cluster`."""
+"""`python -m localcluster`: the same commands as `raybus cluster`."""
 
 from localcluster.cli import main
 

@@ -1,6 +1,6 @@
 """A small Kubernetes API client for setting up clusters: readiness, server-side apply, waiting.
 
-It works without kubectl. The path of a kind comes from API discovery, so any manifest can be
+It works without kubectl. It finds the path of a kind by API discovery, so any manifest can be
 applied.
 """
 
@@ -21,7 +21,7 @@ from localcluster.errors import ClusterError
 from localcluster.kubeconfig import Access
 
 Document = dict[str, Any]
-"""A Kubernetes object as JSON, passed through unchanged."""
+"""A Kubernetes object as decoded JSON."""
 
 FIELD_MANAGER = "raybus-localcluster"
 
@@ -68,7 +68,10 @@ class ApiClient:
         await self._http.aclose()
 
     async def get(self, path: str) -> Document | None:
-        """Read an object or a list; None if the request fails or the server does not answer."""
+        """Read an object or a list at an API path.
+
+        None if the request fails or the server does not answer.
+        """
         try:
             response = await self._http.get(path)
         except httpx.TransportError:
@@ -92,10 +95,10 @@ class ApiClient:
         timeout: float,
         meanwhile: Callable[[], None] | None = None,
     ) -> Document:
-        """Poll an object until `holds` is true for it, and return it.
+        """Poll the object at `path` until `holds` is true for it, and return it.
 
-        `meanwhile` is called after each failed check; an error that it raises ends the wait. Raises
-        `ClusterError` that names `what` after `timeout` seconds.
+        `meanwhile` is called after each failed check; an error that it raises ends the wait. After
+        `timeout` seconds, a `ClusterError` is raised that names `what`.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -111,7 +114,7 @@ class ApiClient:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def apply(self, document: Document, *, timeout: float = 20) -> Document:
-        """Apply an object by server-side apply.
+        """Apply an object by server-side apply, and return it as the server stored it.
 
         Any failure is retried for `timeout` seconds, because the object's kind or namespace may not
         exist yet; then `ClusterError` is raised.
@@ -144,7 +147,10 @@ class ApiClient:
     async def apply_definitions(
         self, definitions: Sequence[Document], *, timeout: float = 60
     ) -> None:
-        """Apply CustomResourceDefinitions concurrently, and wait until the API serves them."""
+        """Apply CustomResourceDefinitions concurrently, and wait until the API server serves them.
+
+        Raises `ClusterError` after `timeout` seconds.
+        """
         async with asyncio.TaskGroup() as group:
             for definition in definitions:
                 group.create_task(self._define(definition, timeout=timeout))
@@ -204,9 +210,10 @@ class ApiClient:
 
 
 def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
-    """Read the objects in the YAML files of a folder, sorted by file name.
+    """Read the objects in the YAML files of a folder, in the order of file names.
 
-    Lines that start with `{{` (conditions of Helm) are skipped.
+    With `kind`, only objects of this kind are returned. Lines that start with `{{` (conditions of
+    Helm) are skipped.
     """
     documents: list[Document] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
@@ -222,7 +229,7 @@ def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
 
 
 def has_condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
-    """Return a predicate that is true for an object whose condition `kind` has the status."""
+    """Return a function that says whether an object has the condition `kind` with this status."""
 
     def holds(document: Mapping[str, Any]) -> bool:
         conditions: list[Mapping[str, Any]] = document.get("status", {}).get("conditions") or []

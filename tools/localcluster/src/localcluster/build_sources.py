@@ -1,8 +1,8 @@
-"""The programs that are built, their Go modules, and the usual duration of the builds. Does no I/O.
+"""The list of programs to build, with their Go modules and the usual duration of a build. No I/O.
 
-`k8s.io/kubernetes` replaces its staging modules by folders of its own repository, so a build from
-outside must require their released versions instead. Its programs are small main packages around
-upstream's commands.
+`k8s.io/kubernetes` replaces its staging modules by folders of its own repository, so a build
+outside this repository must require their released versions instead. The programs are small main
+packages that call upstream's commands.
 """
 
 import re
@@ -16,8 +16,8 @@ from localcluster import settings
 class GoProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A program that is built from source.
 
-    `group` names the Go module written for the build, `main` is its main package, and `seconds` is
-    the duration of the build on 2 cores with an empty cache.
+    `group` names the Go module that is written for the build, `main` is the source of the program's
+    main package, and `seconds` is the duration of the build on 2 cores with an empty cache.
     """
 
     name: str
@@ -248,7 +248,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "compose": ("github.com/docker/compose/v2", settings.DOCKER_COMPOSE),
     "contour": ("github.com/projectcontour/contour", settings.CONTOUR),
 }
-"""Module and version by the name of a build group."""
+"""The upstream Go module and its version, by the name of the build group."""
 
 INSTALLED: dict[str, str] = {
     "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",
@@ -260,7 +260,10 @@ INSTALLED: dict[str, str] = {
     "compose": "github.com/docker/compose/v2/cmd",
     "contour": "github.com/projectcontour/contour/cmd/contour",
 }
-"""Groups whose upstream module has a main package that can be built directly."""
+"""The upstream main package of each group that has one.
+
+It is built without a main package of ours.
+"""
 
 _STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
 _GATEWAY = ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY)
@@ -311,7 +314,7 @@ MANIFESTS: dict[str, Manifests] = {
 
 
 def by_group(names: Sequence[str]) -> list[list[GoProgram]]:
-    """Group programs by module; modules and programs keep the order of `names`."""
+    """Group programs by their Go module. Modules and programs keep the order of `names`."""
     groups: dict[str, list[GoProgram]] = {}
     for name in names:
         groups.setdefault(PROGRAMS[name].group, []).append(PROGRAMS[name])
@@ -319,9 +322,9 @@ def by_group(names: Sequence[str]) -> list[list[GoProgram]]:
 
 
 def format_module_file(group: str, upstream: str) -> str:
-    """Return the text of go.mod for a group.
+    """Return the text of go.mod for a build group.
 
-    `upstream` is the go.mod of the module that it requires.
+    `upstream` is the text of go.mod of the module that the group requires.
     """
     module, version = MODULES[group]
     lines = [f"module raybus.local/{group}", "", "go 1.24", "", f"require {module} v{version}", ""]
@@ -332,7 +335,10 @@ def format_module_file(group: str, upstream: str) -> str:
 
 
 def build_linker_flags(group: str) -> str:
-    """Return the linker flags: no debug data, and a version for programs that report theirs."""
+    """Return Go's linker flags for a group.
+
+    They leave out debug data, and set the version in programs that report it.
+    """
     flags = "-s -w"
     if group == "kubernetes":
         package = "k8s.io/component-base/version"
@@ -345,5 +351,5 @@ def build_linker_flags(group: str) -> str:
 
 
 def total_seconds(names: list[str]) -> int:
-    """Return the seconds of building programs with an empty cache."""
+    """Return the usual seconds for building these programs with an empty cache."""
     return sum(PROGRAMS[name].seconds for name in names if name in PROGRAMS)

@@ -319,7 +319,7 @@ def _run_any_kubectl() -> NoReturn:
 
 
 def _become(argv: list[str], environment: dict[str, str], known: ClusterRecord) -> NoReturn:
-    """Replace this process by a program.
+    """Replace this process by a program, with `environment` added to its environment.
 
     The program then receives input and signals directly, and its exit code is returned.
     """
@@ -335,7 +335,7 @@ def _become(argv: list[str], environment: dict[str, str], known: ClusterRecord) 
 
 @contextmanager
 def _hold_lock(layout: Layout) -> Generator[None]:
-    """Hold the cluster's lock, so that only one command at a time changes it."""
+    """Hold the cluster's lock during the `with` block, so that one command at a time changes it."""
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
     with layout.lock.open("w") as lock:
         try:
@@ -348,7 +348,7 @@ def _hold_lock(layout: Layout) -> Generator[None]:
 
 @contextmanager
 def _report_errors() -> Generator[None]:
-    """Print an error as one line and exit with its code."""
+    """Print an error of the `with` block as one line, and exit with its code."""
     try:
         yield
     except ClusterError as error:

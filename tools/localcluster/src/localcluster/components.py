@@ -1,7 +1,7 @@
 """The command lines of the Kubernetes programs, for the loopback control plane and the node.
 
-Does no I/O. Flags are those of the Kubernetes version in `settings.KUBERNETES`. Where a value
-differs from the default for no obvious reason, a comment gives the reason.
+Does no I/O. The flags suit the Kubernetes version in `settings.KUBERNETES`. Where a value differs
+from the default for no obvious reason, a comment gives the reason.
 """
 
 from collections.abc import Sequence
@@ -37,25 +37,25 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The paths, addresses and ports that the command lines of one control plane depend on."""
+    """The paths, addresses and ports of one control plane, on which its command lines depend."""
 
     binaries: Binaries
     work: Path
     pki: ClusterPki
     host: str
-    """Address that the API server listens on and advertises."""
+    """IP address that the API server listens on and advertises."""
     ports: Ports
     audit: bool = False
     node_authorizer: bool = False
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether the cluster has only IPv6 addresses."""
+        """Whether the cluster uses IPv6 addresses only."""
         return ":" in self.host
 
     @property
     def loopback(self) -> str:
-        """Loopback address in URLs."""
+        """The loopback address as it is written in URLs."""
         return "[::1]" if self.is_ipv6 else "127.0.0.1"
 
     @property
@@ -68,14 +68,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.work / f"{component}.kubeconfig"
 
     def log(self, component: str) -> Path:
-        """Path of a component's log."""
+        """Path of a component's log file."""
         return self.work / "logs" / f"{component}.log"
 
 
 def build_etcd_argv(place: Place) -> list[str]:
-    """Return etcd's command line: one member on loopback.
+    """Return etcd's command line.
 
-    fsync is disabled, because no data has to survive the cluster.
+    It has a single member on loopback, and fsync is disabled, because no data has to survive the
+    cluster.
     """
     client = f"http://{place.loopback}:{place.ports.etcd}"
     peer = f"http://{place.loopback}:{place.ports.etcd_peer}"
@@ -137,7 +138,7 @@ def build_api_server_argv(place: Place) -> list[str]:
 
 
 def build_controller_manager_argv(place: Place, *, simulated_nodes: bool) -> list[str]:
-    """Return the controller-manager's command line.
+    """Return the command line of kube-controller-manager.
 
     With simulated nodes, pods are not evicted for missing heartbeats.
     """
@@ -157,7 +158,7 @@ def build_controller_manager_argv(place: Place, *, simulated_nodes: bool) -> lis
 
 
 def build_scheduler_argv(place: Place) -> list[str]:
-    """Return the scheduler's command line."""
+    """Return the command line of kube-scheduler."""
     return [
         *_build_controller_flags(place, "scheduler", place.ports.scheduler),
         "--kube-api-qps=2000",
@@ -181,7 +182,10 @@ def _build_controller_flags(place: Place, name: str, port: int) -> list[str]:
 
 
 def build_kwok_argv(place: Place, stages: Sequence[Path]) -> list[str]:
-    """Return kwok's command line; kwok acts as the kubelet of every node."""
+    """Return the command line of kwok, which simulates the kubelet of every node.
+
+    `stages` are files that define how objects change over time.
+    """
     configs = [f"--config={stage}" for stage in stages]
     return [
         place.binaries.argv0("kwok"),

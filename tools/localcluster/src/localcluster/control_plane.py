@@ -1,8 +1,8 @@
 """A real control plane on loopback for tests, ready in 2 to 3 seconds.
 
 It has etcd, kube-apiserver and kube-controller-manager. etcd and the API server start first, then
-the CRDs are applied, then the controllers start: the garbage collector knows kinds that exist when
-the controller-manager starts, and learns later kinds only after up to 40 s.
+the CRDs are applied, then the controllers start. The order matters: the garbage collector knows the
+kinds that exist when the controller-manager starts, and learns later kinds only after up to 40 s.
 
     async with ControlPlane.started(tmp_path, crds=Path("deploy/crds")) as cp:
         ...  # cp.kubeconfig is cluster-admin
@@ -32,10 +32,13 @@ from localcluster.settings import LocalSettings
 from raybus_cli import child_processes
 
 Starter = Callable[[str, Sequence[str]], Spawned]
-"""Starts a named program in the namespaces of the cluster, and returns the process."""
+"""A function that starts a program in the namespaces of the cluster.
+
+Arguments: name for the log, command line.
+"""
 
 READY_SECONDS = 60
-"""Timeout of the start on a busy machine; 2 s is usual."""
+"""Seconds that a start may take on a busy machine; 2 s is usual."""
 
 _COMPONENTS = (
     "admin",
@@ -50,7 +53,10 @@ _COMPONENTS = (
 
 
 class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The programs that run beside etcd, the API server and the controller-manager."""
+    """Which programs run beside etcd, the API server and the controller-manager, and how.
+
+    `crds` is a folder of CRDs to install; `simulated_nodes` is the number of kwok's nodes.
+    """
 
     crds: Path | None = None
     scheduler: bool = False
@@ -60,7 +66,7 @@ class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(place: Place) -> None:
-    """Write the kubeconfigs and the audit policy that the programs read."""
+    """Write the kubeconfigs and the audit policy that the programs of the control plane read."""
     (place.work / "logs").mkdir(parents=True, exist_ok=True)
     ca = place.pki.ca.read_bytes()
     server = place.server
@@ -72,7 +78,7 @@ def prepare(place: Place) -> None:
 
 
 async def start_api(place: Place, api: ApiClient, start: Starter) -> list[Spawned]:
-    """Start etcd and the API server, and wait until the API server is ready."""
+    """Start etcd and the API server, wait until the latter is ready, and return the processes."""
     processes = [
         start("etcd", components.build_etcd_argv(place)),
         start("kube-apiserver", components.build_api_server_argv(place)),
@@ -84,7 +90,10 @@ async def start_api(place: Place, api: ApiClient, start: Starter) -> list[Spawne
 async def start_controllers(
     place: Place, api: ApiClient, start: Starter, options: ControlPlaneOptions
 ) -> list[Spawned]:
-    """Apply the CRDs, start the controllers, and wait until pods can be created."""
+    """Apply the CRDs, start the controllers, and wait until pods can be created.
+
+    Return the started processes.
+    """
     if options.crds is not None:
         await api.apply_definitions(read_manifests(options.crds, kind="CustomResourceDefinition"))
     simulated = options.simulated_nodes > 0
@@ -115,8 +124,8 @@ async def wait_ready(
 ) -> None:
     """Wait until the API server is ready.
 
-    Raises `ClusterError` after `timeout` seconds, or if a program ended; the error then has the
-    program's last error line.
+    Raises `ClusterError` after `timeout` seconds, or if one of `processes` ended; the error then
+    has the last error line of the program.
     """
     deadline = time.monotonic() + timeout
     while not await api.is_ready():
@@ -129,7 +138,7 @@ async def wait_ready(
 
 
 def check_running(processes: Sequence[Spawned]) -> None:
-    """Raise `ClusterError` if one of the programs has ended."""
+    """Raise `ClusterError` with the program's last error line if a program has ended."""
     for process in processes:
         code = process.popen.poll()
         if code is not None:
@@ -151,7 +160,7 @@ async def _add_nodes(api: ApiClient, count: int, watched: Callable[[], None]) ->
 
 
 def build_simulated_node(index: int) -> Document:
-    """Return a large Node object that kwok simulates."""
+    """Return a Node object for kwok with room for 100,000 pods."""
     size = {"cpu": "100000", "memory": "100Ti", "pods": "100000"}
     return {
         "apiVersion": "v1",
@@ -175,8 +184,9 @@ def _accept_all(_document: Document) -> bool:
 
 
 _ATTEMPTS = 3
-"""Attempts to start. Another program may take a free port before it is bound; the next attempt
-chooses other ports.
+"""Number of attempts to start.
+
+Another program may take a free port before it is bound; the next attempt chooses other ports.
 """
 
 _LOOPBACK = "127.0.0.1"
@@ -189,7 +199,7 @@ programs live for minutes, and memory suffices."""
 
 
 class ControlPlane:
-    """A running control plane."""
+    """A control plane and its running programs. With `dies_with_us`, they end with this process."""
 
     def __init__(
         self, place: Place, options: ControlPlaneOptions, *, dies_with_us: bool = True
@@ -217,7 +227,11 @@ class ControlPlane:
         completes_jobs: bool = True,
         audit: bool = False,
     ) -> "AsyncGenerator[ControlPlane]":
-        """Run a control plane for the duration of a `with` block, with its files in `workdir`."""
+        """Run a control plane during the `with` block, with its files in `workdir`.
+
+        `crds` is a folder of CRDs. Missing `binaries` are built. Raises `ClusterError` if the start
+        fails.
+        """
         options = ControlPlaneOptions(
             crds=crds,
             scheduler=scheduler,
@@ -244,7 +258,7 @@ class ControlPlane:
 
     @property
     def access(self) -> Access:
-        """Server, CA and token of the administrator, for clients that take no kubeconfig."""
+        """URL, CA and token of the administrator, for clients that take no kubeconfig."""
         return self._access
 
     @property
@@ -254,11 +268,11 @@ class ControlPlane:
 
     @property
     def running(self) -> Sequence[Spawned]:
-        """The running programs of this control plane."""
+        """The running programs of the control plane."""
         return list(self._processes.values())
 
     def api(self) -> ApiClient:
-        """Return a client with the administrator's rights, to be used in `async with`."""
+        """Return an API client with the administrator's rights, for use in `async with`."""
         return ApiClient(self._access)
 
     async def start(self) -> None:
@@ -270,12 +284,12 @@ class ControlPlane:
         check_running(self.running)
 
     async def restart_api_server(self) -> None:
-        """Restart the API server on the same port: all watches break, and no objects are lost."""
+        """Restart the API server on the same port. All watches break, and no objects are lost."""
         await self.stop_api_server()
         await self.start_api_server()
 
     async def stop_api_server(self) -> None:
-        """Kill the API server; `start_api_server` starts it again."""
+        """Kill the API server. `start_api_server` starts it again."""
         await processes.end([self._processes.pop("kube-apiserver")])
 
     async def start_api_server(self) -> None:
@@ -299,7 +313,7 @@ class ControlPlane:
         return kubeconfig.write(target, "local", access, namespace=namespace)
 
     async def stop(self) -> None:
-        """Kill all programs; cancellation does not interrupt this."""
+        """Kill all programs, even if the calling task is cancelled."""
         ending = list(reversed(self._processes.values()))
         self._processes.clear()
         await asyncio.shield(processes.end(ending))
@@ -321,10 +335,7 @@ _TOKEN_REQUEST: Document = {
 async def obtain(
     options: ControlPlaneOptions, settings: LocalSettings, progress: Progress
 ) -> Binaries:
-    """Return the programs that a control plane with these options needs.
-
-    Missing programs are built.
-    """
+    """Return the programs that a control plane with these options needs. Missing ones are built."""
     names: list[str] = list(binaries.CONTROL_PLANE)
     if options.scheduler:
         names.append("kube-scheduler")
@@ -342,10 +353,10 @@ async def launch(
     dies_with_us: bool = True,
     host: str = _LOOPBACK,
 ) -> ControlPlane:
-    """Start a control plane with its files in `workdir`; the caller must stop it.
+    """Start a control plane with its files in `workdir`.
 
-    With `host="::1"`, the control plane and its Services have IPv6 addresses only. Raises
-    `ClusterError` if the start fails.
+    The caller must stop it. With `host="::1"`, the control plane and its Services have IPv6
+    addresses only. Raises `ClusterError` if the start fails.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(

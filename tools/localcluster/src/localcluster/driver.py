@@ -1,9 +1,8 @@
 """The interface of the drivers, the choice of the default driver, and the record of a cluster.
 
-The record is a JSON file in the cluster's state folder. Commands use it to find the cluster, but
-removal must work without it, because a crash may occur before it is written.
-
-An existing cluster (`kubeconfig`) is used only if that driver is named, so that a production
+The record is a JSON file in the cluster's state folder. Commands find the cluster by its record,
+but the removal must work without the record, because a crash may occur before it is written. An
+existing cluster is used only if the user names the driver `kubeconfig`, so that a production
 cluster is never used by accident.
 """
 
@@ -23,7 +22,7 @@ from localcluster.settings import Layout, LocalSettings
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that `up` created or adopted."""
+    """The record of a cluster that `up` created or adopted."""
 
     name: str
     driver: str
@@ -40,7 +39,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(layout: Layout, record: ClusterRecord) -> None:
-    """Write the record atomically: a reader sees the old or the new one."""
+    """Write the record atomically: a reader sees the old or the new record."""
     layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = layout.record.with_suffix(".new")
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(record, enc_hook=str)))
@@ -48,7 +47,7 @@ def write(layout: Layout, record: ClusterRecord) -> None:
 
 
 def read(layout: Layout) -> ClusterRecord | None:
-    """Return the record; None if there is no cluster or the file is damaged."""
+    """Return the record of a cluster; None if there is no cluster or the file is damaged."""
     try:
         return msgspec.json.decode(layout.record.read_bytes(), type=ClusterRecord, dec_hook=_decode)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
@@ -60,7 +59,7 @@ def _decode(kind: type[Path], value: str) -> Path:
 
 
 class DriverName(StrEnum):
-    """The drivers that a user can name."""
+    """The drivers that a user can name with `--driver`."""
 
     AUTO = "auto"
     KIND = "kind"
@@ -69,13 +68,14 @@ class DriverName(StrEnum):
 
 
 CONTROL_PLANE_ONLY = "control-plane"
-"""Name of the driver of `up --control-plane-only`. `DriverName` does not have it, because users
-cannot select a driver that runs no pods.
+"""Name of the driver of `up --control-plane-only`.
+
+`DriverName` lacks it, because users cannot name a driver that runs no pods.
 """
 
 
 class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `up`."""
+    """The options of `up` for a driver."""
 
     layout: Layout
     settings: LocalSettings
@@ -83,8 +83,9 @@ class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True):
     crds: Path | None = None
     gateway: bool = True
     gateway_api: bool = False
-    """Whether to install the CRDs of the Gateway API without a gateway, so that a later `up` can
-    add one.
+    """Whether to install the CRDs of the Gateway API without a gateway.
+
+    A later `up` can then add a gateway.
     """
     images: Sequence[Path] = ()
     """Image archives that a new node imports while it starts."""
@@ -93,14 +94,14 @@ class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line and additional environment variables to access a cluster."""
+    """A command line that accesses a cluster, and additional environment variables for it."""
 
     argv: list[str]
     environment: dict[str, str]
 
 
 class Driver(Protocol):
-    """A way to run a local cluster."""
+    """A way to run a local cluster. The methods raise `ClusterError` if they fail."""
 
     async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
         """Create the cluster, or return the running one."""
@@ -109,14 +110,14 @@ class Driver(Protocol):
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
         """Remove the cluster and its leftovers, also after a failed `up`.
 
-        With `purge`, also its image store.
+        With `purge`, also remove its store of images.
         """
         ...
 
     async def load(
         self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
     ) -> list[str]:
-        """Load the images of docker-archive files into the node; return their tags."""
+        """Load the images of archives into the node; return their tags."""
         ...
 
     def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:

@@ -1,4 +1,4 @@
-"""The errors of a local cluster; each message is one line that names the remedy.
+"""The errors of commands for local clusters. Each message is one line that names the remedy.
 
 `MisuseError` (exit code 2): the request is invalid. `ClusterError` (exit code 1): the request is
 valid, but failed on this machine.
@@ -10,4 +10,4 @@ class ClusterError(Exception):
 
 
 class MisuseError(ClusterError):
-    """The request is invalid; the message says what is valid."""
+    """The request is invalid. The message says what is valid."""

@@ -1,10 +1,9 @@
 """Certificates, keys, tokens and kubeconfigs of one cluster.
 
-They are newly generated for each run and readable by their owner only.
-
-One CA signs the certificates of the API server and the kubelet, and the client certificate that the
-API server presents to the kubelet. Users and components authenticate by tokens with their real user
-and group names, so that RBAC applies to them.
+They are generated for each run, and only their owner can read them. One CA signs the certificates
+of the API server and the kubelet, and the client certificate that the API server presents to the
+kubelet. Users and components authenticate by tokens with their real user and group names, so that
+RBAC applies to them.
 """
 
 import base64
@@ -31,7 +30,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 class TokenIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The user and groups of a token."""
+    """The user and the groups that a token stands for."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ IDENTITIES: dict[str, TokenIdentity] = {
 
 
 class ClusterPki(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder of certificates and keys, and the tokens by component."""
+    """The folder with a cluster's certificates and keys, and the token of each component."""
 
     folder: Path
     tokens: dict[str, str]
@@ -62,27 +61,27 @@ class ClusterPki(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_file(self) -> Path:
-        """Token file for the API server's `--token-auth-file`."""
+        """File for `--token-auth-file` of the API server."""
         return self.folder / "tokens.csv"
 
     @property
     def public_key(self) -> Path:
-        """Public key that verifies ServiceAccount tokens."""
+        """File with the public key that verifies ServiceAccount tokens."""
         return self.folder / "service-accounts.pub"
 
     def certificate(self, name: str) -> Path:
-        """Path of the certificate `apiserver`, `kubelet` or `apiserver-to-kubelet`."""
+        """Return the path of the certificate `apiserver`, `kubelet` or `apiserver-to-kubelet`."""
         return self.folder / f"{name}.crt"
 
     def key(self, name: str) -> Path:
-        """Path of the private key of `certificate(name)`, or of the key `service-accounts`."""
+        """Return the path of the private key of a certificate, or of the key `service-accounts`."""
         return self.folder / f"{name}.key"
 
 
 def create(folder: Path, *, addresses: Sequence[str], node: str) -> ClusterPki:
     """Write a new CA, certificates and tokens into `folder`.
 
-    `addresses` are the IP addresses of the API server and the kubelet.
+    `addresses` are the IP addresses of the API server and the kubelet; `node` is the node's name.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Certificates are valid from the wall clock's present time.
@@ -136,7 +135,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 class _Authority:
-    """The CA of one cluster; its private key is never written."""
+    """The certificate authority of one cluster. Its private key is never written to a file."""
 
     def __init__(self, now: datetime.datetime) -> None:
         self._now = now
@@ -170,7 +169,11 @@ class _Authority:
         subject: tuple[str, str | None],
         alternatives: Sequence[str],
     ) -> None:
-        """Issue a certificate for server and client authentication, and write it with its key."""
+        """Write a new certificate for server and client authentication, and its key.
+
+        `subject` is the common name and the organization; `alternatives` are host names and IP
+        addresses.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         common_name, organization = subject
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
@@ -223,7 +226,7 @@ def _encode_private_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of an API server, and credentials."""
+    """The URL of an API server, its CA, and a token for it."""
 
     server: str
     ca: bytes
@@ -232,7 +235,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build(name: str, access: Access, *, namespace: str = "default") -> dict[str, Any]:
-    """Return a kubeconfig with embedded CA and token, so that the file can be copied elsewhere."""
+    """Return a kubeconfig with embedded CA and token, so that the file can be copied elsewhere.
+
+    `name` names its cluster, user and context.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -254,7 +260,7 @@ def build(name: str, access: Access, *, namespace: str = "default") -> dict[str,
 
 
 def write(path: Path, name: str, access: Access, *, namespace: str = "default") -> Path:
-    """Write a kubeconfig that only its owner can read."""
+    """Write a kubeconfig that only its owner can read; return its path."""
     write_private(
         path, yaml.safe_dump(build(name, access, namespace=namespace), sort_keys=False).encode()
     )
@@ -262,7 +268,7 @@ def write(path: Path, name: str, access: Access, *, namespace: str = "default") 
 
 
 def read_access(path: Path) -> Access:
-    """Read address and credentials from a kubeconfig that `write` made."""
+    """Read URL, CA and token from a kubeconfig that `write` made."""
     document: Any = yaml.safe_load(path.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     ca = base64.b64decode(cluster["certificate-authority-data"])
@@ -270,9 +276,9 @@ def read_access(path: Path) -> Access:
 
 
 def check_readable(path: Path) -> str:
-    """Return the URL of the API server in a user's kubeconfig.
+    """Return the URL of the API server in the current context of a user's kubeconfig.
 
-    Raise `MisuseError` if the file is unusable.
+    Raises `MisuseError` if the file is unusable.
     """
     try:
         document: Any = yaml.safe_load(path.read_text())

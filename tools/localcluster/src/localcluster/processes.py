@@ -1,7 +1,7 @@
-"""Starts, identifies and stops the programs of a cluster, and finds free TCP ports on loopback.
+"""Starts, identifies and stops the programs of a cluster, and opens listening sockets.
 
-A process is identified by its pid and its start time, because the kernel may reuse the pid for a
-foreign process.
+A process is identified by its pid and its start time, because the kernel may give the same pid to
+another process later.
 """
 
 import asyncio
@@ -21,19 +21,20 @@ from localcluster.errors import ClusterError
 from raybus_cli.child_processes import bind_to_parent, end_child
 
 _STARTTIME_FIELD = 19
-"""Index of `starttime` among the fields of /proc/<pid>/stat after the command name (field 22 in
-proc(5)).
+"""Index of `starttime` among the fields of /proc/<pid>/stat after the command name.
+
+It is field 22 in proc(5).
 """
 
 _STATE_FIELD = 0
 
 _KLOG_ERROR = re.compile(r"[EF]\d{4} ")
 _SHOWN = 150
-"""Maximum characters of each end of a long line in an error."""
+"""Maximum characters of the beginning, and of the end, of a long line in an error."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a process, different from that of a later process with the same pid."""
+    """The identity of a process. A later process with the same pid has another identity."""
 
     name: str
     pid: int
@@ -50,7 +51,7 @@ class Spawned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """Exit code and output of a program."""
+    """Exit code, standard output and standard error of a program."""
 
     code: int
     output: str
@@ -71,7 +72,7 @@ def spawn(
     With `dies_with_us`, the kernel kills the program when the *thread* that started it ends for any
     reason (prctl(2), PR_SET_PDEATHSIG), so call this function from the main thread. The file
     descriptors `keep` are inherited. The environment variables `defaults` apply unless this process
-    has its own values.
+    has its own values. Raises `ClusterError` if the program cannot be started.
     """
     command = bind_to_parent(argv) if dies_with_us else list(argv)
     with log.open("ab") as output:
@@ -91,12 +92,15 @@ def spawn(
 
 
 def identify(name: str, pid: int) -> ProcessId:
-    """Return the identity of a running process."""
+    """Return the identity of the running process with this pid."""
     return ProcessId(name=name, pid=pid, started=_start_time(pid) or 0)
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether exactly this process still runs; a zombie does not count."""
+    """Return whether the process still runs.
+
+    A zombie, or another process with the same pid, does not count.
+    """
     fields = _read_stat(process.pid)
     if fields is None:
         return False
@@ -104,14 +108,14 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def kill(process: ProcessId) -> None:
-    """Kill exactly this process, if it still runs."""
+    """Kill the process if it still runs, but never another process with the same pid."""
     if is_alive(process):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
 
 
 async def end(processes: Sequence[Spawned]) -> None:
-    """Kill programs with SIGKILL and reap them; none of their files need a clean shutdown."""
+    """Kill programs with SIGKILL and reap them. None of them needs a clean shutdown."""
     for process in processes:
         process.popen.kill()
     for process in processes:
@@ -138,9 +142,9 @@ async def run(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Finished:
-    """Run a program until it exits and return its output; cancellation kills it.
+    """Run a program until it exits; return its exit code and output.
 
-    Raises `ClusterError` if it cannot be started.
+    The program is killed if the task is cancelled. Raises `ClusterError` if it cannot be started.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -176,7 +180,7 @@ async def follow(
 ) -> Finished:
     """Run a program until it exits, and call `on_line` with each line of its standard error.
 
-    Cancellation kills it.
+    The program is killed if the task is cancelled.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -202,7 +206,7 @@ async def follow(
 async def run_checked(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:
     """Run a program and return its output.
 
-    If it fails, raise `ClusterError` with `what` and the last error line.
+    Raises `ClusterError` with `what` and the last error line if it fails.
     """
     finished = await run(argv, stdin=stdin)
     if finished.code != 0:
@@ -214,7 +218,7 @@ async def run_checked(what: str, argv: Sequence[str], *, stdin: bytes | None = N
 
 
 def find_last_line(text: str) -> str:
-    """Return the last non-empty line, for a one-line error.
+    """Return the last line that is not empty, for an error of one line.
 
     A long line is shortened in its middle, because the cause usually is at its end.
     """
@@ -229,7 +233,7 @@ def find_last_line(text: str) -> str:
 
 
 def find_last_error(log: str) -> str:
-    """Return the last error line of a Kubernetes log (klog), or the last non-empty line."""
+    """Return the last error line of a Kubernetes log (klog), or else its last non-empty line."""
     errors = [line for line in log.splitlines() if _KLOG_ERROR.match(line)]
     return find_last_line("\n".join(errors) or log)
 
@@ -237,7 +241,7 @@ def find_last_error(log: str) -> str:
 def find_by_argument(argument: str) -> list[ProcessId]:
     """Return the processes that have `argument` on their command line.
 
-    A node without a record is found by its argument.
+    A node whose record is missing is found in this way.
     """
     return [
         identify(Path(arguments[0]).name, pid)
@@ -247,7 +251,7 @@ def find_by_argument(argument: str) -> list[ProcessId]:
 
 
 def find_working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
-    """Return the processes of these programs with a path inside `folder` on their command line."""
+    """Return the processes of these programs that have a path inside `folder` as an argument."""
     inside = f"{folder}/"
     return [
         identify(Path(arguments[0]).name, pid)
@@ -286,7 +290,10 @@ _LOOPBACK = "127.0.0.1"
 
 
 def listen(port: int = 0) -> Listening:
-    """Open a listening socket on loopback, to be inherited by a program."""
+    """Open a listening socket on loopback for a program to inherit.
+
+    Port 0 takes a free port. Raises `OSError` if the port is in use.
+    """
     opened = socket.socket()
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

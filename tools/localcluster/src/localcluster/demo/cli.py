@@ -117,7 +117,10 @@ def demo(
 def format_next_steps(
     name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False
 ) -> str:
-    """Return the commands that a user is likely to run next."""
+    """Return a text with the commands that a user is likely to run after the demo.
+
+    `is_kept` says whether the cluster still runs, and `has_gateway` whether it has a gateway.
+    """
     if not is_kept:
         return (
             "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus "
@@ -209,7 +212,7 @@ async def _perform(
 async def _wait_for_gateway(scenario: Scenario, late: LateGateway) -> None:
     """Wait for a gateway that only the user's later upgrades need.
 
-    If it fails, print a message and go on.
+    If the gateway fails, print a message and continue.
     """
     try:
         await scenario.wait_for_gateway(late)
@@ -228,7 +231,7 @@ def _find_manifests() -> Path:
 
 
 def _has_gateway(name: str | None) -> bool:
-    """Return whether the local cluster has a gateway, according to its record."""
+    """Return whether the record of a local cluster says that it has a gateway."""
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import LocalSettings  # noqa: PLC0415  (as above)
 
@@ -237,7 +240,10 @@ def _has_gateway(name: str | None) -> bool:
 
 
 def _find_kubectl(name: str | None) -> Path:
-    """Return the local cluster's own kubectl, or the one on the PATH."""
+    """Return the path of the local cluster's own kubectl, or of the one on the PATH.
+
+    Raises `InvalidSpec` without either.
+    """
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import LocalSettings  # noqa: PLC0415  (as above)
 

@@ -1,4 +1,4 @@
-"""The state of the cluster during the demo: the RayService, its clusters, and all pods."""
+"""Observes the cluster during the demo: the RayService, its RayClusters, and all pods."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,16 @@ from raybus_cli import child_processes
 
 
 class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
-    """kubectl with the kubeconfig of one cluster."""
+    """Runs kubectl with the kubeconfig of one cluster."""
 
     binary: Path
     kubeconfig: Path
 
     async def run(self, *args: str, stdin: str | None = None) -> str:
-        """Run a command and return its output; raise `Rejected` with its error output."""
+        """Run kubectl with these arguments and return its output.
+
+        Raises `Rejected` with kubectl's error output if it fails.
+        """
         done = await processes.run(
             self._build_argv(*args), stdin=None if stdin is None else stdin.encode()
         )
@@ -36,9 +39,9 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
-        """Run a command that does not end by itself, such as `logs -f`, and yield its lines.
+        """Run a kubectl command that does not end by itself, such as `logs -f`.
 
-        Kill it at the end of the block.
+        Yields its output lines. The command is killed at the end of the `with` block.
         """
         pipe = asyncio.subprocess.PIPE
         null = asyncio.subprocess.DEVNULL
@@ -58,9 +61,9 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Status of the active or pending cluster.
+    """Status of the active or pending cluster of a RayService.
 
-    Capacity and traffic share are in percent, None without weighted routes.
+    Capacity and share of traffic are in percent; None without weighted routes.
     """
 
     ray_cluster_name: str = ""
@@ -105,7 +108,7 @@ class ObservedService(msgspec.Struct, frozen=True):
 
     @property
     def is_upgrading(self) -> bool:
-        """Whether there is a pending cluster."""
+        """Whether the RayService has a pending cluster."""
         return bool(self.status.pending_service_status.ray_cluster_name)
 
 
@@ -128,7 +131,10 @@ class PodList(msgspec.Struct, frozen=True):
 
 
 class DemoState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the cluster at one moment."""
+    """The state of the cluster at one moment.
+
+    `pods` belong to Ray, `raybus` to raybus; `load` is the pod that sends requests.
+    """
 
     service: ObservedService | None = None
     clusters: tuple[str, ...] = ()
@@ -138,23 +144,23 @@ class DemoState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active(self) -> str:
-        """Name of the active cluster; empty without one."""
+        """Name of the active RayCluster; empty without one."""
         return self.service.status.active_service_status.ray_cluster_name if self.service else ""
 
     @property
     def pending(self) -> str:
-        """Name of the pending cluster; empty without one."""
+        """Name of the pending RayCluster; empty without one."""
         return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
 
     def find_role(self, cluster: str) -> str:
-        """Return `active`, `pending` or `old`."""
+        """Return the role of a RayCluster in the upgrade: `active`, `pending` or `old`."""
         if cluster == self.active:
             return "active"
         return "pending" if cluster == self.pending else "old"
 
 
 def describe_pod_state(pod: Pod) -> str:
-    """Return the state of a pod as `kubectl get pods` shows it; `Ready` for a ready pod."""
+    """Return the state of a pod as `kubectl get pods` shows it, but `Ready` for a ready pod."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     for status in pod.status.container_statuses:
@@ -172,7 +178,7 @@ POLL_SECONDS = 0.5
 
 
 async def observe(kube: KubeClient) -> DemoState:
-    """Read the state of the cluster; objects of kinds that are not served yet are missing."""
+    """Read the state of the cluster. Objects are missing if their CRD is not installed yet."""
     try:
         service = msgspec.json.decode(
             await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=ObservedService
@@ -197,7 +203,10 @@ async def observe(kube: KubeClient) -> DemoState:
 
 
 class Watcher:
-    """Keeps the last observed state and all answers of the load so far."""
+    """Keeps the last observed state, and all answers to the load's requests so far.
+
+    `on_update` is called after each observation.
+    """
 
     def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
         self._kube = kube
@@ -206,9 +215,9 @@ class Watcher:
         self.answers: list[LoadAnswer] = []
 
     async def wait(self, what: str, holds: Callable[[DemoState], bool], *, timeout: float) -> None:
-        """Observe until a condition holds.
+        """Observe the cluster until `holds` is true for its state.
 
-        Raise `Unavailable` that names `what` after `timeout` seconds.
+        After `timeout` seconds, `Unavailable` is raised, which names `what`.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -223,20 +232,20 @@ class Watcher:
             ) from None
 
     async def update(self) -> None:
-        """Observe once; if the API server does not answer, keep the last state."""
+        """Observe the cluster once. The last state is kept if the API server does not answer."""
         with contextlib.suppress(errors.Retryable):
             self.state = await observe(self._kube)
         self._on_update(self)
 
     async def observe_for(self, seconds: float) -> None:
-        """Keep observing for some seconds."""
+        """Observe the cluster for so many seconds."""
         until = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < until:
             await self.update()
             await asyncio.sleep(POLL_SECONDS)
 
     async def read_load(self, kubectl: Kubectl) -> None:
-        """Read the log of the load's pod until it ends, and collect the answers."""
+        """Read the log of the load's pod until it ends, and add the answers to `answers`."""
         command = ("logs", "-n", NAMESPACE, "-f", f"pod/{LOAD_POD}")
         async with kubectl.follow(*command) as lines:
             async for line in lines:

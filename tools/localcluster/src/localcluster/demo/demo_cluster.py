@@ -1,7 +1,7 @@
-"""What the demo needs on the cluster: images, Envoy Gateway, and a pod that sends the load.
+"""Provides images, Envoy Gateway, and a pod that sends load, for the cluster of the demo.
 
-Everything is set up by running commands that a user could type. The command that adds the gateway
-runs at the lowest priority, so that it only uses processor time that the demo leaves.
+Everything is set up by commands that a user could type. The command that adds the gateway runs at
+the lowest priority, so that it only uses processor time that the demo leaves.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ IMAGES = (*RAYBUS_IMAGES, "ray")
 
 
 class DemoCluster(msgspec.Struct, frozen=True, rename="camel"):
-    """The output of `raybus cluster up -o json`."""
+    """The cluster, as `raybus cluster up -o json` prints it."""
 
     name: str
     driver: str
@@ -48,20 +48,24 @@ class DemoCluster(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GatewayTiming(StrEnum):
-    """When the demo's cluster gets a gateway; the value is the option of `raybus cluster up`."""
+    """When the demo's cluster gets a gateway. The value is an option of `raybus cluster up`."""
 
     NONE = "--no-gateway"
     NOW = "--gateway"
     LATER = "--gateway-api"
-    """Install only the CRDs; the gateway is added to the running cluster later."""
+    """Install only the CRDs of the Gateway API.
+
+    The gateway is added to the running cluster later.
+    """
 
 
 def decide_gateway(*, in_steps: bool, is_kept: bool, wanted: bool) -> GatewayTiming:
     """Decide when the demo's cluster gets a gateway.
 
-    A cluster that is kept also gets one, for upgrades in steps that the user tries next. The first
-    answer never waits for the gateway. Raises `InvalidSpec` for an upgrade in steps without a
-    gateway.
+    `in_steps` is true for an upgrade in steps, `is_kept` if the cluster remains after the demo, and
+    `wanted` unless the user excludes a gateway. A cluster that is kept also gets a gateway, for
+    upgrades in steps that the user tries next. The first answer never waits for the gateway. Raises
+    `InvalidSpec` for an upgrade in steps without a gateway.
     """
     if in_steps and not wanted:
         raise errors.InvalidSpec(
@@ -78,7 +82,10 @@ def start_cluster(
     gateway: GatewayTiming = GatewayTiming.NONE,
     images: Sequence[Path] = (),
 ) -> DemoCluster:
-    """Start the cluster, or use the running one; a new node loads the images while it starts."""
+    """Start the cluster, or use the running one.
+
+    A new node loads the images while it starts. Raises `Rejected` if the command fails.
+    """
     options = [gateway, *([GatewayTiming.NONE] if gateway is GatewayTiming.LATER else ())]
     loads = [option for image in images for option in ("--load", str(image))]
     command = [
@@ -100,10 +107,10 @@ def start_cluster(
 async def prepare(
     driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()
 ) -> list[Path]:
-    """Build the node's programs and the images that are not in the cache; return the images.
+    """Build the node's programs and the images, unless they are cached; return the archives.
 
-    Both run concurrently: programs keep the processors busy, images mostly the network and the
-    disk. Raises `Rejected` if a build fails.
+    Programs and images are built concurrently: programs keep the processors busy, images mostly the
+    network and the disk. Raises `Rejected` if a build fails.
     """
     progress = Progress.to_stderr()
     programs = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
@@ -132,12 +139,12 @@ async def _is_built(driver: str) -> bool:
 
 
 def load_images(archives: Sequence[Path], name: str | None) -> None:
-    """Load image archives into the cluster's node."""
+    """Load image archives into the node of a cluster."""
     _run_raybus(["cluster", "load", *_build_name_option(name), *map(str, archives)])
 
 
 def remove_cluster(name: str | None) -> None:
-    """Remove the cluster with its node."""
+    """Remove a cluster and its node."""
     _run_raybus(["cluster", "down", *_build_name_option(name)])
 
 
@@ -146,7 +153,10 @@ def _build_name_option(name: str | None) -> list[str]:
 
 
 def _run_raybus(command: Sequence[str]) -> bytes:
-    """Run a raybus command and return its standard output; its progress goes to standard error."""
+    """Run a raybus command and return its standard output.
+
+    Its progress goes to standard error. Raises `Rejected` if the command fails.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False
     )
@@ -162,14 +172,14 @@ def _parse_path(kind: type[Path], value: str) -> Path:
 
 
 END_SECONDS: Final = 20.0
-"""Seconds that an interrupted build may take to exit."""
+"""Seconds that an interrupted command may take to exit."""
 _TAIL: Final = 2000
-"""Bytes read from the end of the output."""
+"""Number of bytes read from the end of the command's output."""
 _MARKS: Final = " …✓✗"
 
 
 class LateGateway:
-    """A running command that adds a gateway, and its output."""
+    """A running command that adds a gateway to the cluster, and the command's output."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: IO[bytes]) -> None:
         self._process = process
@@ -177,7 +187,7 @@ class LateGateway:
 
     @property
     def activity(self) -> str:
-        """The last line of the command's progress."""
+        """The last line of progress that the command has printed."""
         end = self._output.seek(0, 2)
         self._output.seek(max(0, end - _TAIL))
         lines = self._output.read().decode(errors="replace").split("\n")
@@ -191,12 +201,12 @@ class LateGateway:
         return self._process.returncode is not None
 
     def expect_success(self) -> None:
-        """Raise `Rejected` with the last line of output if the command failed."""
+        """Raise `Rejected` with the command's last line of output if the command failed."""
         if self._process.returncode:
             raise errors.Rejected(f"adding Envoy Gateway to the cluster failed: {self.activity}")
 
     async def end(self, *, within: float = END_SECONDS) -> None:
-        """Interrupt the command if it still runs, and kill it after `within` seconds.
+        """Interrupt the command if it still runs; kill it after `within` seconds.
 
         Finished builds stay in the cache.
         """
@@ -209,7 +219,7 @@ class LateGateway:
 
 @asynccontextmanager
 async def add_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
-    """Run a command at the lowest priority for the duration of a block."""
+    """Run a command that adds a gateway, at the lowest priority, during the `with` block."""
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
             *("nice", "-n", "19", *command),
@@ -225,29 +235,32 @@ async def add_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
 
 
 def build_gateway_command(driver: str, name: str) -> list[str]:
-    """Return the command that adds a gateway to a running cluster."""
+    """Return the command that adds a gateway to the running cluster `name`."""
     raybus = [sys.executable, "-m", "raybus_cli.main"]
     return [*raybus, "cluster", "up", "--gateway", "--driver", driver, "--name", name]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The load that the pod of `deploy/demo/load` sends."""
+    """The options of the load, which the pod of `deploy/demo/load` sends."""
 
     url: str = "http://greeter-serve-svc:8000/"
     rate: float = 40.0
-    """Short requests per second."""
+    """Number of short requests per second."""
     think: str = "8"
     """Seconds that a slow request takes: `8`, or a range such as `5-20`."""
     think_every: float = 2.0
     """Seconds between slow requests."""
     retry: str = "standard"
-    """`standard`, or `none` to send no request a second time."""
+    """`standard`: retry a failed request once on a new connection.
+
+    `none`: send no request twice.
+    """
     seconds: float = 600.0
     """Maximum duration of the load in seconds."""
 
 
 def set_load(text: str, load: Load) -> str:
-    """Set the pod's arguments in a manifest that `kubectl kustomize` printed."""
+    """Return a manifest from `kubectl kustomize` with the load's options as the pod's arguments."""
     documents: list[dict[str, Any]] = [
         document for document in yaml.safe_load_all(text) if document
     ]

@@ -29,9 +29,9 @@ from localcluster.demo.view import DemoFrame, View
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
-"""Number of requests to a ready service, one per second, before the demo fails."""
+"""Number of requests to a ready service, one per second, without success until the demo fails."""
 SHARE_OVER = 3.0
-"""Time window, in seconds, of the answers from which the live view computes traffic shares."""
+"""Seconds. The live view computes the shares of traffic from answers of this last time."""
 
 
 class DemoStrategy(StrEnum):
@@ -47,16 +47,19 @@ FOLDERS = {
     DemoStrategy.BLUE_GREEN: ("demo/v1", "demo/v2"),
     DemoStrategy.INCREMENTAL: ("demo/incremental-v1", "demo/incremental-v2"),
 }
-"""Folders with versions 1 and 2 of the manifests."""
+"""Folders with the manifests of version 1 and version 2, by strategy."""
 
 
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run."""
+    """The options of a run of the demo.
+
+    `least_requests` is the number of requests for a valid result.
+    """
 
     manifests: Path
-    """The `deploy` folder of the checkout."""
+    """The folder `deploy` of the checkout."""
     overlay: Path | None = None
-    """Kustomize overlay that installs raybus; by default the overlay `local`."""
+    """Kustomize overlay that installs raybus; None for the overlay `local`."""
     least_requests: int = 3000
     load: Load = Load()
     before_seconds: float = 8.0
@@ -92,7 +95,7 @@ class Scenario:
             )
 
     async def serve(self) -> None:
-        """Remove an earlier run and start version 1."""
+        """Remove the objects of an earlier run, and start version 1 of the RayService."""
         with self._show_step("remove an earlier run"):
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
@@ -107,9 +110,9 @@ class Scenario:
             )
 
     async def wait_for_answer(self) -> str:
-        """Send a request to the service through the API server until it succeeds.
+        """Send requests to the RayService through the API server; return the first good answer.
 
-        Return the response.
+        Raises `Unavailable` after `ANSWER_ATTEMPTS` requests.
         """
         # With a Gateway there is no Service for all clusters, but one for each cluster.
         selected = (
@@ -129,7 +132,11 @@ class Scenario:
         raise errors.Unavailable(f"{NAMESPACE}/{SERVICE} is ready but does not answer: {problem}")
 
     async def wait_for_gateway(self, late: LateGateway | None) -> None:
-        """Wait for a gateway that is being added, then check that its GatewayClass exists."""
+        """Wait for the command that adds a gateway, then check that the GatewayClass exists.
+
+        None skips the wait. Raises `Rejected` if the command failed, `InvalidSpec` without the
+        class.
+        """
         if late is not None:
             with self._show_step("Envoy Gateway gets ready"):
                 while not late.has_ended:
@@ -141,7 +148,7 @@ class Scenario:
     async def run_upgrade(self) -> DemoReceipt:
         """Upgrade to version 2 under load, and return the figures.
 
-        The upgrade ends when the old cluster is gone. An error becomes the `problem` of the
+        The upgrade ends when the old cluster is deleted. An error becomes the `problem` of the
         receipt.
         """
         await self._start_load()
@@ -216,7 +223,7 @@ class Scenario:
             ) from problem
 
     async def _load(self) -> Load:
-        """Return the options of the load; through a Gateway, requests are not retried."""
+        """Return the options of the load. Through a Gateway, requests are not retried."""
         if self._plan.strategy is DemoStrategy.BLUE_GREEN:
             return self._plan.load
         where = ("gateway", f"{SERVICE}-gateway", "-n", NAMESPACE)

@@ -17,7 +17,10 @@ PHASES: Final = ("before", "during", "after")
 
 
 class LoadAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the load's output. `at` is in seconds since the epoch, durations are in seconds."""
+    """The result of one request: a line of the load's output.
+
+    `at` is its start in seconds since the epoch; durations are in seconds.
+    """
 
     at: float
     seconds: float
@@ -29,12 +32,12 @@ class LoadAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the request failed for its client."""
+        """Whether the client got no answer with status 200."""
         return self.status != 200
 
 
 class UpgradeWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Start and end of the upgrade in seconds since the epoch; None before they occur."""
+    """Start and end of the upgrade in seconds since the epoch; None until they are reached."""
 
     began: float | None = None
     ended: float | None = None
@@ -47,9 +50,9 @@ class UpgradeWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of one phase.
+    """The counts of the requests of one phase of the upgrade.
 
-    p50 and p99 are in milliseconds, over short requests that succeeded.
+    p50 and p99 are in milliseconds, of short requests that succeeded.
     """
 
     phase: str
@@ -61,7 +64,7 @@ class PhaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of all requests."""
+    """The counts of all requests of a run."""
 
     requests: int
     failed: int
@@ -70,11 +73,11 @@ class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Number of requests by outcome: `version 1, status 200`, or the kind of failure."""
     phases: list[PhaseFigures]
     failures: list[str]
-    """Descriptions of the first failures."""
+    """Texts about the first failures, at most five."""
 
 
 def read(lines: Iterable[str]) -> list[LoadAnswer]:
-    """Decode the load's output; a line that is cut off is skipped."""
+    """Decode lines of the load's output. A line that is cut off is skipped."""
     answers: list[LoadAnswer] = []
     for line in lines:
         try:
@@ -85,7 +88,7 @@ def read(lines: Iterable[str]) -> list[LoadAnswer]:
 
 
 def count(answers: Sequence[LoadAnswer], window: UpgradeWindow) -> LoadFigures:
-    """Count the requests of a run, in total and for each phase."""
+    """Count the requests of a run, in total and for each phase of the upgrade."""
     failures = [answer for answer in answers if answer.failed]
     return LoadFigures(
         requests=len(answers),
@@ -102,9 +105,9 @@ def count(answers: Sequence[LoadAnswer], window: UpgradeWindow) -> LoadFigures:
 
 
 def compute_shares(answers: Sequence[LoadAnswer], *, since: float) -> dict[str, float]:
-    """Return each version's share (0 to 1) of the answers.
+    """Return the fraction (0 to 1) of the answers that each version gave.
 
-    Only requests that started after `since` count.
+    Only requests that started at or after `since` (seconds since the epoch) count.
     """
     recent = Counter(
         answer.version for answer in answers if answer.at >= since and answer.version is not None
@@ -114,7 +117,7 @@ def compute_shares(answers: Sequence[LoadAnswer], *, since: float) -> dict[str, 
 
 
 def compute_percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the percentile by the nearest-rank method; None without values."""
+    """Return a percentile by the nearest-rank method; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -145,29 +148,29 @@ def _describe(answer: LoadAnswer) -> str:
 
 
 class StepDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of the run and its duration."""
+    """A step of the demo and its duration."""
 
     name: str
     seconds: float
 
 
 class DemoReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run."""
+    """The result of a run of the demo."""
 
     ok: bool
     problem: str | None
-    """Why the run is not a success, apart from failed requests."""
+    """Why the run is no success, if not only because of failed requests; None without a reason."""
     service: str
     old_cluster: str
     new_cluster: str
     traffic: LoadFigures
     steps: list[StepDuration]
     first_answer_seconds: float | None = None
-    """Seconds from the start of the command, builds included, to the first answer of the model."""
+    """Seconds from the start of the command, including builds, to the first answer of the model."""
 
 
 def render(receipt: DemoReceipt) -> RenderableType:
-    """Format the result as tables."""
+    """Format the result of a run as tables for a terminal."""
     return Group(
         _build_step_table(receipt),
         _build_answer_table(receipt),

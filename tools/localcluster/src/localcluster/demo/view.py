@@ -1,6 +1,6 @@
 """The live view of the demo: clusters, pods, traffic share by version, failed requests.
 
-Without a terminal it prints plain lines.
+If the output is no terminal, it prints plain lines.
 """
 
 import sys
@@ -24,7 +24,7 @@ PLAIN_EVERY: Final = 4.0
 
 
 class DemoFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of one picture."""
+    """The data that the view shows at one moment. `share` is the fraction of traffic by version."""
 
     step: str
     elapsed: float
@@ -34,7 +34,7 @@ class DemoFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """Draws frames on standard error; standard output is reserved for the result."""
+    """Shows frames on standard error; standard output is reserved for the result."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -43,7 +43,7 @@ class View:
 
     @contextmanager
     def drawing(self) -> Generator[None]:
-        """Show the live picture during a block."""
+        """Show the live picture during the `with` block, if standard error is a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -55,7 +55,7 @@ class View:
                 self._live = None
 
     def draw(self, frame: DemoFrame) -> None:
-        """Show a frame; without a terminal, at most one line in `PLAIN_EVERY` seconds."""
+        """Show a frame. Without a terminal, print at most one line in `PLAIN_EVERY` seconds."""
         if self._live is not None:
             self._live.update(draw(frame))
         elif frame.elapsed - self._last_line >= PLAIN_EVERY:

@@ -9,7 +9,7 @@ from localcluster.errors import MisuseError
 
 
 def by_name(name: str) -> Driver:
-    """Return the driver with a name; raise `MisuseError` if there is none."""
+    """Return the driver with this name. Raises `MisuseError` if there is none."""
     match name:
         case DriverName.BUILT:
             return Built()

@@ -22,13 +22,16 @@ _GATEWAY_IMAGES = ("envoy", "envoy-gateway")
 
 
 class Built(Driver):
-    """The driver `built`. It needs root on Linux, and installs or builds everything else."""
+    """The driver `built`.
+
+    It needs root on Linux, and installs or builds everything else that it needs.
+    """
 
     @override
     async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
         """Obtain programs and images, and start the node.
 
-        A running node is kept, and gets a gateway if requested.
+        A running node is kept; it gets a gateway if requested.
         """
         running = await _find_running(request)
         if running is not None:
@@ -42,7 +45,10 @@ class Built(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Kill the node, and remove what the kernel does not remove: cgroups and files."""
+        """Kill the node's processes.
+
+        Remove the cgroups and files that the kernel does not remove.
+        """
         with progress.step("removing the node", estimate=2):
             await namespaces.destroy(layout.name)
             namespaces.remove_cgroups(layout.name)
@@ -52,7 +58,7 @@ class Built(Driver):
     async def load(
         self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
     ) -> list[str]:
-        """Import images into containerd's store."""
+        """Import the images of archives into containerd's store."""
         return await container_runtime.import_images(
             _find_node(record.name), layout.images, archives
         )
@@ -61,7 +67,7 @@ class Built(Driver):
     def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
         """Return the command that runs `argv` with the node's network and DNS.
 
-        Its files and processes are those of this machine.
+        The program sees the files and processes of this machine.
         """
         if not settings.is_root():
             raise ClusterError("entering the cluster's network needs root: run this as root")
@@ -77,7 +83,10 @@ def _list_programs(request: ClusterRequest) -> list[str]:
 async def _add_gateway(
     known: ClusterRecord, request: ClusterRequest, progress: Progress
 ) -> ClusterRecord:
-    """Add Envoy Gateway to a running node, if it is requested and missing."""
+    """Add Envoy Gateway to a running node, if it is requested and missing.
+
+    Return the new record.
+    """
     if known.gateway or not request.gateway:
         return known
     obtained = await binaries.obtain(binaries.GATEWAY, request.settings, progress)

@@ -1,4 +1,4 @@
-"""Clusters in Docker containers, by kind.
+"""The driver `kind`, which runs clusters in Docker containers.
 
 The project's own tests have no Docker engine and do not cover this driver.
 """
@@ -26,11 +26,11 @@ _KIND_IMAGE = f"kindest/node:v{settings.KUBERNETES}"
 
 
 class KindDriver(Driver):
-    """The driver `kind`, which runs the program `kind`."""
+    """Creates and removes clusters with the program `kind`."""
 
     @override
     async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
-        """Create the cluster, unless it exists."""
+        """Create the cluster unless it exists, and write its record."""
         layout = request.layout
         await need_docker(DriverName.KIND)
         layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +55,7 @@ class KindDriver(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Delete the cluster; a cluster that does not exist is no error."""
+        """Delete the cluster. It is no error if the cluster does not exist."""
         with progress.step("deleting the kind cluster", estimate=5):
             await _find_kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
             layout.remove(purge=purge)
@@ -64,7 +64,7 @@ class KindDriver(Driver):
     async def load(
         self, record: ClusterRecord, layout: Layout, archives: Sequence[Path]
     ) -> list[str]:
-        """Load image archives into the node."""
+        """Load the images of archives into the node; return their tags."""
         for archive in archives:
             await _find_kind(
                 f"loading {archive.name}",
@@ -96,9 +96,9 @@ async def _find_kind(what: str, *arguments: str) -> str:
 
 
 async def _write_record(request: ClusterRequest) -> ClusterRecord:
-    """Apply the CRDs to a new cluster, and write its record.
+    """Apply the CRDs to a cluster, and write and return its record.
 
-    kubectl applies them, because it supports every method of authentication.
+    kubectl applies the CRDs, because it supports every method of authentication.
     """
     layout = request.layout
     if request.crds is not None:

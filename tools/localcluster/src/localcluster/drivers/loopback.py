@@ -27,11 +27,11 @@ from localcluster.settings import Layout
 
 
 class Existing(Driver):
-    """The driver `kubeconfig`, for an existing cluster."""
+    """The driver `kubeconfig`, for a cluster that exists already."""
 
     @override
     async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
-        """Check that the API server answers, and record the kubeconfig."""
+        """Check that the API server answers, and write a record with the kubeconfig's path."""
         if request.kubeconfig is None:
             raise MisuseError(
                 "the driver 'kubeconfig' needs --kubeconfig FILE: an existing cluster is never "
@@ -71,12 +71,16 @@ class Existing(Driver):
 
     @override
     def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
-        """Return the command `argv` with the user's kubeconfig."""
+        """Return the command `argv` with the kubeconfig's path in its environment."""
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 
 def _find_kubectl(request: ClusterRequest) -> Path:
-    """Return the path of kubectl, which supports every method of authentication in a kubeconfig."""
+    """Return the path of kubectl: on the PATH, or else the built one.
+
+    kubectl supports every method of authentication in a kubeconfig. Raises `ClusterError` without
+    kubectl.
+    """
     own = shutil.which("kubectl")
     paths, _ = binaries.locate(["kubectl"], request.settings)
     if own is None and not paths:
@@ -102,7 +106,7 @@ _PROGRAMS = frozenset(binaries.CONTROL_PLANE)
 
 
 class Loopback(Driver):
-    """The driver of `up --control-plane-only`."""
+    """The driver of `up --control-plane-only`, which runs no node."""
 
     @override
     async def up(self, request: ClusterRequest, progress: Progress) -> ClusterRecord:
@@ -132,9 +136,10 @@ class Loopback(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Kill the programs that work in this cluster's folder, and remove the folder.
+        """Kill the programs of this cluster, and remove its files.
 
-        Programs are found by their command line, so no record is needed.
+        The programs are found by the cluster's folder in their command line, so no record is
+        needed.
         """
         with progress.step("removing the control plane", estimate=1):
             pids = processes.find_working_in(layout.work, _PROGRAMS)
@@ -159,7 +164,10 @@ class Loopback(Driver):
 
     @override
     def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
-        """Return the command `argv` unchanged, because the cluster is on loopback."""
+        """Return the command `argv` with the kubeconfig's path.
+
+        It needs no other network, because the cluster is on loopback.
+        """
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 

@@ -4,9 +4,9 @@
 folder becomes a tar that is equal for equal content: entries are sorted, times are fixed, owners
 are numeric, hard links are kept.
 
-The folder has the form of an overlayfs upper folder: a 0/0 character device marks a deleted file,
-and an opaque attribute hides a folder's content in lower layers. In the tar both become `.wh.`
-entries (OCI image specification, "Layer Filesystem Changeset").
+The folder has the form of an overlayfs upper folder: a character device 0/0 marks a deleted file,
+and an opaque attribute hides a folder's content in lower layers. In the tar, both marks become
+`.wh.` entries (OCI image specification, "Layer Filesystem Changeset").
 """
 
 import hashlib
@@ -60,9 +60,10 @@ class _Hashing(io.BufferedWriter):
 
 
 def write_tar(tree: Path, target: Path) -> str:
-    """Write a layer's tar and return its digest (the diff id in the image configuration).
+    """Write the tar of the layer in the folder `tree`; return its digest.
 
-    Raises `ClusterError` for a compiled Python file that contains its source's time.
+    The digest is the diff id in the image's configuration. Raises `ClusterError` for a compiled
+    Python file that contains its source's time.
     """
     # tarfile's stream mode ("w|") is not used, because it copies its whole buffer for each header.
     with (
@@ -76,12 +77,12 @@ def write_tar(tree: Path, target: Path) -> str:
 
 
 def is_whiteout(info: os.stat_result) -> bool:
-    """Return whether an entry marks a deleted file."""
+    """Return whether an entry of an overlayfs upper folder marks a deleted file."""
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
 def is_opaque(path: Path) -> bool:
-    """Return whether a folder hides its content in lower layers."""
+    """Return whether a folder hides the content that it has in lower layers."""
     try:
         return os.getxattr(path, _OPAQUE, follow_symlinks=False) == b"y"
     except OSError:
@@ -132,7 +133,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
 def _refuse_source_time(name: str, path: Path) -> None:
     """Raise `ClusterError` for a compiled Python file that contains its source's time.
 
-    That time differs in each build (PEP 552).
+    The time differs in each build (PEP 552).
     """
     if not name.endswith(".pyc"):
         return
@@ -164,7 +165,7 @@ _CREATED: Final = datetime.fromtimestamp(TIMESTAMP, UTC).strftime("%Y-%m-%dT%H:%
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """A layer's tar and its digest."""
+    """The tar file of a layer, and its digest."""
 
     path: Path
     digest: str
@@ -174,13 +175,13 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The digests of an image."""
 
     config: str
-    """Digest of the image's configuration; it is the image's id in Docker and containerd."""
+    """Digest of the image's configuration. It is the image's id in Docker and containerd."""
     manifest: str
     """Digest of the image in a registry, for `NAME@sha256:…`."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """An entry of Docker's manifest.json."""
+    """An entry of the file manifest.json in a Docker archive."""
 
     config: str
     repo_tags: tuple[str, ...]
@@ -188,7 +189,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A descriptor of a blob (OCI image specification)."""
+    """The description of a stored blob (OCI image specification, "descriptor")."""
 
     media_type: str
     digest: str
@@ -214,7 +215,7 @@ def write(
 ) -> Written:
     """Write an archive that is both an OCI image layout and a Docker archive.
 
-    Return the image's digests.
+    `image` is the name with its tag. Return the image's digests.
     """
     # Not compressed, because the digest would depend on the version of the compressor.
     stored = tuple(
@@ -252,28 +253,25 @@ def write(
 
 
 def read_id(path: Path) -> str:
-    """Return the id of an archive's image, as `sha256:…`."""
+    """Return the id of the image in an archive, as `sha256:…`."""
     name = _read_manifest(path).config.rsplit("/", 1)[-1].removesuffix(".json")
     return f"sha256:{name}"
 
 
 def read_manifest_digest(path: Path) -> str:
-    """Return the digest that an archive's image has in a registry.
-
-    The result is empty if the archive does not contain it.
-    """
+    """Return the digest that an archive's image has in a registry; empty if it is not known."""
     with tarfile.open(path) as tar:
         index = tar.extractfile(_INDEX) if _INDEX in tar.getnames() else None
         return msgspec.json.decode(index.read(), type=_Index).manifests[0].digest if index else ""
 
 
 def read_name(path: Path) -> str:
-    """Return name and tag of an archive's image."""
+    """Return the name and tag of the image in an archive."""
     return _read_manifest(path).repo_tags[0]
 
 
 def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
-    """Return the content of an image's files with a matching path, by path.
+    """Return the content of an image's files whose path matches `wanted` completely, by path.
 
     Files that a higher layer deletes are left out.
     """
@@ -286,7 +284,7 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
 
 
 def _lay(layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]) -> None:
-    """Apply one layer to the files of the layers below."""
+    """Apply one layer to `entries`, the matching files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:
         place = member.name.removeprefix("./")

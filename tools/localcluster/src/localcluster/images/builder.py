@@ -1,7 +1,8 @@
 """Provides images as archives, from the cache or newly built.
 
-Missing images are built with Docker's buildx if it is available, else without an engine. Equal
-inputs (Dockerfile, copied files) have equal keys, so nothing that exists is built again.
+Missing images are built with Docker's buildx if it is available, else without a container engine.
+The keys in the cache depend on the inputs (Dockerfile, copied files), so nothing that exists is
+built again.
 """
 
 import platform
@@ -52,9 +53,10 @@ def build(
     files: Mapping[str, Path],
     shown: progress.ProgressStep,
 ) -> None:
-    """Build one target with buildx and write its archive.
+    """Build one target of the Dockerfile with buildx, and write its archive to `written`.
 
-    Raise `ClusterError` with the last output lines on failure.
+    `files` are the binaries for `COPY --from=binaries`. Raises `ClusterError` with the last output
+    lines on failure.
     """
     with tempfile.TemporaryDirectory(prefix="raybus-binaries-") as folder:
         for name, path in files.items():
@@ -94,26 +96,29 @@ same time.
 """
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _ATTEMPTS = 3
-"""Attempts to build. If sources change during a build, changed files are read again, and finished
-stages are kept.
+"""Number of attempts to build.
+
+If sources change during a build, changed files are read again, and finished stages are kept.
 """
 _ARCHIVE_SHARE = 0.1
-"""Time to write an archive as a share of its last stage's build time; at least one second is
-estimated.
+"""Estimated time to write an archive, as a fraction of the build time of its last stage.
+
+The estimate is at least one second.
 """
 
 
 class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """An image as a file for `ctr images import` or `docker load`."""
+    """An image as a file for `ctr images import` or `docker load`. `ref` is its name and tag."""
 
     target: str
     ref: str
     path: Path
     digest: str
-    """The image's id: the digest of its configuration."""
+    """The image's id, which is the digest of its configuration."""
     manifest: str
-    """The image's digest in a registry: the digest of its manifest. Empty if the archive does not
-    contain it.
+    """The image's digest in a registry, which is the digest of its manifest.
+
+    Empty if the archive lacks it.
     """
     origin: BuildOrigin
     built: bool
@@ -121,7 +126,10 @@ class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """The Dockerfile of a checkout and the keys of its stages, for some targets."""
+    """What a build needs: the parsed Dockerfile of a checkout, and the cache keys of its stages.
+
+    `targets` are the stages of the images to build.
+    """
 
     checkout: Path
     stages: tuple[Stage, ...]
@@ -130,7 +138,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, Path]
     """Binaries by name, for `COPY --from=binaries`."""
     snapshot: str
-    """The Debian mirror that the user set; empty for the default."""
+    """The Debian mirror that the user set; empty for the default mirror."""
 
     def compute_image_key(self, target: Stage) -> str:
         """Return the cache key of a target's archive."""
@@ -145,7 +153,7 @@ def ensure(
     checkout: Path | None = None,
     reproducible: bool = False,
 ) -> dict[str, ImageArchive]:
-    """Return the archives of `targets` (all images if empty); missing ones are built.
+    """Return the archives of `targets` by name (all images if empty). Missing ones are built.
 
     `files` are binaries by name, for `COPY --from=binaries`. With `reproducible`, archives that
     Docker built are not used, because their digests depend on Docker's version. Blocks for minutes
@@ -188,7 +196,7 @@ def _ensure(
 
 
 def list_images(checkout: Path | None = None) -> dict[str, str]:
-    """Return the image names by target."""
+    """Return the name of each image by its target in the Dockerfile."""
     stages = _read_stages(checkout or settings.LocalSettings.from_environment().checkout)
     return {stage.name: stage.image for stage in stages if stage.image}
 
@@ -279,7 +287,10 @@ class _Builder:
         self._environment = settings.copy_environment()
 
     def build(self, missing: Sequence[Stage]) -> None:
-        """Build the missing layers, and write each image's archive as soon as its layers exist."""
+        """Build the missing layers of stages.
+
+        Write each image's archive as soon as its layers exist.
+        """
         self._check_machine()
         host_files = sandbox.collect(self._environment, self._store.work / "host")
         present = {name for name, key in self._recipe.keys.items() if self._store.has_layer(key)}
@@ -384,7 +395,7 @@ class _Builder:
         )
 
     def _list_lower_layers(self, name: str) -> tuple[str, ...]:
-        """Return the layers of a stage or root, top first, relative to the store."""
+        """Return the layers of a stage or root, top first, as paths relative to the store."""
         names = (name,) if is_root(name) else plan.list_chain(self._by_name[name], self._by_name)
         return tuple(self._store.layer_name(self._recipe.keys[name]) for name in reversed(names))
 

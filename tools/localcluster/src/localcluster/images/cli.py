@@ -99,7 +99,7 @@ def list_images(output: _AsJson = ImageOutput.text) -> None:
 
 @contextmanager
 def _report_errors(command: str) -> Generator[None]:
-    """Print an error as one line and exit with its code."""
+    """Print an error of the `with` block as one line, and exit with its code."""
     try:
         yield
     except ClusterError as error:
@@ -108,7 +108,7 @@ def _report_errors(command: str) -> Generator[None]:
 
 
 def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str, Path]) -> None:
-    """Write SBOM and provenance beside each image's archive."""
+    """Write the SBOM and the provenance of each image beside its archive."""
     source = release.read_source(checkout)
     if source is None:
         sys.stderr.write("no provenance is written: the checkout differs from its commit\n")

@@ -1,8 +1,8 @@
 """Creates the base image `debian:bookworm-slim`, and installs missing Debian packages.
 
-The base is made by debootstrap and trimmed like the official slim image. Only one apt-get of this
-program runs at a time, and it waits for locks of other programs (unattended upgrades, another test
-run).
+The base image is made by debootstrap and trimmed like the official slim image. Only one apt-get of
+this program runs at a time, and it waits for locks of other programs (unattended upgrades, another
+test run).
 """
 
 import shutil
@@ -22,17 +22,20 @@ from localcluster.processes import find_last_line
 from localcluster.progress import Progress, ProgressStep
 
 LOCK_SECONDS: Final = 600
-"""Maximum wait for the locks of dpkg and apt."""
+"""Maximum seconds to wait for the locks of dpkg and apt."""
 _RETRY_SECONDS: Final = 2.0
 _HELD: Final = ("Could not get lock", "Unable to lock")
-"""Error messages for locks of package lists and downloads. apt-get waits only for dpkg's lock
-(`DPkg::Lock::Timeout`).
+"""apt-get's errors for locks of package lists and downloads.
+
+apt-get itself waits only for dpkg's lock (`DPkg::Lock::Timeout`).
 """
 
 Packages = Mapping[str, tuple[str, ...]]
-"""Files by Debian package: a program on the PATH, or an absolute path.
+"""Debian packages, each with the files by which it is recognized.
 
-A package counts as installed if one of its files exists."""
+A file is a program on the PATH or an absolute path. A package counts as installed if one of its
+files exists.
+"""
 
 
 def list_missing(packages: Packages) -> list[str]:
@@ -41,7 +44,7 @@ def list_missing(packages: Packages) -> list[str]:
 
 
 def install(packages: Packages, progress: Progress) -> None:
-    """Install the packages that are missing. Blocks, so call it from a thread.
+    """Install those of the packages that are missing. Blocks, so call it from a thread.
 
     Raises:
         ClusterError: apt-get does not exist, or cannot install a package.
@@ -66,7 +69,7 @@ def install(packages: Packages, progress: Progress) -> None:
 
 
 def unpack(package: str, target: Path, progress: Progress) -> None:
-    """Download a package and unpack it into a folder, without installing it. Blocks.
+    """Download a package and unpack it into the folder `target`, without installing it. Blocks.
 
     Raises:
         ClusterError: This system is not Debian, or apt-get cannot download the package.
@@ -93,7 +96,7 @@ def unpack(package: str, target: Path, progress: Progress) -> None:
 def _run_with_lists(
     arguments: Sequence[str], step: ProgressStep, *, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run apt-get; if it fails, update the package lists and run it again."""
+    """Run apt-get. If it fails, update the package lists and run it again."""
     done = _run_apt(arguments, step, folder)
     if done.returncode:
         step.note("updating package lists")
@@ -141,7 +144,7 @@ def _is_present(brought: str) -> bool:
 SECONDS = 55.0
 _PROGRAM = "debootstrap"
 TOOLS = {_PROGRAM: (_PROGRAM,)}
-"""The Debian package of debootstrap, with the program that it installs."""
+"""The Debian package that has debootstrap, with its program."""
 _EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
 _DROPPED = (
     "usr/share/doc",
@@ -170,7 +173,10 @@ deb http://deb.debian.org/debian-security bookworm-security main
 def create_base(
     tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]
 ) -> None:
-    """Create the base image's files in the new folder `tree`."""
+    """Create the files of the base image in the new folder `tree`.
+
+    Raises `ClusterError` if debootstrap fails; its output is in `log`.
+    """
     command = [_PROGRAM, "--variant=minbase", SUITE, str(tree), host.mirror]
     with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:
         # /etc/shadow contains the day on which an account was created.
@@ -181,7 +187,7 @@ def create_base(
 
 
 def _trim(tree: Path) -> None:
-    """Empty generated files and remove documentation that a container does not need.
+    """Empty files that differ in each build; remove documentation that a container does not use.
 
     Licences are kept.
     """

@@ -1,4 +1,4 @@
-"""Parses the part of the Dockerfile language that the builder without an engine supports.
+"""Parses the part of the Dockerfile language that the builder without a container engine supports.
 
 Anything else is an error that names its line, so that a file means the same to Docker and to this
 builder.
@@ -10,8 +10,7 @@ builder.
     ENV, LABEL                               KEY=VALUE pairs
     WORKDIR, USER, ENTRYPOINT [...], CMD [...]
 
-The parser resolves everything: variables are expanded, a stage inherits its base's environment,
-paths are absolute.
+In the result, variables are expanded, a stage has its base's environment, and paths are absolute.
 """
 
 import json
@@ -25,15 +24,17 @@ import msgspec
 from localcluster.errors import ClusterError
 
 IMAGE_LABEL = "raybus.image"
-"""Label whose value is the name of an image; a stage without it is not an image."""
+"""Label whose value is the name of an image. A stage without this label is no image."""
 
 ROOTS = ("debian:bookworm-slim", "scratch")
-"""Bases that the builder can create itself. Docker pulls the digest after the name; the builder's
-base has its own digest.
+"""Base images that the builder can create itself.
+
+Docker pulls the image with the digest after the name; the image that this builder creates has
+another digest.
 """
 
 BINARIES = "binaries"
-"""The named build context with files that the caller provides."""
+"""Name of the build context with files that the caller provides, for `COPY --from`."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEFAULT_SECONDS = 10.0
@@ -43,7 +44,7 @@ _FROM = re.compile(r"(?P<base>\S+)\s+AS\s+(?P<name>[a-z][a-z0-9-]*)", re.IGNOREC
 
 
 class ImageConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The start configuration of containers of an image."""
+    """How containers of an image start by default."""
 
     env: dict[str, str] = {}
     user: str = ""
@@ -54,7 +55,7 @@ class ImageConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Run a program inside the root file system."""
+    """An instruction that runs a program inside the root file system."""
 
     line: int
     argv: tuple[str, ...]
@@ -64,9 +65,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Copy files from the build context, from a stage, or from the caller's binaries.
+    """An instruction that copies files.
 
-    `origin` is empty for the build context.
+    `origin` is a stage, `binaries`, or empty for the build context.
     """
 
     line: int
@@ -76,7 +77,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MakeFolder(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Create the working directory, as Docker does for WORKDIR."""
+    """An instruction that creates the working directory, as Docker does for WORKDIR."""
 
     line: int
     path: str
@@ -86,7 +87,10 @@ Step = Run | Copy | MakeFolder
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed instructions from one FROM to the next."""
+    """The parsed instructions from one FROM to the next.
+
+    `seconds` is the estimated time of a build.
+    """
 
     name: str
     line: int
@@ -97,7 +101,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def image(self) -> str | None:
-        """The name of the image that the stage builds; None if only other stages use the stage."""
+        """The name of the image that the stage builds; None for a stage without an image."""
         return self.config.labels.get(IMAGE_LABEL)
 
 
@@ -109,12 +113,15 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_root(base: str) -> bool:
-    """Return whether a base is one of `ROOTS`, with or without a digest."""
+    """Return whether a base image is one of `ROOTS`, with or without a digest."""
     return base.partition("@")[0] in ROOTS
 
 
 def parse(text: str) -> tuple[Stage, ...]:
-    """Return the stages in file order; raise `ClusterError` that names the line of an error."""
+    """Return the stages of a Dockerfile in order.
+
+    Raises `ClusterError` with the line of an error.
+    """
     reader = _Reader()
     for line in _join_lines(text):
         reader.take(line)
@@ -122,7 +129,10 @@ def parse(text: str) -> tuple[Stage, ...]:
 
 
 def _join_lines(text: str) -> Iterator[_Line]:
-    """Join continued lines, drop comments, and keep the number of each instruction's first line."""
+    """Yield instructions with continued lines joined and comments dropped.
+
+    Each one has the number of its first line.
+    """
     pending: list[str] = []
     first = 0
     seconds = _DEFAULT_SECONDS
@@ -174,7 +184,7 @@ class _Draft:
 
 
 class _Reader:
-    """Processes instructions one by one, and collects the finished stages."""
+    """Processes instructions one by one, and collects the parsed stages."""
 
     def __init__(self) -> None:
         self._global_args: dict[str, str] = {}
@@ -361,7 +371,10 @@ def _split(text: str, number: int) -> list[str]:
 
 
 def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
-    """Expand `$NAME` and `${NAME}`; raise `ClusterError` for a variable that is not set."""
+    """Expand `$NAME` and `${NAME}` by the values in `scope`.
+
+    Raises `ClusterError` for a variable that is not set.
+    """
 
     def find_value(match: re.Match[str]) -> str:
         name = match["braced"] or match["plain"]

@@ -1,6 +1,6 @@
 """Performs one step of a stage inside the private mount namespace that `sandbox` created.
 
-This module runs as a program (`python -m localcluster.images.inside`) with a `Job` as JSON on
+This module runs as a program (`python -m localcluster.images.inside`) with a `StepJob` as JSON on
 standard input. The program mounts the root file system, then copies files or becomes the RUN
 command. It is pid 1 of its own PID namespace, so all its mounts and processes end with it.
 """
@@ -18,18 +18,19 @@ import msgspec
 from localcluster.images.dockerfile import MakeFolder, Run
 
 MOUNT = "/run/build"
-"""Mount point of `HostFiles.folder` for a RUN; /run is a new tmpfs."""
+"""Where `HostFiles.folder` is mounted for a RUN. `/run` is a new tmpfs."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
-"""Mount options that make the upper folder a complete layer: no redirects, no metadata-only
-copies.
+"""Mount options of overlayfs that make the upper folder a complete layer.
+
+They disable redirects and copies of metadata only.
 """
 _MAX_LINKS = 40
 
 
 class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Copy `sources` to `target`.
+    """A step that copies `sources` to `target`.
 
     The sources are in the file system made of `layers` (top first), or in `folder`.
     """
@@ -42,32 +43,32 @@ class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class HostFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of the host by which a RUN reaches package indexes.
+    """Files of this machine that let a RUN reach package indexes.
 
-    They are mounted into the root file system, and never become part of it.
+    They are mounted into the root file system, and never become part of a layer.
     """
 
     resolv_conf: str
     folder: str
-    """Folder of certificates and configuration, mounted at `MOUNT`."""
+    """Folder of certificates and configuration, which is mounted at `MOUNT`."""
     find_links: tuple[str, ...] = ()
     """Local folders of wheels, each mounted at /run/wheels-NUMBER."""
 
 
 class StepJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One step, and the root file system that it runs on."""
+    """One step of a stage, and the layers of the root file system that it changes."""
 
     root: str
-    """An empty folder, where the root file system of the step is mounted."""
+    """An empty folder on which the root file system of the step is mounted."""
 
     store: str
-    """Folder that the paths of layers, `upper` and `work` are relative to.
+    """Folder to which the paths of layers, `upper` and `work` are relative.
 
     Relative paths keep the mount options short, and free of characters that mount(8) interprets.
     """
 
     lowers: tuple[str, ...]
-    """Lower layers, top first."""
+    """Paths of the lower layers, top first."""
 
     upper: str
     work: str
@@ -80,7 +81,10 @@ class StepError(Exception):
 
 
 def perform(job: StepJob) -> None:
-    """Perform the job; a RUN replaces this process and does not return."""
+    """Mount the root file system and perform the step.
+
+    A RUN replaces this process, so the call does not return. Raises `StepError` if the step fails.
+    """
     os.umask(0o022)
     root = Path(job.root)
     lowers = ":".join(job.lowers)
@@ -97,10 +101,10 @@ def perform(job: StepJob) -> None:
 
 
 def resolve(root: Path, path: str) -> Path:
-    """Return the path on the host of `path` inside `root`.
+    """Return the path on this machine of `path` inside the root file system `root`.
 
-    Symbolic links are followed as by a process inside. Missing parts are kept. Raises `StepError`
-    for more than 40 links.
+    Symbolic links are followed as by a process inside. Parts that do not exist are kept. Raises
+    `StepError` for more than 40 links.
     """
     done = root
     parts = [part for part in reversed(path.split("/")) if part not in {"", "."}]
@@ -127,7 +131,7 @@ def resolve(root: Path, path: str) -> Path:
 def copy_entry(source: Path, target: Path) -> None:
     """Copy a file, link or folder with its permissions.
 
-    Folders are merged; existing files are replaced.
+    Folders are merged; existing files are replaced. Raises `StepError` for other types.
     """
     kind = source.lstat().st_mode
     if stat.S_ISDIR(kind):
@@ -168,10 +172,10 @@ def _copy(root: Path, step: CopyFiles, job: StepJob) -> None:
 
 
 def _mount_origin(step: CopyFiles, job: StepJob) -> Path:
-    """Mount the stage from which files are copied, and return the mount point.
+    """Mount the stage from which files are copied; return the mount point.
 
     The mount point is beside the root file system. Without an upper folder, overlayfs needs at
-    least two layers, and every stage has as many.
+    least two layers, which every stage has.
     """
     origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)
@@ -218,7 +222,7 @@ def _mount_system(root: Path, host: HostFiles) -> None:
 
 
 def _become(root: Path, step: Run) -> None:
-    """Replace this process by the command, with its user and without this process's environment."""
+    """Replace this process by the command of a RUN, with the command's user and environment."""
     uid, gid = find_identity(root, step.user)
     os.chroot(root)
     os.chdir(step.workdir)
@@ -231,7 +235,7 @@ def _become(root: Path, step: Run) -> None:
 
 
 def find_identity(root: Path, user: str) -> tuple[int, int]:
-    """Return uid and gid of `USER`: numbers, or a name in the image's /etc/passwd.
+    """Return the uid and gid for an image's `USER`: numbers, or a name in its /etc/passwd.
 
     Raises `StepError` for any other value.
     """
@@ -256,7 +260,7 @@ def _mount(*arguments: str, folder: str | None = None) -> None:
 
 
 def main() -> int:
-    """Read the job from standard input and perform it; return the exit code."""
+    """Read a `StepJob` from standard input and perform it. Return the exit code."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=StepJob)
     try:
         perform(job)

@@ -1,8 +1,8 @@
 """Decides what to build: computes a key for each stage, and orders the stages that are missing.
 
 A key covers everything that a stage's content depends on (base, instructions, copied files), so
-equal keys mean equal content, and nothing is built twice. Of a copied file, the content, name and
-executable bit count; owner, other permissions and times are not transferred to images.
+equal keys mean equal content, and nothing is built twice. The content, name and executable bit of a
+copied file count. Its owner, other permissions and times do not, because images do not get them.
 """
 
 import fnmatch
@@ -20,7 +20,7 @@ _EXECUTABLE = 0o100
 
 
 class SourceChangedError(ClusterError):
-    """A file changed after its digest was computed and before it was copied."""
+    """A file changed between the computation of its digest and its copying."""
 
 
 class BuildContext:
@@ -36,7 +36,7 @@ class BuildContext:
         self._known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def digest(self, step: Copy) -> str:
-        """Return the digest of all files that a COPY takes; computed once."""
+        """Return one digest over all files that a COPY takes. It is computed once."""
         return self._known.setdefault((step.origin, step.sources), self._compute(step))
 
     def _compute(self, step: Copy) -> str:
@@ -53,7 +53,7 @@ class BuildContext:
     def copy_files(self, step: Copy, folder: Path) -> None:
         """Copy all files that a COPY takes into `folder`.
 
-        Raise `SourceChangedError` if one changed since `digest`.
+        Raises `SourceChangedError` if a file has changed since `digest` was called.
         """
         self._copy(step, folder)
         known = self._known.get((step.origin, step.sources))
@@ -75,7 +75,10 @@ class BuildContext:
                 target.chmod(0o755 if path.stat().st_mode & _EXECUTABLE else 0o644)
 
     def _list_entries(self, step: Copy) -> Iterator[tuple[str, Path]]:
-        """Yield pairs of path inside the context and path on this machine, sorted."""
+        """Yield path in the build context and path on this machine of each file that a COPY takes.
+
+        The files are sorted.
+        """
         for source in step.sources:
             if step.origin == BINARIES:
                 yield self._find_binary(step, source.strip("/"))
@@ -115,9 +118,10 @@ class BuildContext:
 
 
 def _parse_patterns(text: str) -> tuple[tuple[str, bool], ...]:
-    """Parse the supported lines of a dockerignore file.
+    """Return the patterns of a dockerignore file; each with whether it applies in any folder.
 
-    `name` matches in the top folder, `**/pattern` in any folder.
+    `name` matches in the top folder, `**/pattern` in any folder. Raises `ClusterError` for other
+    lines.
     """
     patterns: list[tuple[str, bool]] = []
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -143,17 +147,18 @@ def _describe_kind(path: Path) -> str:
 
 
 RECIPE = "2"
-"""Version of the builder; increased if it makes different layers or archives from the same
-Dockerfile.
+"""Version of this builder.
+
+It must be increased when the builder makes different layers or archives from the same Dockerfile.
 """
 
 FilesDigest = Callable[[Copy], str]
 
 
 def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]:
-    """Return the requested image stages, or all if none is named.
+    """Return the stages of the named images, or of all images if none is named.
 
-    Raise `MisuseError` for an unknown name.
+    Raises `MisuseError` for an unknown name.
     """
     images = {stage.name: stage for stage in stages if stage.image}
     unknown = [name for name in targets if name not in images]
@@ -167,7 +172,7 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
 
 
 def list_needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the targets and all stages that they depend on, in file order."""
+    """Return the targets and all stages that they depend on, in the order of the Dockerfile."""
     wanted = {stage.name for stage in targets}
     for stage in reversed(stages):
         if stage.name in wanted:
@@ -176,22 +181,23 @@ def list_needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stag
 
 
 def list_copied_stages(stage: Stage) -> tuple[str, ...]:
-    """Return the stages that a stage copies from."""
+    """Return the names of the stages that a stage copies files from."""
     origins = (step.origin for step in stage.steps if isinstance(step, Copy))
     return tuple(origin for origin in origins if origin and origin != BINARIES)
 
 
 def list_roots(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Return the bases in `ROOTS` that stages use, with digests and without duplicates."""
+    """Return those bases of the stages that are in `ROOTS`, with digests and without duplicates."""
     return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
 
 
 def compute_keys(
     stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = ""
 ) -> dict[str, str]:
-    """Return the keys of all stages and roots.
+    """Return the keys of all stages and roots, by name.
 
-    `stages` must contain all stages that they depend on; `snapshot` is the Debian mirror.
+    `stages` must contain all stages that they depend on. `files_digest` returns the digest of the
+    files of a COPY; `snapshot` is the Debian mirror.
     """
     known = {root: _digest("root", RECIPE, root, snapshot) for root in list_roots(stages)}
     for stage in stages:
@@ -211,12 +217,12 @@ def compute_keys(
 
 
 def compute_image_key(stage: Stage, stage_key: str) -> str:
-    """Return the key of a finished image, which covers its layers and its start configuration."""
+    """Return the key of a finished image, which covers its layers and how containers start."""
     return _digest(stage_key, msgspec.json.encode(stage.config, order="deterministic").decode())
 
 
 def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
-    """Return the names of a stage's layers: the root first, the stage itself last."""
+    """Return the names of the layers of a stage: the root first, the stage itself last."""
     names = [stage.name]
     while not is_root(base := by_name[names[0]].base):
         names.insert(0, base)
@@ -226,7 +232,10 @@ def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
 def to_build(
     targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]
 ) -> tuple[str, ...]:
-    """Return the roots and stages whose layers are missing, each after its dependencies."""
+    """Return the roots and stages that must be built for the targets, each after its dependencies.
+
+    `present` are the names of those whose layers exist.
+    """
     order: list[str] = []
 
     def add_stage(name: str) -> None:
@@ -249,7 +258,7 @@ def to_build(
 
 
 def is_shared(name: str, stages: Sequence[Stage]) -> bool:
-    """Return whether another stage builds on a stage or copies from it."""
+    """Return whether another stage builds on the stage `name`, or copies files from it."""
     return any(stage.base == name or name in list_copied_stages(stage) for stage in stages)
 
 

@@ -6,8 +6,8 @@ names, so equal inputs give equal bytes. It is not signed; docs/how-to/verify.md
 sign it.
 
     FOLDER/IMAGE/image.tar, sbom.cdx.json, provenance.intoto.json
-    FOLDER/kustomization.yaml       a component: `images:` with registry and digest
-    FOLDER/values.yaml              the same for the Helm chart
+    FOLDER/kustomization.yaml       a component: `images:` with registry and digests
+    FOLDER/values.yaml              registry and digests for the Helm chart
 """
 
 import hashlib
@@ -37,15 +37,15 @@ Json = dict[str, Any]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit of a checkout without changes."""
+    """The commit of a checkout that has no changes."""
 
     commit: str
     uri: str = ""
-    """Public URI of the repository; empty if the checkout's remote is not reached by https."""
+    """Public URI of the repository; empty if the checkout's remote has no https address."""
 
 
 def read_source(checkout: Path) -> Source | None:
-    """Return the commit of a checkout; None without a commit, or if files differ from it."""
+    """Return the commit of a checkout; None without a commit, or if files have changed since it."""
     commit = _run_git(checkout, "rev-parse", "HEAD")
     if not commit or _run_git(checkout, "status", "--porcelain"):
         return None
@@ -58,9 +58,9 @@ def read_source(checkout: Path) -> Source | None:
 def write_provenance(
     image: ImageArchive, source: Source, checkout: Path, files: Mapping[str, Path]
 ) -> Path:
-    """Write the provenance statement beside an image's archive and return its path.
+    """Write the provenance statement beside an image's archive, and return its path.
 
-    The SBOM must exist already. `files` are the binaries by name.
+    The SBOM must exist already. `files` are the binaries that went into the image, by name.
     """
     inputs = read_inputs(image.target, checkout, files)
     target = image.path.with_name(FILE)
@@ -75,7 +75,7 @@ def write_provenance(
 
 
 def read_inputs(target: str, checkout: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the SHA-256 of each single file that an image is built from.
+    """Return the SHA-256 of each single file that an image is built from, by name.
 
     These are the Dockerfile, lock files and binaries. Copied folders are left out, because the
     commit determines their files.
@@ -96,7 +96,7 @@ def read_inputs(target: str, checkout: Path, files: Mapping[str, Path]) -> dict[
 def build_statement(
     image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bill: str
 ) -> bytes:
-    """Build the provenance statement as JSON.
+    """Return the provenance statement of an image as JSON.
 
     `inputs` are SHA-256 digests by file name; `bill` is the SHA-256 of the SBOM.
     """
@@ -150,7 +150,7 @@ def _compute_sha256(path: Path) -> str:
 
 
 def _remove_credentials(remote: str) -> str:
-    """Return the URI of an https remote without its credentials; empty for other remotes."""
+    """Return the URI of an https remote without credentials; empty for other remotes."""
     parts = urlsplit(remote)
     return (
         f"git+https://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -160,7 +160,7 @@ def _remove_credentials(remote: str) -> str:
 
 
 def _run_git(checkout: Path, *arguments: str) -> str | None:
-    """Return git's output; None if it fails or is not installed."""
+    """Return the output of a git command; None if it fails or git is not installed."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False
@@ -171,9 +171,7 @@ def _run_git(checkout: Path, *arguments: str) -> str | None:
 
 
 NAMES: Final = "registry.invalid/raybus"
-"""Prefix of image names in manifests that name no registry; `.invalid` never resolves (RFC
-2606).
-"""
+"""Prefix of image names in manifests without a registry; `.invalid` never resolves (RFC 2606)."""
 
 IMAGES: Final = (
     "watcher",
@@ -183,7 +181,7 @@ IMAGES: Final = (
     "job-reconciler",
     "nats",
 )
-"""Images of an installation."""
+"""Images of every installation."""
 OPTIONAL: Final = ("notifications", "dashboard")
 """Images of optional components, which the Helm chart does not include."""
 
@@ -193,7 +191,7 @@ _REGISTRY: Final = re.compile(
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """An image of a release."""
+    """An image of a release, pinned to its digest."""
 
     name: str
     ref: str
@@ -204,8 +202,8 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> list[Pinned]:
     """Build the images without Docker, and write the release into `folder`.
 
-    Raises `MisuseError` for an invalid registry, `ClusterError` if the checkout has changes or a
-    build fails.
+    Return its images. Raises `MisuseError` for an invalid registry, `ClusterError` if the checkout
+    has changes or a build fails.
     """
     check_registry(registry)
     source = read_source(checkout)
@@ -239,7 +237,7 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
 
 
 def check_registry(registry: str) -> None:
-    """Raise `MisuseError` unless the text is a valid prefix of an image name."""
+    """Raise `MisuseError` unless the text can be the beginning of image names."""
     if not _REGISTRY.fullmatch(registry):
         raise MisuseError(
             f"--registry {registry}: write HOST[:PORT]/PATH without a scheme, a tag or a slash at "
@@ -248,7 +246,10 @@ def check_registry(registry: str) -> None:
 
 
 def format_kustomization(registry: str, digests: Mapping[str, str]) -> str:
-    """Return a kustomize component with registry and digests of an overlay's images, as YAML."""
+    """Return a kustomize component, as YAML, that sets the registry and the digests of images.
+
+    `digests` has the digest of each image by its name.
+    """
     images = [
         {"name": f"{NAMES}/{name}", "newName": f"{registry}/{name}", "digest": digest}
         for name, digest in digests.items()
@@ -262,7 +263,7 @@ def format_kustomization(registry: str, digests: Mapping[str, str]) -> str:
 
 
 def format_helm_values(registry: str, digests: Mapping[str, str]) -> str:
-    """Return Helm values that set registry and digests of the chart's images, as YAML."""
+    """Return Helm values, as YAML, that set the registry and the digests of the chart's images."""
     return yaml.safe_dump(
         {"image": {"registry": registry, "digests": dict(digests)}}, sort_keys=False
     )

@@ -2,7 +2,7 @@
 
 The program gets the network settings of this machine: mirrors, proxies, package indexes and
 certificates. A RUN gets them only by mounts and environment variables, so no image depends on the
-machine that built it. All processes inside end when this process dies.
+machine that built it. All processes in the namespaces end when this process dies.
 """
 
 import re
@@ -38,7 +38,7 @@ _SHOWN = 60
 
 
 def perform(job: StepJob, what: str, shown: ProgressStep, log: Path) -> None:
-    """Perform one step of a stage; raise `ClusterError` if it fails."""
+    """Perform one step of a stage. `what` names it in errors. Raises `ClusterError` if it fails."""
     command = [sys.executable, "-m", "localcluster.images.inside"]
     run(command, what=what, shown=shown, log=log, given=msgspec.json.encode(job))
 
@@ -52,9 +52,9 @@ def run(
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program in isolation, show its latest output line, and append all output to `log`.
+    """Run a program in new namespaces; show its latest output line, and append its output to `log`.
 
-    Raises `ClusterError` with the last output lines if it fails.
+    `given` is its standard input. Raises `ClusterError` with the last output lines if it fails.
     """
     last: deque[str] = deque(maxlen=_TAIL)
     with (
@@ -137,7 +137,7 @@ _NETWORK_OPTION = re.compile(
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of this machine for builds."""
+    """The settings of this machine that a build needs: environment, Debian mirror and files."""
 
     environment: dict[str, str]
     mirror: str
@@ -145,7 +145,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(environment: Mapping[str, str], folder: Path) -> Host:
-    """Copy the files that a RUN may need into `folder`, and return the settings."""
+    """Copy the files that a RUN may need into the new folder `folder`, and return the settings."""
     folder.mkdir(mode=0o755)
     chosen = choose_mirror(environment)
     mirror = chosen or find_mirror(_read_apt_sources())
@@ -173,7 +173,10 @@ def collect(environment: Mapping[str, str], folder: Path) -> Host:
 
 
 def select_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
-    """Return the environment variables of a RUN in addition to the image's own."""
+    """Return the environment variables that a RUN gets in addition to those of the image.
+
+    `has_bundle` says whether a file with CA certificates exists for it.
+    """
     passed = {key: value for key, value in environment.items() if _PASSED.fullmatch(key)}
     passed |= {
         "DEBIAN_FRONTEND": "noninteractive",
@@ -190,7 +193,7 @@ def select_environment(environment: Mapping[str, str], *, has_bundle: bool) -> d
 
 
 def find_links(value: str) -> tuple[str, ...]:
-    """Return the usable entries of PIP_FIND_LINKS: URLs and existing folders."""
+    """Return the usable entries of the variable PIP_FIND_LINKS: URLs and existing folders."""
     return tuple(
         item
         for item in value.split()
@@ -199,23 +202,23 @@ def find_links(value: str) -> tuple[str, ...]:
 
 
 def choose_mirror(environment: Mapping[str, str]) -> str:
-    """Return the Debian mirror in RAYBUS_DEBIAN_MIRROR, such as a day of snapshot.debian.org.
+    """Return the Debian mirror in RAYBUS_DEBIAN_MIRROR; empty if it is not set.
 
-    The result is empty if not set.
+    The mirror may be a day of snapshot.debian.org.
     """
     return environment.get(_MIRROR_VARIABLE, "").rstrip("/")
 
 
 def find_mirror(sources: str) -> str:
-    """Return the Debian mirror that this machine's apt uses, or Debian's own."""
+    """Return the Debian mirror in the apt sources of this machine, or Debian's own mirror."""
     match = _URIS.search(sources) or _DEB.search(sources)
     return match["uri"] if match else _DEFAULT_MIRROR
 
 
 def format_sources(mirror: str) -> str:
-    """Return the apt sources of a build.
+    """Return the text of the apt sources for a build.
 
-    Every full mirror has the security updates beside the main archive.
+    The security updates are beside the main archive on every full mirror.
     """
     # The last `/debian` is the archive's name: http://HOST/archive/debian/20261101T000000Z is a
     # snapshot.
@@ -236,7 +239,7 @@ def _read_apt_sources() -> str:
 
 
 def _format_apt_configuration() -> str:
-    """Return the apt options of a build: its own sources, the host's proxies, retries."""
+    """Return the apt options for a build: its own sources, this machine's proxies, retries."""
     lines = [
         f'Dir::Etc::sourcelist "{MOUNT}/sources.list";',
         'Dir::Etc::sourceparts "-";',

@@ -1,7 +1,7 @@
 """Writes the software bill of materials (SBOM) of an image beside its archive.
 
 The format is CycloneDX 1.6 in JSON. The SBOM is read from the finished image, so it lists the
-actual content whichever builder made it, and is equal for equal images. It lists Python
+actual content whichever builder made the image, and is equal for equal images. It lists Python
 distributions by their metadata, Debian packages by dpkg's status, and modules of Go programs. Since
 Go 1.18, a program contains its modules as two length-prefixed strings, 32 bytes after a magic
 number.
@@ -23,16 +23,15 @@ from localcluster.images import archive
 _MAGIC: Final = b"\xff Go buildinf:"
 _HEADER: Final = 32
 _GUARD: Final = 16
-"""Length in bytes of the marker before, and of the marker after, the list of modules in a program.
-"""
+"""Length in bytes of the markers before and after the list of modules in a Go program."""
 _ALIGNMENT: Final = 16
 _VARINT_BITS: Final = 7
 _FIELDS: Final = 3
-"""Minimum number of fields in a line: key, path, version."""
+"""Minimum number of fields in a line of the list of modules: key, path, version."""
 
 
 class Module(msgspec.Struct, frozen=True):
-    """A Go module; `checksum` is that of go.sum, empty for the program's own module."""
+    """A Go module. `checksum` is that of go.sum; empty for the program's own module."""
 
     path: str
     version: str
@@ -40,7 +39,7 @@ class Module(msgspec.Struct, frozen=True):
 
 
 def read_modules(program: bytes) -> list[Module]:
-    """Return the modules of a Go program; empty for other files."""
+    """Return the modules of a Go program; empty for a file that is no Go program."""
     start = _record(program)
     if start is None:
         return []
@@ -58,9 +57,9 @@ def _record(program: bytes) -> int | None:
 
 
 def _read_text(program: bytes, at: int) -> tuple[bytes, int]:
-    """Read a string that follows its length, encoded as a varint (7 bits per byte).
+    """Read the string at position `at`; return it and the position after it.
 
-    Return it and the position after it.
+    The string follows its length, which is encoded as a varint (7 bits per byte).
     """
     length = shift = 0
     while True:
@@ -98,14 +97,14 @@ _WANTED: Final = re.compile(
 )
 _NO_LICENCE: Final = {"UNKNOWN", ""}
 _MAX_NAME_LENGTH: Final = 100
-"""Maximum length of a licence name; some distributions put the whole licence text there."""
+"""Maximum length of a licence name. Some distributions have the whole licence text in its place."""
 
 Json = dict[str, Any]
 Files = dict[str, bytes]
 
 
 def write_sbom(path: Path) -> Path:
-    """Write the SBOM beside an image's archive, if it does not exist, and return its path."""
+    """Write the SBOM beside an image's archive unless it exists; return its path."""
     target = path.with_name(FILE)
     if not target.exists():
         temporary = target.with_suffix(".new")
@@ -115,7 +114,7 @@ def write_sbom(path: Path) -> Path:
 
 
 def describe(path: Path) -> bytes:
-    """Return the SBOM of an image's archive as JSON."""
+    """Return the SBOM of the image in an archive as JSON."""
     image, digest = archive.read_name(path), archive.read_id(path)
     files = archive.read_files(path, _WANTED)
     components = [*_list_python(files), *_list_debian(files), *_list_go(files)]
@@ -163,7 +162,7 @@ def _list_python(files: Files) -> Iterator[Json]:
 
 
 def _list_licences(meta: Message) -> list[Json]:
-    """Return the licence expression, or the licence names if there is no expression.
+    """Return the licence expression of a Python distribution, or else its licence names.
 
     CycloneDX does not allow both.
     """

@@ -1,4 +1,6 @@
-"""Stores layers and archives by key in the cache. They are renamed into place, so each is complete.
+"""Stores layers and archives of images by key, in the cache.
+
+They are renamed into place, so each of them is complete.
 
 layers/<key>/tree, layer.tar, digest
 archives/<target>-<key>/image.tar, record.json
@@ -20,8 +22,9 @@ from localcluster.progress import Progress
 
 _KEY_LENGTH = 20
 _KEPT = 3
-"""Number of versions kept of each image, so that several checkouts, or a return to an older commit,
-need no rebuild.
+"""Number of versions that are kept of each image.
+
+Several checkouts, or a return to an older commit, then need no rebuild.
 """
 
 
@@ -30,31 +33,32 @@ DOCKER: Final = "docker-buildx"
 
 
 class BuildOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a build that are known only while it runs."""
+    """How an archive was built, as far as only its build knows."""
 
     builder: str
-    """The builder of the archive: `OWN_BUILDER` or `DOCKER`."""
+    """The builder that made the archive: `OWN_BUILDER` or `DOCKER`."""
     bases: dict[str, str]
-    """Digest of each base by name: of the layer that this builder made, or of the image that Docker
-    pulled.
+    """Digest of each base image by name.
+
+    It is the digest of the layer that this builder made, or of the image that Docker pulled.
     """
     snapshot: str = ""
-    """The Debian mirror that the user set; empty for the default."""
+    """The Debian mirror that the user set; empty for the default mirror."""
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a finished archive."""
+    """What the store knows of a finished archive."""
 
     image: str
     digest: str
     """Id of the image in the archive."""
     manifest: str
-    """The image's digest in a registry; empty if the archive does not contain it."""
+    """The image's digest in a registry; empty if it is not known."""
     origin: BuildOrigin
 
 
 class ImageStore:
-    """The folder of images in the cache."""
+    """The folder of layers and archives in the cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,9 +69,9 @@ class ImageStore:
 
     @contextmanager
     def hold_lock(self, progress: Progress) -> Generator[None]:
-        """Lock the store for a block.
+        """Lock the store during the `with` block.
 
-        Leftovers of a crashed builder in `work` are removed first.
+        First removes what a crashed builder left in `work`.
         """
         try:
             for path in (self._layers, self._archives, self.logs):
@@ -88,7 +92,7 @@ class ImageStore:
                 shutil.rmtree(self.work, ignore_errors=True)
 
     def layer_name(self, key: str) -> str:
-        """Return a layer's path relative to `folder`, for mount options."""
+        """Return the path of a layer relative to `folder`, for mount options."""
         return f"layers/{key[:_KEY_LENGTH]}/tree"
 
     def tree(self, key: str) -> Path:
@@ -105,7 +109,7 @@ class ImageStore:
         holder.rename(self.tree(key).parent)
 
     def write_layer_tar(self, key: str) -> Layer:
-        """Return a layer's tar; it is written at the first call."""
+        """Return the tar of a layer. It is written at the first call."""
         holder = self.tree(key).parent
         target, digest = holder / "layer.tar", holder / "digest"
         if not digest.exists():
@@ -116,14 +120,14 @@ class ImageStore:
         return Layer(path=target, digest=digest.read_text())
 
     def drop_layer(self, key: str) -> None:
-        """Remove a layer that no other stage needs."""
+        """Remove a layer that no other stage needs any more."""
         shutil.rmtree(self.tree(key).parent, ignore_errors=True)
 
     def archive_path(self, target: str, key: str) -> Path:
         return self._archives / f"{target}-{key[:_KEY_LENGTH]}" / "image.tar"
 
     def find_archive(self, target: str, key: str) -> ArchiveRecord | None:
-        """Return the record of a finished archive; None if it does not exist."""
+        """Return the record of the archive for a target and key; None if there is none."""
         path = self.archive_path(target, key)
         record = path.with_name("record.json")
         if not (record.is_file() and path.is_file()):
@@ -131,7 +135,7 @@ class ImageStore:
         return msgspec.json.decode(record.read_bytes(), type=ArchiveRecord)
 
     def publish_archive(self, target: str, key: str, written: Path, record: ArchiveRecord) -> None:
-        """Move a finished archive into the store; remove the oldest versions of the image."""
+        """Move a finished archive into the store, and remove the oldest versions of the image."""
         holder = self.work / f"archive-{target}"
         holder.mkdir()
         written.rename(holder / "image.tar")

@@ -1,8 +1,8 @@
-"""containerd of one node: its configuration, its pod network, and its images.
+"""Configures and controls containerd of one node: its pod network and its images.
 
 The image store survives `down`, but containers do not: a new node first removes the containers of
-the previous one. Pods are connected by a routed point-to-point link (CNI plugin `ptp`) instead of a
-bridge. Replies from a Service's pod on the same node then always pass the node, where the address
+the previous node. Pods are connected by a routed point-to-point link (CNI plugin `ptp`) instead of
+a bridge. Replies from a Service's pod on the same node then always pass the node, where the address
 translation is reverted, even on kernels without bridge netfilter.
 """
 
@@ -31,7 +31,7 @@ _IMPORTED = "imported.json"
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A docker-archive file, with the tags and the digest of its image."""
+    """An image archive, with the tags and one digest of its images."""
 
     path: Path
     tags: tuple[str, ...]
@@ -39,7 +39,10 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
-    """Return the text of containerd's configuration."""
+    """Return the text of containerd's configuration file.
+
+    `store` is the folder of images, `work` that of the node's other files.
+    """
     return f"""version = 2
 root = "{store}"
 state = "/run/containerd"
@@ -60,7 +63,7 @@ state = "/run/containerd"
 
 
 def format_pod_network(name: str) -> str:
-    """Return the CNI configuration of the pod network as JSON."""
+    """Return the CNI configuration of the pod network `name` as JSON."""
     ipam = {
         "type": "host-local",
         "dataDir": "/run/cni-addresses",
@@ -73,7 +76,7 @@ def format_pod_network(name: str) -> str:
 
 
 def prepare(name: str, store: Path, work: Path) -> None:
-    """Write containerd's and CNI's configuration files."""
+    """Write the configuration files of containerd and CNI."""
     store.mkdir(parents=True, exist_ok=True)
     (work / "cni").mkdir(parents=True, exist_ok=True)
     text = format_configuration(
@@ -87,12 +90,12 @@ def prepare(name: str, store: Path, work: Path) -> None:
 
 
 def build_argv(work: Path) -> list[str]:
-    """Return containerd's command line."""
+    """Return the command line of containerd."""
     return ["containerd", "--config", str(work / "containerd.toml")]
 
 
 async def wait_ready(node: Namespaces) -> None:
-    """Wait until containerd answers; raise `ClusterError` after 100 attempts (10 s or more)."""
+    """Wait until containerd answers. Raises `ClusterError` after 100 attempts (10 s or more)."""
     finished = None
     for _ in range(100):
         finished = await processes.run(node.enter(_build_ctr_argv("version")))
@@ -104,7 +107,7 @@ async def wait_ready(node: Namespaces) -> None:
 
 
 async def list_old_containers(node: Namespaces) -> list[str]:
-    """Return the ids of the containers that the previous node left in the store."""
+    """Return the ids of the containers in the store, which a previous node has left."""
     listing = await processes.run_checked(
         "listing old containers", node.enter(_build_ctr_argv("containers", "list", "--quiet"))
     )
@@ -112,9 +115,9 @@ async def list_old_containers(node: Namespaces) -> list[str]:
 
 
 async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> None:
-    """Remove containers of the previous node and their file systems.
+    """Remove containers of a previous node and their file systems.
 
-    Containerd must be restarted afterwards.
+    containerd must be restarted afterwards.
     """
     await processes.run_checked(
         "removing old containers", node.enter(_build_ctr_argv("containers", "delete", *containers))
@@ -124,9 +127,9 @@ async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> No
 
 
 def read_image_file(path: Path) -> ImageFile:
-    """Read tags and digest from a docker-archive file without reading its layers.
+    """Read tags and digest from an image archive, without reading its layers.
 
-    Raise `MisuseError` for other files.
+    Raises `MisuseError` for other files.
     """
     try:
         with tarfile.open(path) as archive:
@@ -143,7 +146,7 @@ def read_image_file(path: Path) -> ImageFile:
 
 
 async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) -> list[str]:
-    """Import the image files that the store does not have yet; return the imported tags."""
+    """Import those of the image archives that the store does not have; return the imported tags."""
     record = store / _IMPORTED
     known: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     imported: list[str] = []
@@ -189,9 +192,9 @@ def _find_cni_plugins() -> Path:
 
 
 def _choose_snapshotter(store: Path) -> str:
-    """Return the snapshotter for the file system of the store.
+    """Return the snapshotter for the store's file system: `native` on overlayfs, else `overlayfs`.
 
-    Overlays cannot be stacked, so an overlay file system gets `native`, any other `overlayfs`.
+    Overlays cannot be stacked.
     """
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     holding = [(Path(fields[1]), fields[2]) for fields in mounts if store.is_relative_to(fields[1])]

@@ -1,7 +1,7 @@
-"""The first process of a node's PID namespace, which reaps orphaned processes until it is killed.
+"""The first process of a node's PID namespace.
 
-It is started by its path with an argument that names the node, so that a node can be found without
-a record.
+It reaps orphaned processes until it is killed. It is started by its path, with an argument that
+names the node, so that a node can be found without a record.
 """
 
 import os

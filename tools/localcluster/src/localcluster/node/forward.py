@@ -1,7 +1,7 @@
-"""Forwards TCP connections from a port of the machine to the API server inside a node.
+"""Forwards TCP connections from a port of this machine to the API server inside a node.
 
 A listening socket belongs to the network namespace in which it was created. Therefore the socket is
-opened on the machine and inherited by this program, which runs in the node's network namespace:
+opened outside the node, and inherited by this program, which runs in the node's network namespace:
 `python forward.py <file descriptor> <host> <port>`.
 """
 
@@ -14,7 +14,7 @@ _CHUNK = 1 << 16
 
 
 async def serve(listening: socket.socket, host: str, port: int) -> None:
-    """Forward each connection, until killed."""
+    """Accept connections and forward each one to `host` and `port`, until killed."""
 
     async def forward_connection(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -37,7 +37,7 @@ async def serve(listening: socket.socket, host: str, port: int) -> None:
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy the bytes of one direction of a connection until its end.
 
-    The end is passed on by closing only that direction of the other connection.
+    Then close only this direction of the other connection.
     """
     with suppress(OSError):
         while data := await reader.read(_CHUNK):

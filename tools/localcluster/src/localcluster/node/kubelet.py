@@ -1,4 +1,4 @@
-"""Configuration and command lines of the kubelet and kube-proxy of the only node."""
+"""Configuration and command lines of the node's kubelet and kube-proxy."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ NODE_NAME = "node-0"
 
 
 def format_configuration(place: Place, *, name: str) -> str:
-    """Return the text of the kubelet's configuration file; `name` is that of the cluster."""
+    """Return the text of the kubelet's configuration file. `name` is the name of the cluster."""
     pki = place.pki
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -57,13 +57,13 @@ def format_configuration(place: Place, *, name: str) -> str:
 
 
 def prepare(place: Place, *, name: str) -> None:
-    """Write the kubelet's configuration file."""
+    """Write the configuration file of the kubelet. `name` is the name of the cluster."""
     path = place.work / "kubelet.yaml"
     path.write_text(format_configuration(place, name=name))
 
 
 def build_kubelet_argv(place: Place) -> list[str]:
-    """Return the kubelet's command line."""
+    """Return the command line of the kubelet."""
     return [
         place.binaries.argv0("kubelet"),
         f"--config={place.work / 'kubelet.yaml'}",
@@ -75,9 +75,9 @@ def build_kubelet_argv(place: Place) -> list[str]:
 
 
 def build_kube_proxy_argv(place: Place) -> list[str]:
-    """Return kube-proxy's command line.
+    """Return the command line of kube-proxy.
 
-    It leaves the machine's limits of connection tracking unchanged.
+    It leaves this machine's limits of connection tracking unchanged.
     """
     return [
         place.binaries.argv0("kube-proxy"),
@@ -92,7 +92,10 @@ def build_kube_proxy_argv(place: Place) -> list[str]:
 
 
 def create_volumes(work: Path, count: int) -> list[Path]:
-    """Create the folders of the node's local volumes; they are writable for pods of any user."""
+    """Create and return the folders of the node's local volumes.
+
+    Pods of any user can write to them.
+    """
     folders = [work / "volumes" / str(index) for index in range(count)]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,9 +26,9 @@ _EG_NAME = "envoy-gateway"
 
 
 def build_dns(address: str) -> list[Document]:
-    """Return the kube-dns Service with an endpoint for the node's CoreDNS.
+    """Return the objects for DNS: RBAC for CoreDNS, and the Service kube-dns with an endpoint.
 
-    The RBAC objects of CoreDNS are included.
+    The endpoint is the CoreDNS of the node, at `address`.
     """
     ports = [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")]
     rules = [
@@ -74,9 +74,9 @@ def build_dns(address: str) -> list[Document]:
 
 
 def format_corefile(address: str, kubeconfig: Path) -> str:
-    """Return CoreDNS's configuration.
+    """Return the configuration of CoreDNS.
 
-    It resolves cluster names only, because the node has no access to other networks.
+    It resolves only names of the cluster, because the node has no access to other networks.
     """
     return f""".:53 {{
   bind {address}
@@ -91,7 +91,7 @@ def format_corefile(address: str, kubeconfig: Path) -> str:
 
 
 def build_storage(folders: Sequence[Path]) -> list[Document]:
-    """Return the default storage class `standard`, and one volume per folder."""
+    """Return the default storage class `standard`, and one PersistentVolume for each folder."""
     annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
     storage_class: Document = {
         "apiVersion": "storage.k8s.io/v1",
@@ -104,7 +104,7 @@ def build_storage(folders: Sequence[Path]) -> list[Document]:
 
 
 def build_gateway_setup() -> list[Document]:
-    """Return the objects that must exist before the gateway's certificates are created."""
+    """Return the objects that must exist before the certificates of Envoy Gateway are created."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return [
         {
@@ -122,7 +122,10 @@ def build_gateway_setup() -> list[Document]:
 
 
 def build_gateway() -> list[Document]:
-    """Return Envoy Gateway and its GatewayClass, which uses local images and no load balancer."""
+    """Return the objects of Envoy Gateway and its GatewayClass.
+
+    They use images of the node, and no load balancer.
+    """
     configuration = {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyGateway",
@@ -246,9 +249,9 @@ def _build_object(
 
 
 async def start(api: ApiClient, node: Namespaces, programs: Binaries, layout: Layout) -> None:
-    """Start Envoy Gateway from images of the node.
+    """Start Envoy Gateway from images of the node, and wait until it accepts its GatewayClass.
 
-    The function returns when Envoy Gateway has accepted its GatewayClass.
+    Raises `ClusterError` after 120 s.
     """
     await api.apply_definitions(read_manifests(programs.path(GATEWAY_CRDS)))
     for document in build_gateway_setup():

@@ -1,8 +1,8 @@
 """Creates the namespaces of a node, runs programs in them, and removes them.
 
-Removal ends all processes of the node. Paths that the node's programs expect (/run,
-/var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) are mounted over in the node's own mount
-namespace. Therefore nodes do not interfere, and a killed node leaves no mounts.
+The removal ends all processes of the node. Paths that the node's programs expect (/run,
+/var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) are replaced by mounts in the node's own
+mount namespace. Therefore nodes do not interfere, and a killed node leaves no mounts.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from localcluster.node import first_process
 from localcluster.processes import ProcessId, Spawned
 
 ADDRESS = "10.200.0.1"
-"""The node's IP address. Nodes have separate network namespaces, so all use the same address."""
+"""The node's IP address. Every node has its own network namespace, so all use the same address."""
 
 _MARKER = "raybus-node="
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -48,7 +48,7 @@ sysctl -qw net.ipv4.ip_forward=1
 
 
 class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The namespaces of a running node, identified by its first process."""
+    """The namespaces of a running node, which are identified by its first process."""
 
     first: ProcessId
 
@@ -59,7 +59,7 @@ class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
     def enter_network(self, argv: Sequence[str], resolv_conf: Path) -> list[str]:
         """Return the command that runs `argv` with the node's network and DNS.
 
-        Files and processes are those of this machine.
+        The program sees the files and processes of this machine.
         """
         script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         inside = ["unshare", "--mount", "--", "sh", "-c", script, str(resolv_conf), *argv]
@@ -67,7 +67,7 @@ class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_marker(name: str) -> str:
-    """Return the command-line argument that identifies a node's first process."""
+    """Return the argument that identifies a node's first process by its command line."""
     return f"{_MARKER}{name}"
 
 
@@ -80,9 +80,10 @@ def find(name: str) -> Namespaces | None:
 
 
 async def create(name: str, work: Path) -> Namespaces:
-    """Create the namespaces with their network and mounts.
+    """Create the namespaces of a node, with their network and mounts.
 
-    Raise `ClusterError` if that is not permitted.
+    `work` is the folder of the node's files. Raises `ClusterError` if this machine does not permit
+    namespaces.
     """
     log = work / "logs" / "node.log"
     argv = [
@@ -108,7 +109,7 @@ async def create(name: str, work: Path) -> Namespaces:
 
 
 async def destroy(name: str) -> None:
-    """Kill a node with all its processes, in any state; does nothing without a node."""
+    """Kill a node with all its processes, in any state. Does nothing if there is no node."""
     pids = processes.find_by_argument(build_marker(name))
     for process in pids:
         processes.kill(process)
@@ -121,9 +122,9 @@ async def destroy(name: str) -> None:
 
 
 def make_cgroups(name: str) -> None:
-    """Create the cgroup below which the kubelet puts this node's pods.
+    """Create the cgroup in which the kubelet puts the pods of a node.
 
-    On cgroup v1 there is one for each controller.
+    On cgroup v1 there is one cgroup for each controller.
     """
     for parent in _list_cgroup_parents():
         (parent / name).mkdir(exist_ok=True)
@@ -134,7 +135,7 @@ def make_cgroups(name: str) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the node's cgroups; its processes must have ended."""
+    """Remove the cgroups of a node. Its processes must have ended."""
     for parent in _list_cgroup_parents():
         if (parent / name).is_dir():
             for folder, _, _ in os.walk(parent / name, topdown=False):
@@ -142,7 +143,7 @@ def remove_cgroups(name: str) -> None:
 
 
 def list_cgroups(name: str) -> list[Path]:
-    """Return the cgroups of the node that still exist."""
+    """Return the cgroups of a node that still exist."""
     return [parent / name for parent in _list_cgroup_parents() if (parent / name).exists()]
 
 
@@ -173,7 +174,7 @@ async def _wait_for_namespaces(name: str, outside: Spawned) -> Namespaces:
 
 
 def _is_first(pid: int) -> bool:
-    """Return whether a process is number 1 of a nested PID namespace."""
+    """Return whether a process has number 1 in a nested PID namespace."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """Starts a node, from empty namespaces to a cluster that runs pods.
 
-The namespaces come first; then the container runtime with its images and the control plane,
-concurrently; then kubelet, kube-proxy and DNS; finally the gateway, if requested.
+The namespaces come first; then the container runtime with its images, concurrently with the control
+plane; then kubelet, kube-proxy and DNS; finally the gateway, if requested.
 """
 
 import asyncio
@@ -26,13 +26,16 @@ from raybus_cli import child_processes
 _PORTS = Ports(
     api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247
 )
-"""The default ports of the programs, because the node has its own network namespace."""
+"""The ports of the node's programs.
+
+They are the default ports, because the node has its own network namespace.
+"""
 
 _VOLUMES = 8
 
 
 class Startup:
-    """The steps of one start and their shared state."""
+    """The steps of the start of one node, and their shared state."""
 
     def __init__(
         self, request: ClusterRequest, place: Place, node: Namespaces, progress: Progress
@@ -45,7 +48,10 @@ class Startup:
         self._started: list[Spawned] = []
 
     async def run(self, listening: processes.Listening, images: Sequence[Path]) -> ClusterRecord:
-        """Start everything in order; return the record of the cluster."""
+        """Start all programs of the node in order, and return the record of the cluster.
+
+        `images` are archives that the node itself needs.
+        """
         access = self._forward_from(listening)
         self._remember(access, gateway=False)
         async with ApiClient(access) as api:
@@ -65,7 +71,8 @@ class Startup:
     def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
         """Start a program inside the node.
 
-        The program ends when its wrapper, whose pid is recorded, is killed.
+        The program runs under a wrapper, whose pid is recorded; it ends when the wrapper is killed.
+        The file descriptors `keep` are inherited.
         """
         command = self._node.enter(child_processes.bind_to_parent(argv))
         process = processes.spawn(
@@ -75,7 +82,7 @@ class Startup:
         return process
 
     def _forward_from(self, listening: processes.Listening) -> Access:
-        """Forward a port on this machine's loopback to the API server, and write the kubeconfig."""
+        """Forward the listening port on this machine to the API server; write the kubeconfig."""
         descriptor = listening.fileno()
         program = [
             sys.executable,
@@ -125,9 +132,9 @@ class Startup:
             await container_runtime.import_images(self._node, self._layout.images, images)
 
     async def _import_given(self) -> None:
-        """Import the images of the request.
+        """Import the images of `ClusterRequest.images`.
 
-        The node is ready without them, so this runs concurrently.
+        The node becomes ready without them, so this runs concurrently.
         """
         given = self._request.images
         if given:
@@ -170,7 +177,7 @@ class Startup:
 
 
 def prepare(request: ClusterRequest, programs: Binaries) -> Place:
-    """Write all certificates and configuration files of a new node."""
+    """Write all certificates and configuration files of a new node; return their paths."""
     layout = request.layout
     (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
     addresses = ["127.0.0.1", ADDRESS, components.API_SERVICE_ADDRESS]
@@ -196,7 +203,10 @@ def prepare(request: ClusterRequest, programs: Binaries) -> Place:
 async def start(
     request: ClusterRequest, programs: Binaries, images: Sequence[Path], progress: Progress
 ) -> ClusterRecord:
-    """Start the node of a cluster; no node of that cluster may be running."""
+    """Start the node of a cluster and return the cluster's record.
+
+    No node of the cluster may run.
+    """
     with _listen(request.port) as listening:
         place = prepare(request, programs)
         with progress.step("making namespaces", estimate=1):

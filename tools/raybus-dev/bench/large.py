@@ -247,7 +247,10 @@ async def _felt(
     goal: float,
     seconds: float = FOLLOWED_SECONDS,
 ) -> Failover:
-    """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits."""
+    """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits.
+
+    `what` names the process, and `goal` is the maximum wait in seconds, both for the table.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     await probes.create(seconds=BEFORE * EVERY_SECONDS)
@@ -276,7 +279,7 @@ async def _two(fleet: Fleet, service: str) -> None:
 
 
 async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
-    """Return a replica that works: the watcher that holds the Lease; any of another service."""
+    """Return the watcher that holds the Lease, or the first replica of another service."""
     if service != WATCHER:
         return fleet.of(service)[0]
     lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))

@@ -168,8 +168,8 @@ def _asked(raw: msgspec.Raw) -> _Asked:
 def _version(answered: Meta, asked: _Asked) -> int:
     """Return the resource version that a write created; 0 if it changed nothing.
 
-    The API server answers a write without a change, or one that ends a deletion, with the version
-    from before.
+    The API server answers a write without a change, or one that ends a deletion, with the previous
+    version.
     """
     version = answered.resource_version
     return int(version) if version and version != asked.metadata.resource_version else 0

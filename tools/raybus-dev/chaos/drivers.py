@@ -55,7 +55,7 @@ class Drivers:
         heads.answer_job = self._answer
 
     def jobs_of(self, head: Head) -> FakeJobs:
-        """Return the jobs API of a head, without jobs for a new head."""
+        """Return the simulated jobs API of a head. A new head has no jobs."""
         return self._jobs.setdefault(head, FakeJobs(self._clock))
 
     def submit(self, head: Head, job_id: str, entrypoint: str) -> None:

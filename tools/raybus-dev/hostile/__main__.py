@@ -3,11 +3,11 @@
     make hostile [N=2000] [SEED=1]
 
 The API server with its audit log and NATS are real; the services run with the rights of a
-deployment. A tenant may write Ray objects, Services and routes in their own namespace. The exit
-code is 1 if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms;
-it exceeds its memory limit; the victim's reactions take more than twice as long as without attacks;
-a service reads or writes outside the namespace of its object; or an object has neither a condition
-nor an Event that explains its outcome.
+deployment. A tenant may write Ray objects, Services and routes in one namespace. The exit code is 1
+if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms; it exceeds
+its memory limit; the victim's reactions take more than twice as long as without attacks; a service
+reads or writes outside the namespace of its object; or an object has neither a condition nor an
+Event that explains its outcome.
 """
 
 import argparse

@@ -27,7 +27,7 @@ class JobDashboards:
     async def answer(self, service: str, _address: str, request: web.Request) -> web.Response:
         """Answer a request for the dashboard behind a Service.
 
-        An answer or redirect of an attack comes first.
+        If an attack has set an answer or a redirect for the Service, return that.
         """
         for name, location in self._heads.redirects.items():
             if service.startswith(name):

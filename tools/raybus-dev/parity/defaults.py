@@ -7,7 +7,7 @@ from common.api.opaque import Body, Json
 
 
 def defaulted(body: Body) -> Body:
-    """Return an object with the defaults that the API server sets when it is created."""
+    """Return an object with the defaults that the API server would set in it."""
     spec: Json = body.get("spec", {})
     match body.get("kind"):
         case "Service":

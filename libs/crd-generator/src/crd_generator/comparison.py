@@ -79,7 +79,7 @@ def _properties(schema: Schema) -> dict[str, Schema]:
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:
     """Return the changes of the fields of `spec` and `status`.
 
-    A field below one that was added or removed is not reported by itself.
+    Fields inside an added or removed field are not reported by themselves.
     """
     old, new = (find_schema(definition) for definition in (before, after))
     return [

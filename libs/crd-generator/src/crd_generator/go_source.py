@@ -156,8 +156,8 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
     """Return the markers with the one in this comment line added.
 
-    Return none if the line is no comment, because a marker belongs to the comment directly above a
-    declaration.
+    Return an empty list if the line is no comment, because a marker belongs to the comment directly
+    above a declaration.
     """
     text = line.strip()
     if not text.startswith("//"):
@@ -167,7 +167,10 @@ def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, 
 
 
 def _resolve(package: str, written: str) -> str:
-    """Return the full name, such as `core/v1.EnvVar`, of a Go type that `package` writes."""
+    """Return the full name of a Go type, such as `core/v1.EnvVar`.
+
+    `written` is the type as the source code of `package` writes it, such as `EnvVar`.
+    """
     for prefix in ("*", "[]"):
         if written.startswith(prefix):
             return prefix + _resolve(package, written.removeprefix(prefix))

@@ -60,7 +60,7 @@ _LIMITS: Final = {
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """How one API version differs from the Go types.
 
-    Keys are type names, or `<type>.<field>`.
+    Entries are names of Go types, or `<type>.<field>`.
     """
 
     bare: frozenset[str] = frozenset()

@@ -116,7 +116,7 @@ class Progress:
 
     @classmethod
     def to_stderr(cls) -> "Progress":
-        """Show progress on standard error; standard output is reserved for results."""
+        """Return a display on standard error. Standard output is reserved for results."""
         return cls(sys.stderr)
 
     @classmethod

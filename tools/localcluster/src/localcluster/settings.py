@@ -60,7 +60,7 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of a run, and where programs that the user provides are."""
+    """The folders that a run uses, and the name of its cluster."""
 
     checkout: Path
     cache_root: Path

@@ -1,4 +1,4 @@
-"""Defines which fields of the overlay `production` depend on chart values; optional objects.
+"""Defines how chart values change the objects of the overlay `production`.
 
 All other fields are copied. The namespace is the release's, so the Namespace object is left out.
 kustomize restarts pods by hash suffixes of ConfigMap names; the chart does it by checksums in

@@ -28,7 +28,7 @@ CRD_TEXTS: Final = {
     "RayCronJob": "RayJobs on a schedule.",
     "UpgradePolicy": "Steps and gates of the upgrades of RayServices.",
 }
-"""What Artifact Hub shows for each kind."""
+"""The text that Artifact Hub shows for each kind of the CRDs."""
 
 _TEXT: Final = re.compile(r"^ *# ?")
 _BEGIN: Final = "# --"
@@ -149,7 +149,7 @@ without a network, and removal.
 
 
 def render_chart(definitions: Iterable[Document]) -> str:
-    """Return `Chart.yaml` for a chart with some CRDs."""
+    """Return the text of `Chart.yaml` for a chart that contains these CRDs."""
     chart = {
         "apiVersion": "v2",
         "name": "raybus",
@@ -183,7 +183,7 @@ def _describe(definition: Document) -> Document:
 
 
 class _Text(str):
-    """A string of several lines, which YAML shows as they are."""
+    """A text of several lines, which YAML shows as a block."""
 
     __slots__ = ()
 

@@ -29,9 +29,9 @@ from localcluster.demo.view import DemoFrame, View
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
-"""Number of requests to a ready service, one per second, without success until the demo fails."""
+"""Number of failed requests to a ready service, one per second, after which the demo fails."""
 SHARE_OVER = 3.0
-"""Seconds. The live view computes the shares of traffic from answers of this last time."""
+"""Seconds before now. Answers since then count for the traffic shares of the live view."""
 
 
 class DemoStrategy(StrEnum):

@@ -159,7 +159,7 @@ class DemoReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     problem: str | None
-    """Why the run is no success, if not only because of failed requests; None without a reason."""
+    """A reason other than failed requests why the run is no success; None if there is none."""
     service: str
     old_cluster: str
     new_cluster: str

@@ -373,7 +373,7 @@ def _split(text: str, number: int) -> list[str]:
 def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
     """Expand `$NAME` and `${NAME}` by the values in `scope`.
 
-    Raises `ClusterError` for a variable that is not set.
+    Raises `ClusterError` for a variable that is not set; `number` is the line in its text.
     """
 
     def find_value(match: re.Match[str]) -> str:

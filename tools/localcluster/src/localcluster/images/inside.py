@@ -24,7 +24,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
 """Mount options of overlayfs that make the upper folder a complete layer.
 
-They disable redirects and copies of metadata only.
+They disable redirects, and copies that have only metadata.
 """
 _MAX_LINKS = 40
 

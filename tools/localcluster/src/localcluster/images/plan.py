@@ -234,7 +234,7 @@ def to_build(
 ) -> tuple[str, ...]:
     """Return the roots and stages that must be built for the targets, each after its dependencies.
 
-    `present` are the names of those whose layers exist.
+    `present` are the names of roots and stages whose layers exist.
     """
     order: list[str] = []
 

@@ -31,7 +31,7 @@ _IMPORTED = "imported.json"
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An image archive, with the tags and one digest of its images."""
+    """An image archive, with the tags of its images and one digest over all of them."""
 
     path: Path
     tags: tuple[str, ...]

@@ -177,7 +177,7 @@ class Startup:
 
 
 def prepare(request: ClusterRequest, programs: Binaries) -> Place:
-    """Write all certificates and configuration files of a new node; return their paths."""
+    """Write all certificates and configuration files of a new node; return where they are."""
     layout = request.layout
     (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
     addresses = ["127.0.0.1", ADDRESS, components.API_SERVICE_ADDRESS]

@@ -49,7 +49,6 @@ class All(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> list[FigureGoal]:
-        """The goals that were missed."""
         return [goal for each in self.benchmarks for goal in each.goals if goal.is_reached is False]
 
 

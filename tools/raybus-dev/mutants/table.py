@@ -39,7 +39,6 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def edits(self) -> tuple[TextEdit, ...]:
-        """All edits of the mutant."""
         return (TextEdit(self.file, self.old, self.new), *self.also)
 
 

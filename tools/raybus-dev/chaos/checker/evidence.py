@@ -117,7 +117,6 @@ class EvidenceObject(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> dict[str, str]:
-        """The object's labels."""
         return self.metadata.labels
 
 

@@ -25,7 +25,6 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Body]
     routes: Sequence[Body] = ()
     jobs: Sequence[Body] = ()
-    """All RayJobs."""
     job_children: Sequence[Body] = ()
     """The Kubernetes Jobs and Services that RayJobs own."""
     configs: Mapping[str, str] = {}

@@ -339,7 +339,6 @@ def _describe(media_type: str, content: bytes) -> _Descriptor:
 
 
 def _build_blob_path(digest: str) -> str:
-    """Return the path of a blob in the archive."""
     return f"blobs/{digest.replace(':', '/')}"
 
 

@@ -1,1 +1,1 @@
-"""Reconcile RayClusters: create their pods, Services and other children, and report status."""
+"""cluster-reconciler: creates the pods, Services and other children of RayClusters."""

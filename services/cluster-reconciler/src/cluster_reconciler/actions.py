@@ -15,9 +15,9 @@ from common.runtime.actions import Action, Create, Delete, DeleteCollection, Par
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
-    """Creates one worker pod of a group.
+    """Create one worker pod of a group.
 
-    The pod's body is built only when the request is sent, so that a plan of many workers stays
+    The pod's manifest is built only when the request is sent, so that a plan of many workers stays
     small.
     """
 
@@ -29,7 +29,7 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
     @property
     def continues(self) -> bool:
-        """Whether the pod belongs to the same multi-host replica as the pod before it.
+        """Whether the pod belongs to the same multi-host replica as the pod created before it.
 
         A time slice must not end between the two, because an incomplete replica would be deleted.
         """
@@ -40,7 +40,7 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
 
 class Adopt(Patch, frozen=True, kw_only=True):
-    """Adds an owner reference to an object of another owner.
+    """Add an owner reference to an object that raybus did not create.
 
     A failure is reported in an Event, and the plan continues.
     """
@@ -49,7 +49,7 @@ class Adopt(Patch, frozen=True, kw_only=True):
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a phase that adds actions to the plan; the next phase then continues the plan."""
+    """Result of a phase that adds actions to the plan, after which the next phase runs."""
 
     actions: tuple[Parallel, ...] = ()
     note: str = ""
@@ -60,19 +60,21 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
 
     writes_status: bool = True
     unfinished: str = ""
-    """Why the pods are not complete yet, although no action failed."""
+    """Why the pods are not complete yet, although no action failed; empty if they are complete."""
     fault: str = ""
-    """A problem that only a user or time can resolve.
+    """A problem that only a user or time can resolve; empty without one.
 
-    The reconcile ends in an error and is retried with backoff."""
+    The reconcile ends in an error and is retried with backoff.
+    """
     refusal: Failure | None = None
     """Why no pod may be created until the spec changes. Condition ReplicaFailure reports it."""
     is_partial: bool = False
     """Whether the plan is one batch of a larger change.
 
-    The key is then requeued at once, behind the waiting keys."""
+    The key is then requeued at once, behind the waiting keys.
+    """
     is_periodic: bool = True
-    """Whether the periodic reconcile applies."""
+    """Whether the cluster is reconciled again after `Config.requeue_seconds`."""
     is_submitted: bool = True
     """Whether the plan reached the phase that submits the objects of the batch scheduler."""
 
@@ -81,11 +83,14 @@ NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:
-    """Return whether an action creates or deletes pods."""
+    """Return whether an action creates or deletes one pod or several pods."""
     is_write = isinstance(action, Create | Delete | DeleteCollection)
     return isinstance(action, CreateWorker) or (is_write and action.resource is POD)
 
 
 def make_step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:
-    """Return a tuple with one step of parallel actions; an empty tuple without actions."""
+    """Return a tuple with one step of parallel actions; an empty tuple without actions.
+
+    If a side step (`is_side`) fails, the steps after it are still executed.
+    """
     return (Parallel(actions=actions, is_side=is_side),) if actions else ()

@@ -1,9 +1,10 @@
 """Batch schedulers: the objects that they need, and the fields that they read from pods.
 
-Spec raycluster §17. The workload-aware scheduling of Kubernetes needs a Workload and a PodGroup,
-which are immutable. A change deletes both, the PodGroup first, and creates them again. No pod is
-created until both exist. A cluster needs neither object if it is not a gang or if it has an
-autoscaler; remaining objects are then deleted (§17.5).
+Spec raycluster §17. A gang is a set of pods that are scheduled all at once or not at all. The
+workload-aware scheduling of Kubernetes needs a Workload and a PodGroup, which are immutable. A
+change deletes both, the PodGroup first, and creates them again. No pod is created until both exist.
+A cluster needs neither object if it is not a gang or if it has an autoscaler; remaining objects are
+then deleted (§17.5).
 """
 
 from collections.abc import Callable
@@ -47,7 +48,7 @@ POD_GROUP: Final = Resource(
     group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups"
 )
 COMPARED: Final = frozenset({VOLCANO_POD_GROUP, WORKLOAD, POD_GROUP})
-"""Kinds whose objects `submit` compares with the wanted content."""
+"""Kinds of objects that `submit` compares with the desired content."""
 TEMPLATE: Final = "cluster"
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
@@ -57,10 +58,13 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
     name: str = ""
     copied: Copies = ()
-    """Labels that pods copy from their cluster, as pairs: name on the cluster, name on the pods."""
+    """Labels that pods copy from their cluster: name on the cluster, name on the pods."""
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002  (for others)
-        """Return the objects that this scheduler needs; they are read from the API server."""
+        """Return the creations of the objects that this scheduler needs in the cluster's namespace.
+
+        These objects are not on the bus, so they are read from the API server first.
+        """
         return ()
 
     def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:  # noqa: ARG002  (for others)
@@ -80,7 +84,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
         return Continue(actions=make_step(*observed.creations(*own)))
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
-        """Add the fields that this scheduler reads to a pod.
+        """Add the fields that this scheduler reads to the manifest of a pod.
 
         `group` is `headgroup` or the name of a worker group.
         """
@@ -90,7 +94,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
 
 class YuniKorn(BatchScheduler, frozen=True):
-    """YuniKorn. It needs no objects of its own, because it reads everything from the pods.
+    """YuniKorn, which needs no objects of its own, because it reads everything from the pods.
 
     Spec raycluster §17.2; acceptance case 117.
     """
@@ -99,7 +103,7 @@ class YuniKorn(BatchScheduler, frozen=True):
     copied: Copies = batch_schedulers.YUNIKORN_COPIES
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Add YuniKorn's labels to a pod, and for a gang an annotation that lists its groups."""
+        """Add YuniKorn's labels to a pod, and for a gang an annotation with all task groups."""
         super().mark(cluster, config, group, pod)
         if GANG in cluster.metadata.labels:
             task_groups = cluster.metadata.annotations.get(TASK_GROUPS) or _build_task_groups(
@@ -126,9 +130,10 @@ def _build_task_groups(cluster: RayCluster, config: Config) -> str:
 _ROOM: Final = BoundedDict[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
     max_entries=256
 )
-"""The resources that were computed last for each cluster, by its uid.
+"""The pod resources that were last computed for each cluster, by its uid.
 
-Each entry also has the inputs of the computation, so that a change of an input is noticed."""
+Each entry also has the inputs of the computation, so that a change of an input is noticed.
+"""
 
 
 def _compute_pod_resources(
@@ -136,7 +141,7 @@ def _compute_pod_resources(
 ) -> tuple[desired_resources.Amounts, ...]:
     """Return the resources of the head pod and of one worker of each group, in spec order.
 
-    The pods are measured as they are built, including containers that the template does not have.
+    The complete manifests of the pods count, including containers that the template does not have.
     """
     meta = cluster.metadata
     basis = (bytes(cluster.spec_json), meta.labels, meta.annotations, config)
@@ -176,7 +181,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:
-        """Return the wanted PodGroup, which the cluster owns but does not control."""
+        """Return the creation of the PodGroup, which the cluster owns but does not control."""
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
@@ -198,10 +203,10 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
 
 
 class Volcano(BatchScheduler, frozen=True):
-    """Volcano, with a PodGroup that tells how many pods must be scheduled at once.
+    """Volcano, with a PodGroup that says how many pods must be scheduled at once.
 
     Spec raycluster §17.1; acceptance case 116. The clusters of a RayJob share the job's PodGroup,
-    which raybus does not write.
+    which job-reconciler writes.
     """
 
     name: str = batch_schedulers.VOLCANO
@@ -213,9 +218,9 @@ class Volcano(BatchScheduler, frozen=True):
         return () if is_jobs else ((VOLCANO_POD_GROUP, format_volcano_name(cluster)),)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:
-        """Return the wanted PodGroup; empty for a cluster that a RayJob created.
+        """Return the creation of the PodGroup; empty for a cluster that a RayJob created.
 
-        Its network topology is not checked here: `submit` refuses an unusable one.
+        The network topology is not checked here: `submit` refuses an unusable topology.
         """
         if traits.creator_kind(cluster) == "RayJob":
             return ()
@@ -262,7 +267,7 @@ class Volcano(BatchScheduler, frozen=True):
         )
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Add Volcano's labels to a pod, and annotations with the names of PodGroup and group."""
+        """Add Volcano's labels to a pod, and annotations with its PodGroup and its group."""
         super().mark(cluster, config, group, pod)
         marks = batch_schedulers.volcano_marks(format_volcano_name(cluster), group)
         pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
@@ -277,7 +282,7 @@ def format_volcano_name(cluster: RayCluster) -> str:
 
 
 def _count_all_pods(cluster: RayCluster, config: Config) -> Body:
-    """Return the number of all pods of a cluster and their resources."""
+    """Return `minMember` and `minResources` for all pods of a cluster."""
     return {
         "minMember": traits.desired_workers(cluster) + 1,
         "minResources": _sum_resources(cluster, config, lambda group: group.replicas or 0),
@@ -285,7 +290,7 @@ def _count_all_pods(cluster: RayCluster, config: Config) -> Body:
 
 
 def _count_required_pods(cluster: RayCluster, config: Config) -> Body:
-    """Return the number and the resources of the pods that must be scheduled at once.
+    """Return `minMember` and `minResources` for the pods that must be scheduled at once.
 
     For a cluster with an autoscaler these are the head and the minimum of workers. For other
     clusters these are all pods.
@@ -297,16 +302,16 @@ def _count_required_pods(cluster: RayCluster, config: Config) -> Body:
 
 
 class WorkloadAware(BatchScheduler, frozen=True):
-    """The gang scheduling of Kubernetes itself."""
+    """The gang scheduling of Kubernetes itself, with a Workload and a PodGroup."""
 
     def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
         name = cluster.metadata.name
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002
-        """Return the Workload and the PodGroup.
+        """Return the creations of the Workload and the PodGroup.
 
-        They are read also for a cluster that should have neither, so that remaining objects are
+        The two are read also for a cluster that should have neither, so that remaining objects are
         deleted.
         """
         count, name = {"minCount": traits.desired_workers(cluster) + 1}, cluster.metadata.name
@@ -341,7 +346,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
         return tuple(children)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Bring Workload and PodGroup one step closer to the wanted state.
+        """Bring Workload and PodGroup one step closer to the desired state.
 
         An outdated object is deleted; missing objects are created.
         """
@@ -387,7 +392,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
 
 
 def is_gang(cluster: RayCluster) -> bool:
-    """Return whether all pods are placed together; an autoscaler rules that out."""
+    """Return whether all pods are scheduled at once; never with an autoscaler."""
     return feature_gates.is_on(cluster.metadata.labels, GANG) and not traits.is_autoscaling(cluster)
 
 
@@ -439,9 +444,10 @@ def withdraw(observed: Observed) -> ClusterPlan | None:
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
-    """Return the plan that deletes an object, after its protection finalizer is removed.
+    """Return the plan that removes an object's protection finalizer and deletes the object.
 
-    The plan only waits if the object is being deleted already.
+    `waits_for` is the reason in the plan. The plan only waits if the object is being deleted
+    already.
     """
     meta = have["metadata"]
     remaining = [
@@ -470,12 +476,12 @@ SCHEDULERS: Final[dict[str, BatchScheduler]] = {
     batch_schedulers.SCHEDULER_PLUGINS: SchedulerPlugins(),
     batch_schedulers.KAI: BatchScheduler(batch_schedulers.KAI, batch_schedulers.KAI_COPIES),
 }
-"""Schedulers by their names in KubeRay's configuration."""
+"""Batch schedulers by their names in KubeRay's configuration."""
 _WORKLOAD_AWARE: Final = WorkloadAware()
 
 
 def get_scheduler(config: Config) -> BatchScheduler:
-    """Return the scheduler for which the operator is configured."""
+    """Return the batch scheduler that the operator is configured to use."""
     return (
         _WORKLOAD_AWARE
         if FeatureGate.KUBERNETES_WAS in config.gates

@@ -1,9 +1,10 @@
-"""Decides which children of a RayCluster, apart from pods, to create, update or delete.
+"""Decide which children of a RayCluster, apart from pods, to create, update or delete.
 
-Services are on the bus. NetworkPolicies and PodDisruptionBudgets are listed: wanted ones are kept
-up to date, all others of the cluster are deleted. The remaining kinds are read from the API server
-(`looked_up`) and created if missing. Of these, only the Ingress and the owner of the GCS volume
-claim are updated later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
+A child is an object that raybus creates for the cluster. Services are on the bus. NetworkPolicies
+and PodDisruptionBudgets are listed: those that the spec needs are kept up to date, all others of
+the cluster are deleted. The remaining kinds are read from the API server (`looked_up`) and created
+if missing. Of these, only the Ingress and the owner of the GCS volume claim are updated later (spec
+raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
 
 def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[ChildCreation]:
-    """Yield the children that must be read from the API server.
+    """Yield the creations of the children that must first be read from the API server.
 
     `token` is the value for a new auth Secret.
     """
@@ -94,9 +95,9 @@ def _make_child(cluster: RayCluster, resource: Resource, body: Body) -> ChildCre
 
 
 def create(observed: Observed) -> Continue | ClusterPlan:
-    """Return the actions that create the missing children, in the order of need.
+    """Return the actions that create missing children, in the order in which they are needed.
 
-    First come the children for the head's identity, then those that pods refer to, then those that
+    First come the children for the head's identity, then those to which pods refer, then those that
     only users need. Children that a deleted cluster of the same name left behind block the plan,
     because pods that use them would be refused.
     """
@@ -121,7 +122,7 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _find_problem(observed: Observed) -> str:
-    """Return the problem that only time or a user can resolve; empty without a problem.
+    """Return a problem that only time or a user can resolve; empty without a problem.
 
     Several head Services are such a problem, as in KubeRay: workers might reach the wrong head.
     """
@@ -161,9 +162,9 @@ def update_budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parall
 
     `listed` are all PodDisruptionBudgets with the cluster's label.
 
-    Budgets are listed only while an annotation marks the RayCluster. The mark is set before the
-    first budget and removed after the last, so that budgets are deleted even if the feature was
-    turned off while no process ran.
+    Budgets are listed only while an annotation on the RayCluster says that it has any. The
+    annotation is set before the first budget and removed after the last, so that budgets are
+    deleted even if the feature was turned off while no process ran.
     """
     cluster, budgets = observed.cluster, build_budgets(observed)
     is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
@@ -178,7 +179,7 @@ def update_budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parall
 
 
 def build_budgets(observed: Observed) -> dict[str, Body]:
-    """Return the wanted PodDisruptionBudgets by name."""
+    """Return the PodDisruptionBudgets that the cluster should have, by name."""
     cluster, count = (
         observed.cluster,
         sum(map(traits.target, traits.named_groups(observed.cluster))),
@@ -192,7 +193,8 @@ def _update_children(
 ) -> Iterator[Action]:
     """Yield the actions that bring the children of a kind to the `expected` content.
 
-    `listed` are all objects of the kind with the cluster's label. Objects of other owners stay.
+    `expected` is by name, and `listed` are all objects of the kind with the cluster's label.
+    Objects of other owners stay.
     """
     own = {
         existing["metadata"]["name"]: existing
@@ -216,7 +218,10 @@ def _update_children(
 
 
 def _create_identity(observed: Observed) -> Iterator[Action]:
-    """Yield the actions that create the head's ServiceAccount and Role if they are missing."""
+    """Yield the actions that create the head's ServiceAccount and Role if they are missing.
+
+    A Role of another owner, or a missing ServiceAccount of the user, is reported as a failure.
+    """
     cluster, role = observed.cluster, observed.live_children.get(kinds.ROLE)
     account = autoscaler.get_template_service_account(cluster)
     if role is not None and not owner.controls(cluster, role):
@@ -247,7 +252,8 @@ def _create_pod_dependencies(observed: Observed) -> Iterator[Action]:
 def _update_volume_claim(observed: Observed) -> Iterator[Action]:
     """Yield the actions that create or correct the volume claim of the embedded store.
 
-    The claim comes last, so that no volume is created for a cluster without Services.
+    The claim is created after the Services, so that no volume is created for a cluster without
+    them.
     """
     cluster, have = observed.cluster, observed.live_children.get(kinds.PERSISTENT_VOLUME_CLAIM)
     if users_claim := traits.embedded_storage(cluster).claim_name:
@@ -272,10 +278,10 @@ def _update_volume_claim(observed: Observed) -> Iterator[Action]:
 
 
 def _create_services(observed: Observed) -> Iterator[Action]:
-    """Yield the actions that create the missing Services.
+    """Yield the actions that create missing Services.
 
-    A Service of another owner under that name blocks the plan, except for the Serve Service, as in
-    KubeRay.
+    A Service of another owner under the same name blocks the plan, except for the Serve Service, as
+    in KubeRay.
     """
     cluster = observed.cluster
     if not observed.head_services:
@@ -296,9 +302,9 @@ def _create_services(observed: Observed) -> Iterator[Action]:
 
 
 def _correct_services(observed: Observed) -> Iterator[Action]:
-    """Yield the actions that correct head Services of this cluster with a wrong selector.
+    """Yield the actions that correct the selector of this cluster's head Services.
 
-    The selector is wrong if it does not select the head pod.
+    Only a selector that does not select the head pod is corrected.
     """
     cluster = observed.cluster
     head = observed.heads[0] if observed.heads else None

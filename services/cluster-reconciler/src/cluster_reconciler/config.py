@@ -1,8 +1,8 @@
-"""Configuration of the operator: feature gates, environment switches, additions to pods.
+"""Configuration of cluster-reconciler: feature gates, environment variables, additions to pods.
 
 A decision gets the configuration as an argument. This module reads neither files nor the
-environment of the process. Spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and
-defaults).
+environment of the process. Spec raycluster §2.5 (environment variables), §3 (gates), §18.1
+(sidecars and defaults).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from common.version import OPERATOR_VERSION
 
 
 class PodAdditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Additions to every pod from the configuration file of the operator."""
+    """Containers and fields that the operator's configuration file adds to every Ray pod."""
 
     head_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="headSidecarContainers")
     worker_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="workerSidecarContainers")
@@ -28,9 +28,9 @@ class PodAdditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Config(PodAdditions, frozen=True, kw_only=True):
-    """The operator's configuration with KubeRay's defaults.
+    """The configuration of cluster-reconciler with KubeRay's defaults.
 
-    A switch is annotated with its environment variable.
+    A field that is read from an environment variable is annotated with the variable's name.
     """
 
     gates: Gates = BETA
@@ -41,11 +41,13 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     drains_gracefully: Annotated[bool, "RAYBUS_GRACEFUL_DRAIN"] = False
     """Whether RayServices without the annotation `raybus.io/graceful-drain` drain gracefully.
 
-    Graceful drain changes the pods. KubeRay has no such switch."""
+    Graceful drain changes the pods. KubeRay has no such setting.
+    """
     limits_disruption: Annotated[bool, "RAYBUS_DISRUPTION_BUDGETS"] = False
     """Whether RayClusters without the annotation `raybus.io/disruption-budget` get budgets.
 
-    KubeRay has no such switch."""
+    KubeRay has no such setting.
+    """
     cleans_up_redis: Annotated[bool, "ENABLE_GCS_FT_REDIS_CLEANUP"] = True
     deletes_random_pods: Annotated[bool, "ENABLE_RANDOM_POD_DELETE"] = False
     head_service_has_cluster_ip: Annotated[bool, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"] = False
@@ -53,23 +55,23 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     head_pod_name_is_fixed: Annotated[bool, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"] = False
     uses_ingress_on_openshift: Annotated[bool, "USE_INGRESS_ON_OPENSHIFT"] = False
     is_openshift: bool = False
-    """Whether the API server serves OpenShift's API groups; found at the start."""
+    """Whether the API server serves OpenShift's API groups, as read at the start."""
     cluster_domain: Annotated[str, "CLUSTER_DOMAIN"] = "cluster.local"
     max_pods: Annotated[int, "RAYBUS_MAX_PODS_PER_CLUSTER"] = 10_000
     """Maximum worker pods of one cluster."""
     max_groups: Annotated[int, "RAYBUS_MAX_GROUPS_PER_CLUSTER"] = 1_000
     """Maximum worker groups of one cluster."""
     max_hosts: Annotated[int, "RAYBUS_MAX_HOSTS_PER_REPLICA"] = 2_560
-    """Maximum hosts of one replica; the largest TPU slice has 2,240."""
+    """Maximum hosts of one multi-host replica; the largest TPU slice has 2,240."""
     requeue_seconds: Annotated[int, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV"] = 300
     """Seconds between reconciles of an unchanged cluster; zero or less turns them off."""
 
     batch_scheduler: str = ""
-    """Name of the batch scheduler, a key of `batch.SCHEDULERS`; empty for none."""
+    """Name of the batch scheduler, a key of `batch.SCHEDULERS`; empty for the default scheduler."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
-        """Read the switches from environment variables; an invalid number leaves the default."""
+        """Read the annotated fields from environment variables; invalid numbers are ignored."""
         read = {
             field.name: _parse_switch(environ, variable, field.default)
             for field in msgspec.structs.fields(cls)
@@ -79,7 +81,7 @@ class Config(PodAdditions, frozen=True, kw_only=True):
 
 
 def find_variable(field: FieldInfo) -> str:
-    """Return the environment variable of a field; empty if the field has none."""
+    """Return the environment variable of a field of `Config`; empty if the field has none."""
     return next((name for name in get_args(field.type)[1:] if isinstance(name, str)), "")
 
 

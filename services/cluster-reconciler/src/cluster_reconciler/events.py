@@ -25,7 +25,7 @@ class EventSpec(msgspec.Struct, frozen=True):
     type: Literal["Normal", "Warning"] = "Warning"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> KubeEvent:
-        """Return the Event; `more` are further values for the note."""
+        """Return the Event about a cluster and a child; `more` are other values for the note."""
         note = self.note.format(**_format_values(cluster, child), **more)
         return KubeEvent(type=self.type, reason=self.reason, action=self.action, note=note)
 
@@ -35,13 +35,13 @@ class EventSpec(msgspec.Struct, frozen=True):
 
 
 class ClusterEventTemplate(EventTemplate, frozen=True):
-    """Template for the Events of a write, with the condition reason of a failure."""
+    """Template for the Events about a write, with the reason of condition ReplicaFailure."""
 
     end: str = ", "
     condition_reason: str = ""
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
-        """Return the Events; `more` are further values for the notes."""
+        """Return the Events about a write of `child`; `more` are further values for the notes."""
         events = self.format(**_format_values(cluster, child), **more)
         return msgspec.structs.replace(events, condition_reason=self.condition_reason)
 
@@ -222,8 +222,8 @@ CREATED_HEAD: Final = ClusterEventTemplate(
 )
 """Event template for a created head pod.
 
-As in KubeRay, the text about a failure names no pod, because a pod that is not created has no
-name."""
+As in KubeRay, the text about a failure names no pod, because a pod that is not created has no name.
+"""
 CREATED_WORKER: Final = ClusterEventTemplate(
     "Create",
     "WorkerPod",

@@ -41,7 +41,7 @@ PROVISIONED: Final = MetricFamily(
 
 
 class ClusterMetrics(Collector):
-    """Collects the series about clusters and about the time until all pods of a cluster ran."""
+    """Computes the series about clusters, and about the time until all pods of a cluster ran."""
 
     def __init__(
         self,

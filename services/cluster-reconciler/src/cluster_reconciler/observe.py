@@ -1,4 +1,4 @@
-"""Reads everything for one reconcile of a RayCluster into one frozen `Observed`.
+"""Read everything for one reconcile of a RayCluster into one frozen `Observed`.
 
 Most of it comes from the cache, which the bus fills. Two things are read from the API server: from
 time to time the children that are not on the bus; and the list of pods, once, before this replica
@@ -46,42 +46,48 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 Bodies = tuple[Body, ...]
 Changes = Callable[[Observed, Bodies], tuple[Parallel, ...]]
-"""Computes the changes of all children of a kind from the observed state and their list."""
+"""Function that returns the actions for the children of a kind, from their complete list."""
 _ALL_BUDGETS: Final[ChildAddress] = (POD_DISRUPTION_BUDGET, "")
 
 
 class ClusterMemory(msgspec.Struct):
     """What this replica remembers about one RayCluster, identified by its uid.
 
-    No decision depends on it: after a restart or a hand-over of the key it is read again.
+    After a restart or a hand-over of the key everything is read again, so no decision depends on
+    it.
     """
 
     uid: str
     has_listed_pods: bool = False
     """Whether the pods were listed at the API server since the start.
 
-    Reset when an answer to a write is lost, because the cache may then be stale."""
+    Reset when an answer to a write is lost, because the cache may then be stale.
+    """
     unavailable_names: set[str] = set()
-    """Wanted pod names that are unavailable, because pods of other owners have them."""
+    """Names that new pods cannot get, because pods of other owners have them."""
     deleted: set[str] = set()
     """Uids of pods that this replica deleted."""
     provisioned_after: float | None = None
-    """Seconds from creation until all pods ran, if this process has measured them."""
+    """Seconds from creation until all pods ran, if this process has measured that time."""
     pki: PkiState | None = None
-    """The certificates as last read."""
+    """The certificates as last read; None before the first read."""
     children: dict[ChildAddress, tuple[Body | None, datetime]] = {}
-    """Wanted content and read time of each child that was read.
+    """Desired content and read time of each child that was read.
 
-    A child without an entry is read in the next reconcile."""
+    A child without an entry is read in the next reconcile.
+    """
 
     def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
-        """Record that an object of the certificates was written, so that they are read again."""
+        """Record that an Issuer or Certificate was written, so that all are read again.
+
+        `is_leaf_change` tells that the certificate of the head or of the workers changed.
+        """
         if self.pki is not None:
             changed_at = now if is_leaf_change else self.pki.changed_at
             self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
     def trusts(self, place: ChildAddress, expected: Body | None, *, now: datetime) -> bool:
-        """Return whether a child was read within `TRUSTED_FOR` with the same wanted content."""
+        """Return whether a child was read within `TRUSTED_FOR` with the same desired content."""
         last_read = self.children.get(place)
         return (
             last_read is not None and last_read[0] == expected and now - last_read[1] < TRUSTED_FOR
@@ -89,7 +95,7 @@ class ClusterMemory(msgspec.Struct):
 
 
 class Observer:
-    """Reads everything that a plan is decided from, and remembers reads and writes."""
+    """Reads everything from which a plan is made, and remembers reads and writes."""
 
     def __init__(self, kube: Kube, cache: Cache, config: Config) -> None:
         self.kube = kube
@@ -97,12 +103,12 @@ class Observer:
         self.config = config
         self.memories: dict[Key, ClusterMemory] = {}
         self.in_progress: dict[Key, datetime] = {}
-        """Clusters whose progress waits for a status update, and since when."""
+        """Clusters whose progress is collected before the status is written, and since when."""
 
     def forget(self, objects: Objects) -> None:
-        """Forget deleted clusters, and clusters that another replica reconciles from now on.
+        """Drop the state of clusters that were deleted or that another replica now reconciles.
 
-        A new cluster with the name of a deleted cluster is not forgotten.
+        A new cluster with the name of a deleted cluster keeps its state.
         """
         for meta in (obj.metadata for obj in objects if isinstance(obj, RayCluster)):
             memory = self.memories.get(key := Key(meta.namespace, meta.name))
@@ -140,7 +146,7 @@ class Observer:
         return await self._add_pki(observed) if traits.has_tls(cluster) else observed
 
     def read_cache(self, observed: Observed) -> Observed:
-        """Add the cached state of a cluster, which includes this replica's own writes."""
+        """Add the cached children of a cluster, which include this replica's own writes."""
         cluster, meta = observed.cluster, observed.cluster.metadata
         memory, own = self.get_memory(cluster), {labels.CLUSTER: meta.name}
         cached_pods = self.cache.list(Pod, meta.namespace, own)
@@ -167,7 +173,7 @@ class Observer:
     def get_memory(self, cluster: RayCluster) -> ClusterMemory:
         """Return what this process remembers about a cluster between two reconciles.
 
-        Nothing is remembered about a new cluster that reuses the name of a deleted one.
+        Nothing is remembered about a new cluster that reuses the name of a deleted cluster.
         """
         key = Key(cluster.metadata.namespace, cluster.metadata.name)
         memory = self.memories.get(key)
@@ -220,7 +226,7 @@ class Observer:
         )
 
     def take_pods(self, cluster: RayCluster, answer: bytes) -> None:
-        """Correct the cached pods of a cluster by a list from the API server."""
+        """Replace the cached pods of a cluster by `answer`, a list from the API server."""
         meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
         version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
         for cached in self.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
@@ -231,7 +237,7 @@ class Observer:
         self.get_memory(cluster).has_listed_pods = True
 
     async def _look_up(self, observed: Observed, children: Iterable[ChildCreation]) -> Observed:
-        """Read wanted children from the API server; recently read children are skipped."""
+        """Read children from the API server, except those that were read recently."""
         cluster, memory, now = observed.cluster, self.get_memory(observed.cluster), observed.now
         bodies, absent = dict[Resource, Body](), dict[Resource, ChildCreation]()
         predecessors = list[ChildAddress]()
@@ -258,7 +264,7 @@ class Observer:
     async def _list_budgets(self, observed: Observed) -> Bodies | None:
         """List the cluster's PodDisruptionBudgets.
 
-        None if the cluster has none, or if a recent read found them up to date.
+        None if the cluster has none, or if they were up to date at a recent read.
         """
         known_children = self.get_memory(observed.cluster).children
         # A cluster that lost its mark to a `kubectl replace` is found by this entry.
@@ -276,9 +282,9 @@ class Observer:
         return listed
 
     async def _list_policies(self, observed: Observed) -> Bodies | None:
-        """List the cluster's NetworkPolicies; None if a recent read found them up to date.
+        """List the cluster's NetworkPolicies; None if they were up to date at a recent read.
 
-        A spec without policies that never changed has none to delete.
+        A cluster whose spec has no policies and never changed has none to delete.
         """
         generation = observed.cluster.metadata.generation
         may_exist = observed.cluster.spec.network_policy is not None or generation > 1
@@ -291,7 +297,7 @@ class Observer:
     async def _list_children(
         self, place: ChildAddress, expected: Body, observed: Observed, changes: Changes
     ) -> Bodies | None:
-        """List the cluster's children of a kind; None if none needs a change.
+        """List the cluster's children of a kind; None if `changes` returns no action for them.
 
         Nothing is listed if a recent list needed no change for the same `expected` content.
         """
@@ -310,8 +316,8 @@ class Observer:
     async def _add_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
         """Add the cluster's certificates.
 
-        With `is_trusted`, certificates that were read recently are not read again. The interval is
-        shorter while pods cannot use them yet or while they need a change.
+        With `is_trusted`, certificates that were read recently are not read again. The time between
+        two reads is shorter while pods cannot use the certificates yet or while they need a change.
         """
         memory, now = self.get_memory(observed.cluster), observed.now
         previous = memory.pki or PkiState(read_at=_NEVER)
@@ -335,7 +341,7 @@ class Observer:
         )
 
     async def _read_pki(self, observed: Observed, fresh: PkiState) -> PkiState:
-        """Read the Issuers and Certificates, and the Secrets of existing Certificates."""
+        """Read Issuers, Certificates, and the Secrets of existing Certificates, into `fresh`."""
         cluster, objects = observed.cluster, fresh.objects
         parts = tls.build_chain(cluster, self.config)
         signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in objects)
@@ -356,7 +362,7 @@ class Observer:
 
 
 def build_selector(cluster: RayCluster) -> str:
-    """Return the label selector of all objects of a cluster."""
+    """Return the label selector for all objects of a cluster."""
     return format_selector({labels.CLUSTER: cluster.metadata.name})
 
 

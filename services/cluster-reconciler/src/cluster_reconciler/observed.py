@@ -20,9 +20,10 @@ from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-"""Time after the end of a pod's grace period when its node counts as lost.
+"""Time after the end of a pod's grace period from which the pod's node counts as lost.
 
-A running kubelet kills the containers at that end, and confirms it within seconds."""
+A running kubelet kills the containers at that end, and confirms it within seconds.
+"""
 
 
 ChildAddress = tuple[Resource, str]
@@ -30,11 +31,11 @@ ChildAddress = tuple[Resource, str]
 
 
 class ChildCreation(Create, frozen=True, kw_only=True):
-    """Creates a child whose kind is not on the bus, so it is read from the API server first."""
+    """Create a child whose kind is not on the bus; it is read from the API server first."""
 
     if_exists: IfExists = IfExists.ACCEPT
     expected: Body | None = None
-    """Wanted content of a child that is compared after its creation; None for other children."""
+    """Desired content of a child that is compared after its creation; None for other children."""
 
     @property
     def place(self) -> ChildAddress:
@@ -49,12 +50,12 @@ class PkiState(msgspec.Struct, frozen=True, kw_only=True):
     is_served: bool = True
     """Whether the API server serves cert-manager's kinds."""
     fault: str = ""
-    """Why the certificates cannot be read; empty if they can."""
+    """Why the certificates cannot be read; empty if they can be read."""
     read_at: datetime
     changed_at: datetime | None = None
     """When this replica last changed the certificate of the head or of the workers."""
     awaited_since: datetime | None = None
-    """Time since which the certificates are incomplete; None if they are complete."""
+    """Since when the certificates need a change or are not issued; None if they are complete."""
     was_awaited: bool = False
     """Whether pods could not use the certificates at the previous read."""
     is_fresh: bool = True
@@ -71,34 +72,34 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     config: Config
     now: datetime
     is_valid: bool = True
-    """Whether the spec is valid; of an invalid spec only `RayCluster.intent` is read."""
+    """Whether the spec is valid; only `RayCluster.intent` is read from an invalid spec."""
     pods: tuple[Pod, ...] = ()
-    """All pods of the cluster that have a Ray node type."""
+    """All pods with the cluster's label and a Ray node type."""
     head_services: tuple[Service, ...] = ()
     headless_service: Service | None = None
     serve_service: Service | None = None
     cleanup_jobs: tuple[Job, ...] = ()
-    """Jobs that clean up Redis."""
+    """Jobs that remove the cluster's keys from Redis."""
     absent: dict[Resource, ChildCreation] = {}
-    """Wanted children that this reconcile looked for at the API server and did not find."""
+    """Children that this reconcile looked for at the API server and did not find, by kind."""
     live_children: dict[Resource, Body] = {}
-    """Wanted children that this reconcile read from the API server.
+    """Children that this reconcile read from the API server.
 
     A child that an earlier reconcile read a short time ago is not read again. It is neither here
     nor in `absent`.
     """
     predecessors: tuple[ChildAddress, ...] = ()
-    """Children that were found but belong to a deleted cluster of the same name."""
+    """Children that belong to a deleted cluster of the same name and still exist."""
     network_policies: tuple[Body, ...] | None = None
-    """All NetworkPolicies with the cluster's label, if some need a change; else None."""
+    """All NetworkPolicies with the cluster's label; None if none needs a change."""
     budgets: tuple[Body, ...] | None = None
-    """All PodDisruptionBudgets with the cluster's label, if some need a change; else None."""
+    """All PodDisruptionBudgets with the cluster's label; None if none needs a change."""
     pki: PkiState | None = None
     """The certificates of a cluster with mutual TLS; None for other clusters."""
     pending_deletions: frozenset[str] = frozenset()
     """Uids of pods whose deletion this replica requested and that still exist."""
     unavailable_names: frozenset[str] = frozenset()
-    """Pod names that are unavailable: another owner's pod or a deleted pod has them."""
+    """Names that new pods cannot get: another owner's pod or a deleted pod has them."""
 
     @cached_property
     def heads(self) -> tuple[Pod, ...]:
@@ -115,7 +116,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
-        """The pods that count, by worker group; computed in one pass over the pods."""
+        """The pods in `present` by worker group; computed in one pass over the pods."""
         pods_by_group: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.present:
             pods_by_group[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
@@ -138,7 +139,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def overdue_at(self) -> datetime | None:
-        """When the next pod that is being deleted becomes overdue; None if there is none."""
+        """When the next pod that is being deleted becomes overdue; None if no pod will."""
         ends = (pod.metadata.deletion_timestamp for pod in self.pods)
         due = (end + OVERDUE_AFTER for end in ends if end is not None)
         return min((moment for moment in due if moment > self.now), default=None)
@@ -153,7 +154,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def addresses(self) -> tuple[list[str], list[str]]:
-        """Sorted IP addresses of the head and of the workers, cached for large clusters."""
+        """Sorted IP addresses of the head and of the workers; cached, because there may be many."""
         return _list_addresses(self.heads), _list_addresses(self.workers)
 
     @property
@@ -162,12 +163,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.config.deletes_random_pods or not traits.is_autoscaling(self.cluster)
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
-        """Return whether a pod that this replica deleted still exists (spec raycluster §10)."""
+        """Return whether any of these pods was deleted by this replica (spec raycluster §10)."""
         return any(pod.metadata.uid in self.pending_deletions for pod in pods)
 
     @property
     def is_to_be_suspended(self) -> bool:
-        """Whether the cluster is suspended, is about to be, or has not resumed yet.
+        """Whether the cluster is suspended, is about to be suspended, or has not resumed yet.
 
         False while its conditions contradict each other, which validation refuses.
         """
@@ -178,7 +179,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return held_states < len(states) and (is_wanted or (has_conditions and held_states > 0))
 
     def holds(self, kind: ConditionType) -> bool:
-        """Return whether a condition of the status is true."""
+        """Return whether a condition of the cluster's status is true."""
         return conditions.is_true(self.cluster.status.conditions, kind)
 
 
@@ -200,7 +201,7 @@ def _list_addresses(pods: tuple[Pod, ...]) -> list[str]:
 
 
 def find_irrecoverable_reason(pod: Pod, cluster: RayCluster) -> str:
-    """Return why a pod cannot recover; empty if it may, or if it is being deleted.
+    """Return why a pod cannot recover; empty if it may recover, or if it is being deleted.
 
     Only a terminal phase counts, or a Ray container that has ended and may not restart. Crash
     loops, image pull errors, failing probes and a long Pending phase never count (spec raycluster
@@ -233,7 +234,7 @@ def find_irrecoverable_reason(pod: Pod, cluster: RayCluster) -> str:
 
 
 def describe_pod(pod: Pod, cluster: RayCluster) -> str:
-    """Return the description of a pod for the Events about its end."""
+    """Return phase, restart policy and termination of a pod, for the Event about its deletion."""
     return (
         f"Pod status: {pod.status.phase}; Pod restart policy: {pod.spec.restart_policy}; "
         f"Ray container terminated status: {_describe_termination(pod, cluster) or 'nil'}"

@@ -1,10 +1,11 @@
-"""Maintains the certificates of a cluster with mutual TLS, and decides whether pods may use them.
+"""Maintain the certificates of a cluster with mutual TLS, and decide whether pods may use them.
 
 cert-manager issues the certificates. Issuers and Certificates are created once. The two leaf
-certificates follow the addresses of the pods; address changes are collected for some seconds,
-because each change issues a new certificate. No pod is created before both leaf certificates are
-issued for their present spec. An object of another owner under one of these names is never used,
-because another key would sign. Spec raycluster §11.15, §20; acceptance case 120.
+certificates (of the head and of all workers) follow the addresses of the pods; address changes are
+collected for some seconds, because each change issues a new certificate. No pod is created before
+both leaf certificates are issued for their present spec. An object of another owner under one of
+these names is never used, because another key would sign. Spec raycluster §11.15, §20; acceptance
+case 120.
 """
 
 from collections.abc import Iterator
@@ -29,12 +30,14 @@ KINDS: Final = (ISSUER, CERTIFICATE)
 GATHERED_FOR: Final = timedelta(seconds=5)
 """Time for which addresses are collected after a change of a leaf certificate.
 
-Pods check their certificate at the same interval."""
+Pods check their certificate at the same interval.
+"""
 MIN_WAIT: Final = timedelta(seconds=1)
 MAX_WAIT: Final = timedelta(seconds=30)
-"""Longest time between two reads of certificates that pods wait for; as in KubeRay.
+"""Longest time between two reads of certificates that pods wait for; the same as in KubeRay.
 
-The shortest time is `MIN_WAIT`."""
+The shortest time is `MIN_WAIT`.
+"""
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
 MAX_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
 WARNED_BEFORE: Final = timedelta(hours=24)
@@ -72,7 +75,7 @@ def maintain(observed: Observed) -> Continue:
 
 
 def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator[Action]:
-    """Yield the action that creates or updates one Issuer or Certificate."""
+    """Yield the action that creates or updates one Issuer or Certificate, or reports a problem."""
     cluster, have, problem, kind = (
         observed.cluster,
         pki.objects.get(part.place),
@@ -107,7 +110,7 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
 
 
 def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
-    """Return whether a leaf certificate names other pods or hosts than it should, in any order."""
+    """Return whether a leaf certificate has other names, addresses or labels than it should."""
     have = pki.objects.get(part.place)
     if have is None or not part.is_leaf:
         return False
@@ -123,8 +126,8 @@ def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
 def _update_secret_owner(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator[Action]:
     """Yield the action that makes the Certificate an owner of cert-manager's Secret.
 
-    The Secret is then deleted with the Certificate.
-    The Secret is changed at most once for each read of the certificates.
+    The Secret is then deleted with the Certificate. The Secret is changed at most once for each
+    read of the certificates.
     """
     have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
     if (
@@ -208,7 +211,10 @@ def is_complete(observed: Observed) -> bool:
 
 
 def get_requeue_time(observed: Observed) -> datetime | None:
-    """Return when to reconcile again while certificates are awaited; the interval grows."""
+    """Return when to read incomplete certificates again; None if they are complete.
+
+    The interval grows with the time since which they are incomplete.
+    """
     if observed.pki is None or is_complete(observed):
         return None
     since = observed.pki.awaited_since or observed.now

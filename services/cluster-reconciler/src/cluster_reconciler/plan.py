@@ -41,11 +41,14 @@ SHOWN: Final = 5
 
 
 Phase = Callable[[Observed], Continue | ClusterPlan]
-"""A phase that returns a `ClusterPlan` ends the plan, after the actions of earlier phases."""
+"""One decision in `PHASES`; a phase that returns a `ClusterPlan` is the last one.
+
+The actions of earlier phases precede those of that plan.
+"""
 
 
 def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
-    """Return the plan for an observation."""
+    """Return the plan for one observed state of a cluster."""
     actions, notes, combined = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
         result = phase(observed)
@@ -111,7 +114,7 @@ def _warn(observed: Observed) -> Continue:
 
 
 def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
-    """Create no pods for a suspended cluster; delete the scheduler's objects once it has no pod."""
+    """Create no pods for a suspended cluster; delete the scheduler's objects after its pods."""
     if not observed.is_to_be_suspended:
         return Continue()
     withdrawn = None if observed.pods else batch.withdraw(observed)
@@ -173,7 +176,7 @@ def _plan_head(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _plan_without_head(observed: Observed) -> ClusterPlan | None:
-    """Return the plan of a cluster that gets no head, for now or at all; None if it gets one."""
+    """Return the plan of a cluster that must not get a head now; None if it may get one."""
     stays_dead = (
         observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     )

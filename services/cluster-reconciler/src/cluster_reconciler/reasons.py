@@ -21,7 +21,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """Reasons that this service gives; a condition may also have the reason of a pod."""
+    """Reasons that this service gives; HeadPodReady may also have a reason from the pod."""
 
     HEAD_POD_NOT_FOUND = "HeadPodNotFound"
     HEAD_POD_RUNNING_AND_READY = "HeadPodRunningAndReady"
@@ -31,7 +31,7 @@ class ConditionReason(StrEnum):
 
 
 class ReplicaFailure(StrEnum):
-    """Reasons of condition `ReplicaFailure`: operations on pods that failed.
+    """Reasons of condition `ReplicaFailure`: failed operations on pods.
 
     The last three are raybus's own, and so are reasons for other children, such as
     FailedCreateIngress.
@@ -57,7 +57,7 @@ class RayClusterState(StrEnum):
 class Failure(msgspec.Struct, frozen=True):
     """Reason and message of condition ReplicaFailure: the first failure of a reconcile.
 
-    Failures of pods take precedence. The condition also reports why no pods are created.
+    Failures of pods take precedence. The condition also reports why no pods may be created.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def is_of_name(self) -> bool:
-        """Whether the cluster's name is invalid; then only this condition is written."""
+        """Whether the cluster's name is invalid; then only condition ReplicaFailure is written."""
         return self.reason == ReplicaFailure.INVALID_METADATA
 
     @property

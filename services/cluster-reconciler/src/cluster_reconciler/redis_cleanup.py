@@ -1,9 +1,9 @@
-"""Cleans up Redis when a cluster with GCS state there is deleted.
+"""Clean up Redis when a cluster that keeps its GCS state there is deleted.
 
 The pods are deleted first, then a Job removes the cluster's keys from Redis, then the cluster is
-deleted. A finalizer holds the cluster until then, for at most 300 s or the time in the annotation.
-The head is gone before the Job starts, so that nothing writes to Redis any more (spec raycluster
-§7; acceptance cases 29-38).
+deleted. A finalizer delays the deletion of the cluster until then, for at most 300 s or the time in
+the annotation. The head is gone before the Job starts, so that nothing writes to Redis any more
+(spec raycluster §7; acceptance cases 29-38).
 """
 
 from datetime import datetime, timedelta
@@ -60,8 +60,8 @@ def protect(observed: Observed) -> Continue | ClusterPlan:
 def finish(observed: Observed) -> Continue | ClusterPlan:
     """Clean up after a deleted cluster, and remove the finalizer in any case.
 
-    The pods are deleted first. Redis is cleaned if the spec permits it. If the time is over or the
-    Job has failed, an Event names the keys that remain.
+    The pods are deleted first. Redis is cleaned if the spec permits it. If the time limit has
+    passed or the Job has failed, an Event names the keys that remain.
     """
     cluster, deleted_at = observed.cluster, observed.cluster.metadata.deletion_timestamp
     if deleted_at is None:
@@ -102,9 +102,9 @@ def get_timeout(meta: ObjectMeta) -> timedelta:
 
 
 def _report_release_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event of a deleted cluster that waited for an object in quarantine.
+    """Return the Event for a finalizer that is removed while an object in quarantine blocks raybus.
 
-    Its spec cannot be read, so the storage namespace comes from the metadata.
+    The spec of the cluster cannot be read, so the storage namespace comes from the metadata.
     """
     noted = (labels.REDIS_STORAGE_NAMESPACE, labels.EXTERNAL_STORAGE_NAMESPACE)
     storage = next(filter(None, map(meta.annotations.get, noted)), meta.uid)
@@ -120,7 +120,10 @@ def _report_release_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEve
 FINALIZER: Final = Finalizer(
     name=labels.GCS_FT_FINALIZER, limit=get_timeout, event=_report_release_in_quarantine
 )
-"""The finalizer, with its limit and Event if an object in quarantine blocks the deletion."""
+"""The finalizer of raybus on a RayCluster.
+
+Its limit and Event apply if an object in quarantine blocks the deletion.
+"""
 
 
 def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPlan:
@@ -175,7 +178,7 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
 def _record_storage(observed: Observed) -> tuple[Parallel, ...]:
     """Return the step that records the head's storage namespace before the head is deleted.
 
-    The spec may name another namespace by then, and no other object records the head's.
+    The spec may name another namespace by then, and no other object has the head's namespace.
     """
     if _get_storage(observed) == gcs_fault_tolerance.get_storage_namespace(observed.cluster):
         return ()
@@ -195,7 +198,7 @@ def _get_storage(observed: Observed) -> str:
 
 
 def _describe_leftovers(observed: Observed) -> str:
-    """Return the description of the Redis keys that a user has to delete by hand."""
+    """Return a description of the Redis keys that a user has to delete by hand."""
     return _format_keys(_get_storage(observed))
 
 
@@ -204,7 +207,7 @@ def _format_keys(storage: str) -> str:
 
 
 def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> ClusterPlan:
-    """Remove the finalizer although Redis is not clean, and report it."""
+    """Return the plan that removes the finalizer although Redis is not clean, and reports this."""
     problem = obstacle or "Redis cleanup timeout"
     if observed.heads:
         head = observed.heads[0].metadata.name

@@ -1,4 +1,4 @@
-"""Finds why a RayCluster is not reconciled: another manager, a broken rule, a size limit.
+"""Find why a RayCluster is not reconciled: another manager, a broken rule, a size limit.
 
 An Event reports the violation. An invalid name is also reported in a condition, because no Event
 can be created for a name longer than 236 characters. Nothing is retried until the object changes,
@@ -20,7 +20,7 @@ from common.validation import ray_cluster as cluster_rules
 
 
 def find_violation_plan(cluster: RayCluster, config: Config) -> ClusterPlan | None:
-    """Return the plan that reports the first reason to do nothing; None without a reason."""
+    """Return the plan that reports why a cluster is not reconciled; None if it is reconciled."""
     if get_foreign_manager(cluster):
         return NOTHING
     if problem := cluster_rules.metadata(cluster):
@@ -68,7 +68,7 @@ def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
 def find_exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     """Return the limit that the spec exceeds, as a message with the remedy; None if none.
 
-    The limits keep a large object from delaying others.
+    The limits keep a large cluster from delaying other clusters.
     """
     members = traits.worker_groups(cluster)
     pods = sum(max(0, traits.target(group)) for group in members)

@@ -1,4 +1,4 @@
-"""Constructs the service from its parts."""
+"""Build the parts of cluster-reconciler and run them."""
 
 import os
 import socket
@@ -47,7 +47,7 @@ KINDS: Final[dict[str, type[Object]]] = {
 
 
 class App(replica.ReconcilerParts, frozen=True, kw_only=True):
-    """The parts of the reconciler, with its observer."""
+    """The parts of the reconciler, and its observer."""
 
     observer: Observer
 
@@ -60,7 +60,7 @@ def assemble(
     instance: str,
     registry: CollectorRegistry = REGISTRY,
 ) -> App:
-    """Construct the reconciler; its metrics are exported to `registry`."""
+    """Build the reconciler on the given client; its metrics are exported to `registry`."""
     cache = Cache()
     events = EventRecorder(
         kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock
@@ -100,7 +100,7 @@ def assemble(
 
 
 def keys_of(obj: Object) -> Iterator[Key]:
-    """Yield the key of the RayCluster to enqueue for an object (spec raycluster §5.1).
+    """Yield the key of the RayCluster to enqueue when an object changes (spec raycluster §5.1).
 
     This is the RayCluster itself or the controller of the object; a label alone does not count.
     """
@@ -118,7 +118,7 @@ def keys_of(obj: Object) -> Iterator[Key]:
 
 
 def rank(key: Key, cache: Cache) -> KeyPriority:
-    """Return the rank of a cluster in the work queue: of new clusters, smaller ones come first.
+    """Return the priority of a cluster in the work queue: of new clusters, smaller ones come first.
 
     A cluster is steady if it is ready and has all its workers.
     """
@@ -133,7 +133,7 @@ def rank(key: Key, cache: Cache) -> KeyPriority:
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until it is cancelled."""
+    """Run cluster-reconciler until cancelled."""
     config = own_settings.configure(settings, os.environ)
 
     @asynccontextmanager

@@ -1,1 +1,1 @@
-"""Decides every creation and deletion of a pod, without I/O."""
+"""Decisions about every creation and deletion of a pod; no I/O."""

@@ -1,4 +1,4 @@
-"""Deletes all pods at once: for a suspension, or for a changed spec with strategy Recreate.
+"""Delete all pods at once: for a suspension, or for a changed spec with strategy Recreate.
 
 A suspension is atomic: first the condition is written, then all pods are deleted, then the cluster
 counts as suspended (spec raycluster §9.2; acceptance cases 73-79). Pods of the cluster that appear
@@ -6,8 +6,8 @@ later, created by a previous owner of the key, are deleted too.
 
 For Recreate, the head pod is annotated with the hash of the spec and the version of the operator. A
 hash from another version is refreshed and never causes a deletion (spec raycluster §9.3; acceptance
-cases 80-84). Workers have both annotations too, for a cluster that has lost its head; theirs are
-not refreshed. Pods that are being deleted already are not deleted again.
+cases 80-84). Workers have both annotations too, for a cluster that has lost its head, and keep them
+unchanged. Pods that are being deleted already are not deleted again.
 """
 
 import msgspec

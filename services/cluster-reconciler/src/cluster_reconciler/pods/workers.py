@@ -1,4 +1,4 @@
-"""Decides which worker pods of a group to create and delete.
+"""Decide which worker pods of a group to create and delete.
 
 Order for replicas of one pod: wait for pods that this replica deleted, delete pods that cannot
 recover, delete pods that the autoscaler names, then meet the target (spec raycluster §9.6;
@@ -38,7 +38,7 @@ Pods = tuple[Pod, ...]
 
 
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The deletions and creations of one group, and the reason."""
+    """The pods of one worker group to delete and to create, and the reason."""
 
     note: str
     deletions: tuple[Delete, ...] = ()
@@ -58,12 +58,12 @@ def decide(
     """Return the pods of a group to create and to delete, together at most `room` pods.
 
     With multi-host indexing, the decision covers at least one whole replica, even if the replica
-    has more than `room` hosts. `gone` are names of pods that earlier groups of the plan delete,
+    has more than `room` hosts. `gone` are names of pods that the plan deletes in earlier groups,
     because `workersToDelete` may name pods of another group.
 
     While a pod that this process deleted still exists, no pod is created and no unhealthy pod is
-    deleted, but pods above the target are. With an autoscaler, these pods stay unless the
-    configuration allows their deletion, because the autoscaler names the pods to delete.
+    deleted, but pods above the target are deleted. With an autoscaler, pods above the target stay
+    unless the configuration allows their deletion, because the autoscaler names the pods to delete.
     """
     has_indexes = FeatureGate.MULTI_HOST_INDEXING in observed.config.gates
     pods = observed.by_group.get(group.group_name, ())
@@ -90,9 +90,10 @@ def decide(
 def _decide_single_host(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
-    """Decide on a group in which each replica is a single pod.
+    """Decide on a group in which each replica is a single pod; `pods` are its present pods.
 
-    Pods that cannot recover are deleted. A later reconcile replaces them when they are gone.
+    Pods that cannot recover are deleted. A later reconcile replaces them when they are gone. While
+    a deleted pod still exists (`is_waiting`), no pod is created.
     """
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
     if not is_waiting and (
@@ -129,7 +130,11 @@ def _decide_single_host(
 def _decide_multi_host(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
-    """Decide on multi-host replicas, which are created and deleted as a whole."""
+    """Decide on multi-host replicas, which are created and deleted as a whole.
+
+    `pods` are the present pods of the group. While a deleted pod still exists (`is_waiting`), no
+    pod is created.
+    """
     members: dict[str, list[Pod]] = {}
     for pod in pods:
         if (replica := pod.metadata.labels.get(labels.REPLICA_NAME)) is not None:
@@ -231,7 +236,10 @@ def removal_rank(pods: Sequence[Pod]) -> tuple[bool, bool, float]:
 
 
 def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
-    """Return the smallest unused replica indexes; labels that are no number are ignored."""
+    """Return the `number` smallest replica indexes that no pod has.
+
+    Index labels that are no number are ignored.
+    """
     texts = (pod.metadata.labels.get(labels.REPLICA_INDEX, "") for pod in pods)
     used = {int(text) for text in texts if text.isascii() and text.isdecimal()}
     return tuple(islice((index for index in count() if index not in used), number))
@@ -242,7 +250,7 @@ def _delete(
 ) -> Delete:
     """Return the action that deletes a worker pod.
 
-    `more` and `failed_more` follow the pod's name in the Events.
+    `more` and `failed_more` follow the pod's name in the Events about success and failure.
     """
     meta = pod.metadata
     report = events.DELETED_WORKER.about(

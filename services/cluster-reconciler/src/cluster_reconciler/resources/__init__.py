@@ -1,1 +1,1 @@
-"""Bodies of the objects that a RayCluster owns, one module each. Does no I/O."""
+"""Manifests of the objects that a RayCluster owns, one module each; no I/O."""

@@ -1,7 +1,6 @@
 """The Secret with the token by which Ray's processes authenticate each other.
 
-`common.ray.token_auth` gives the token to containers. Spec raycluster §8.3; acceptance cases
-99-100.
+`common.ray.token_auth` adds the token to containers. Spec raycluster §8.3; acceptance cases 99-100.
 """
 
 from cluster_reconciler.resources import owner
@@ -13,7 +12,7 @@ from common.ray import token_auth
 
 
 def build_secret(cluster: RayCluster, *, token: str) -> Body | None:
-    """Build the Secret with `token`, which is base64 of 32 random bytes; None if not needed.
+    """Return the Secret with `token`, which is base64 of 32 random bytes; None if not needed.
 
     An empty mode needs a Secret too, as in KubeRay, though no pod uses it.
     """

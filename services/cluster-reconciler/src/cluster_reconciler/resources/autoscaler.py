@@ -29,7 +29,7 @@ _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 
 
 def get_template_service_account(cluster: RayCluster) -> str:
-    """Return the ServiceAccount in the head's template; empty if it has none."""
+    """Return the ServiceAccount in the head's pod template; empty if it names none."""
     return pod_json.text(pod_json.spec(cluster.spec.head_group_spec.template), "serviceAccountName")
 
 
@@ -39,7 +39,7 @@ def get_service_account_name(cluster: RayCluster) -> str:
 
 
 def build_identity(cluster: RayCluster) -> dict[Resource, Body]:
-    """Build the ServiceAccount, the Role and the RoleBinding.
+    """Return the ServiceAccount, Role and RoleBinding of the autoscaler, by resource.
 
     The Role permits to read, patch and resize pods and to change the replicas of RayClusters.
     """
@@ -66,8 +66,8 @@ def build_identity(cluster: RayCluster) -> dict[Resource, Body]:
 def append_container(pod: Body, node: RayNode) -> None:
     """Append the autoscaler's container to a head pod.
 
-    The user's options replace a whole field, except env and mounts, which are appended. The version
-    of the autoscaler is also set in the Ray container.
+    A field in the user's options replaces the default, except env and mounts, which are appended.
+    The version of the autoscaler is also set in the Ray container.
     """
     ray_container, options = (
         pod_json.ray_container(pod),

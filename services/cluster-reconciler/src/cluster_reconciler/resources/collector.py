@@ -35,11 +35,11 @@ EVENTS: Final = (
     literal(f"{_AGENT}_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
     literal(f"{_AGENT}_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
 )
-"""Environment that makes Ray send its events to the collector."""
+"""Environment variables that make Ray send its events to the collector."""
 
 
 def append_container(pod: Body, node: RayNode) -> None:
-    """Append the collector's container to a pod, if the cluster asks for it.
+    """Append the collector's container to a pod, if the cluster asks for the collector.
 
     In its environment, raybus's variables come first, then the user's, then the credentials.
     """
@@ -79,7 +79,7 @@ def append_container(pod: Body, node: RayNode) -> None:
 def find_container(pod: Body, node: RayNode) -> Body | None:
     """Return the container with the collector's name, even if the user defined it.
 
-    None if the feature gate of the History Server is off.
+    None if there is none or the feature gate of the History Server is off.
     """
     is_off = FeatureGate.HISTORY_SERVER not in node.config.gates
     return None if is_off else pod_json.named(pod["spec"], "containers", features.COLLECTOR)

@@ -1,8 +1,8 @@
 """The PodDisruptionBudgets of a cluster's head and workers.
 
-They are off unless an annotation or the operator's configuration asks for them: KubeRay has none, a
-protected head blocks `kubectl drain`, and a pod with two budgets cannot be evicted at all (ADR 26).
-For pods of a controller without a scale subresource, Kubernetes only supports an integer
+A cluster gets none unless an annotation or the operator's configuration asks for them: KubeRay has
+none, a protected head blocks `kubectl drain`, and a pod with two budgets cannot be evicted at all
+(ADR 26). For pods of a controller without a scale subresource, Kubernetes only supports an integer
 `minAvailable`. Pods that are not ready may always be evicted.
 """
 
@@ -22,17 +22,18 @@ from common.ray import cluster_traits as traits
 IDLE_AFTER: Final = timedelta(minutes=10)
 """Time after which a running worker that is still not ready counts as idle.
 
-Serve has no replica on such a worker, or the worker is broken."""
+Serve has no replica on such a worker, or the worker is broken.
+"""
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
-    """Return whether evictions of a cluster's pods are limited."""
+    """Return whether evictions of a cluster's pods must be limited."""
     annotations, default = cluster.metadata.annotations, config.limits_disruption
     return feature_gates.is_on(annotations, labels.DISRUPTION_BUDGET, default=default)
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
-    """Return the wanted budgets of a cluster, by name; empty while it is suspended.
+    """Return the budgets that a cluster should have, by name; empty while it is suspended.
 
     A replaced cluster keeps its budgets until it is deleted, because it may still have requests in
     flight. The head has a budget unless the cluster survives its loss. One of the workers may be
@@ -52,7 +53,7 @@ def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) ->
 
 
 def is_idle(pod: Pod, *, now: datetime) -> bool:
-    """Return whether a worker is not expected to be ready, so that no budget counts it."""
+    """Return whether a worker is not expected to become ready, so that no budget counts it."""
     ready = pod.condition("Ready")
     if (
         pod.status.phase != "Running"

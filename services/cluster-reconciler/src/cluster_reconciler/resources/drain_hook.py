@@ -1,6 +1,6 @@
 """The preStop hook with which a deleted or evicted pod finishes its requests.
 
-Only clusters that ask for it get the hook. Ray 2.60 drains a node that receives SIGTERM. Earlier
+Only clusters that ask for the hook get it. Ray 2.60 drains a node that receives SIGTERM. Earlier
 versions stop its replicas at once, and the shell that runs `ray start` may not pass SIGTERM on.
 
 The hook of a worker marks the node as about to be preempted, so that Serve moves its replicas to
@@ -44,7 +44,7 @@ def is_up(pid):
 while time.time() < end and any(is_up(pid) for pid in os.listdir("/proc") if pid.isdigit()):
     time.sleep(0.5)
 """
-"""Program of a worker's hook: it drains the pod's node and waits until Ray has ended it.
+"""Program of a worker's hook: it drains the pod's node and waits until Ray has ended the node.
 
 The program calls Ray's command line, because Ray's Python interface changes between versions. It
 gives a preemption as the reason, because Ray may reject a drain for `IDLE_TERMINATION`.
@@ -56,7 +56,8 @@ SETTLING: Final = 5
 FRESH_AFTER: Final = 15
 """Seconds after which Ray's metrics no longer count earlier requests.
 
-Ray exports its metrics every 10 s."""
+Ray exports its metrics every 10 s.
+"""
 _HEAD_PROGRAM: Final = """\
 import time
 from urllib.request import ProxyHandler, build_opener
@@ -88,13 +89,13 @@ while True:
 """
 """Program of the head's hook: it ends when the proxy has no connection, or no request in flight.
 
-Neither condition alone would do: a gateway keeps idle connections open, and Ray drops the metric of
-a proxy that has only long requests.
+One condition alone would not be enough: a gateway keeps idle connections open, and Ray drops the
+metric of a proxy that has only long requests.
 """
 
 
 def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
-    """Add the preStop hook to a worker or a RayService's head, if the cluster asks for it."""
+    """Add the preStop hook to a worker or a RayService's head, if the cluster asks for the hook."""
     container = pod_json.ray_container(pod)
     lifecycle = pod_json.body(container, "lifecycle")
     is_asked_for = feature_gates.is_on(cluster.metadata.annotations, labels.DRAIN_WORKERS)

@@ -1,4 +1,4 @@
-"""GCS fault tolerance of a head: annotations, Redis access or a volume, and its claim.
+"""GCS fault tolerance of a head: annotations, access to Redis or a volume, and the volume claim.
 
 Spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
 """
@@ -74,7 +74,8 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
 def get_storage_namespace(cluster: RayCluster) -> str:
     """Return the storage namespace: the cluster's keys in Redis begin with `RAY` and this name.
 
-    The spec need not be valid. For a deleted cluster, the namespace is read from an annotation.
+    The spec need not be valid. For a deleted cluster, an annotation with the namespace takes
+    precedence.
     """
     annotations, options = (
         cluster.metadata.annotations,
@@ -93,12 +94,12 @@ def get_storage_namespace(cluster: RayCluster) -> str:
 
 
 def get_claim_name(cluster: RayCluster) -> str:
-    """Return the name of the volume claim: that in the spec, else that of raybus's claim."""
+    """Return the name of the volume claim: the name in the spec, else raybus's default name."""
     return traits.embedded_storage(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
 
 
 def build_claim(cluster: RayCluster) -> Body:
-    """Build the volume claim; with policy Retain it has no owner and outlives the cluster."""
+    """Return the volume claim; with policy Retain it has no owner and outlives the cluster."""
     storage = traits.embedded_storage(cluster)
     spec: Body = {
         "accessModes": list(storage.access_modes or DEFAULT_ACCESS_MODES),
@@ -117,7 +118,7 @@ def build_claim(cluster: RayCluster) -> Body:
 
 
 def find_claim_drift(cluster: RayCluster, have: Body) -> str:
-    """Return the differences between an existing claim, which is immutable, and the options."""
+    """Return how an existing claim, which is immutable, differs from the spec; empty if equal."""
     expected, spec, differences = (
         build_claim(cluster)["spec"],
         pod_json.body(have, "spec"),

@@ -1,9 +1,10 @@
-"""Graceful drain: a module in a ConfigMap lets Ray Serve's proxies close connections.
+"""Graceful drain: a Python module in a ConfigMap lets Ray Serve's proxies close connections.
 
 The selector of a Service affects new connections only. Clients that keep their connections stay
 with the old cluster until it is deleted. The feature is off unless a RayService or the operator's
-configuration asks for it. It overrides nothing of the user's: the shell that runs `ray start`
-appends to an existing PYTHONPATH, also the image's, and sets the callback only if there is none.
+configuration asks for it. It overrides no setting of the user: the shell that runs `ray start`
+appends to an existing PYTHONPATH, also the image's, and sets Serve's proxy callback only if there
+is none.
 """
 
 from importlib import resources
@@ -36,7 +37,7 @@ _EXPORTS: Final = (
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
-    """Return whether a cluster of a RayService is to drain gracefully."""
+    """Return whether a cluster of a RayService should drain gracefully."""
     annotations, default = cluster.metadata.annotations, config.drains_gracefully
     return traits.is_for_a_service(cluster) and feature_gates.is_on(
         annotations, labels.GRACEFUL_DRAIN, default=default
@@ -78,7 +79,7 @@ def get_config_map_name(cluster: RayCluster) -> str:
 
 
 def build_config_map(cluster: RayCluster) -> Body:
-    """Build the ConfigMap that contains the Python module for the graceful drain."""
+    """Return the ConfigMap that contains the Python module for the graceful drain."""
     return owner.build_child(
         cluster, CONFIG_MAP, name=get_config_map_name(cluster), data={FILE: TEXT}
     )

@@ -1,4 +1,4 @@
-"""Builds the head pod, and the Job that removes a deleted cluster's keys from Redis.
+"""Build the head pod, and the Job that removes a deleted cluster's keys from Redis.
 
 Spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 85-105.
 """
@@ -28,12 +28,12 @@ _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/ku
 
 
 def format_name_prefix(cluster: RayCluster) -> str:
-    """Return the prefix of a generated name, with the dash before the suffix."""
+    """Return the prefix of the head pod's generated name, with the dash before the suffix."""
     return names.pod_prefix(cluster.metadata.name, labels.HEAD)
 
 
 def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
-    """Build the head pod. A name in the user's template takes precedence over `name`.
+    """Return the head pod. A name in the user's template takes precedence over `name`.
 
     As in KubeRay, a fixed name (`ENABLE_DETERMINISTIC_HEAD_POD_NAME`) takes precedence over both.
     """
@@ -61,7 +61,7 @@ def _build_without_hook(cluster: RayCluster, config: Config, *, name: str) -> Bo
 
 
 def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
-    """Build the clean-up Job from a head pod that runs a short program instead of Ray.
+    """Return the clean-up Job, whose pod is a head pod that runs a short program instead of Ray.
 
     The Job needs the same credentials, volumes and placement as the head.
     """
@@ -94,7 +94,7 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
 
 
 def _build_script(*, takes_username: bool) -> str:
-    """Return the program of the clean-up Job.
+    """Return the shell command of the clean-up Job.
 
     The argument for a user name is left out for Ray versions that do not know it.
     """

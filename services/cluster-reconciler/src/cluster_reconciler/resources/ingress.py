@@ -1,4 +1,4 @@
-"""The Ingress for the dashboard, and the Route that replaces it on OpenShift.
+"""The Ingress for the dashboard, and the Route that replaces the Ingress on OpenShift.
 
 Spec raycluster §8.2, §12.4, §12.5; acceptance case 110.
 """
@@ -22,7 +22,7 @@ OPENSHIFT_GROUPS: Final = frozenset(
 
 
 def build(cluster: RayCluster) -> Body:
-    """Build the Ingress.
+    """Return the Ingress for the dashboard.
 
     The cluster's annotations are copied for the Ingress controller, except the class annotation:
     its value becomes `spec.ingressClassName`.
@@ -65,7 +65,7 @@ def update_ingress(cluster: RayCluster, have: Body) -> Body | None:
 
 
 def build_route(cluster: RayCluster) -> Body:
-    """Build the Route.
+    """Return the Route for the dashboard.
 
     Its name is cut so that name and namespace fit into one DNS label. If the namespace leaves no
     room, the name is a hash of the cluster's name.

@@ -1,8 +1,8 @@
 """The NetworkPolicies of a cluster's pods: one for the head, one for each worker group.
 
-Each denies the directions of the mode, except traffic among the cluster's pods and the user's
-rules. DNS is not allowed automatically: where egress is denied, the user's rules have to allow it.
-Spec raycluster §21; acceptance case 119.
+The mode says whether ingress, egress or both are denied. In a denied direction, only traffic among
+the cluster's pods and by the user's rules is allowed. DNS is not allowed automatically: where
+egress is denied, the user's rules have to allow it. Spec raycluster §21; acceptance case 119.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _DENY_ALL: Final = "DenyAll"
 
 
 def build(cluster: RayCluster) -> dict[str, Body]:
-    """Return the wanted policies of a cluster, by name; empty without `networkPolicy`."""
+    """Return the NetworkPolicies of a cluster, by name; empty without `networkPolicy`."""
     config = cluster.spec.network_policy
     if config is None:
         return {}
@@ -69,7 +69,7 @@ def _build_policy(
 
 
 def _allow_submitter(cluster: RayCluster) -> tuple[Body, ...]:
-    """Return the rule that lets the submitter of the owning RayJob reach the dashboard."""
+    """Return the rule that lets the submitter of the owning RayJob reach the dashboard, or ()."""
     owners = (
         reference
         for reference in cluster.metadata.owner_references

@@ -1,4 +1,4 @@
-"""A Ray node to be created, head or worker: its addresses, its labels and its name.
+"""A Ray node, head or worker, for which a pod is to be created: its addresses, labels and name.
 
 Head and worker pods are built from the same parts in the same order; this module contains their
 differences. Spec raycluster §2.1 (with its precedence), §11.3; acceptance cases 51, 67, 72,
@@ -23,17 +23,18 @@ from common.ray import cluster_traits as traits
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 """Labels that a user cannot change, because raybus finds its pods by them."""
 WAIT_GCS_READY: Final = "wait-gcs-ready"
-"""Name of the init container of a worker."""
+"""Name of a worker's init container that waits for the GCS."""
 SEASON_SECONDS: Final = 3600
-"""Seconds for which a pod at the same place gets the same name.
+"""Seconds for which a new pod at the same place in a group gets the same name.
 
-This is at most the time that tombstones are kept."""
+This is at most the time that tombstones are kept.
+"""
 
 
 class ReplicaIndex(msgspec.Struct, frozen=True):
-    """The place of a worker in its group (spec raycluster §9.7).
+    """The place of a worker in its group (spec raycluster §9.7): its replica, and its host there.
 
-    `replica_name` is a label of multi-host replicas.
+    `replica_name` is the value of a label of multi-host replicas.
     """
 
     index: int
@@ -60,12 +61,12 @@ class RayNode(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def gcs_address(self) -> str:
-        """Host and port of the GCS for other pods."""
+        """Host and port at which other pods reach the GCS."""
         return f"{self.head_fqdn}:{traits.gcs_port(self.cluster)}"
 
 
 def build_pod_labels(node: RayNode) -> dict[str, str]:
-    """Return the labels of a pod.
+    """Return the labels of a node's pod.
 
     In rising precedence they come from the operator's configuration, raybus, the template and the
     group. Users cannot change the `FIXED` labels.
@@ -101,7 +102,7 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
 
 
 class Namer:
-    """Draws the pod names of one plan, each once.
+    """Draws the pod names of one plan, each name once.
 
     A name depends on the pod's place and not on other observed state. A creation that is repeated,
     by this replica or by another owner of the key with a different observation, therefore meets
@@ -136,8 +137,8 @@ class Namer:
         """Return the names of a replica's pods, and the name of the replica.
 
         The name of a pod is `prefix` and a suffix; the name of the replica is the group and a
-        suffix. The suffix depends on the place. If the name of a pod is taken, new suffixes are
-        drawn for all hosts of the replica.
+        suffix. The suffix depends on `place`, the index of the replica. If the name of a pod is
+        taken, new suffixes are drawn for all hosts of the replica.
         """
         attempts = (
             (

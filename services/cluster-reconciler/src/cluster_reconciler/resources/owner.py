@@ -1,4 +1,4 @@
-"""Owner references of a RayCluster's children.
+"""Owner references of a RayCluster's children, the objects that raybus creates for the cluster.
 
 Kubernetes deletes a child with its cluster. Spec raycluster §5.2.
 """
@@ -13,32 +13,32 @@ from common.ray import owner as ray_owner
 
 
 def build_references(cluster: RayCluster) -> list[Body]:
-    """Return the owner references of a child."""
+    """Return the owner references of a child, which name the cluster as controller."""
     return ray_owner.reference(cluster.metadata, ray_cluster.KIND)
 
 
 def find_controller(body: Body) -> Body | None:
-    """Return the controller reference of an existing child; None if it has none."""
+    """Return the controller reference of an existing object; None if it has none."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
     return next((reference for reference in references if reference.get("controller")), None)
 
 
 def controls(cluster: RayCluster, body: Body) -> bool:
-    """Return whether this cluster, by uid, controls an existing child."""
+    """Return whether this cluster, by uid, is the controller of an existing object."""
     reference = find_controller(body)
     return reference is not None and reference["uid"] == cluster.metadata.uid
 
 
 def owns(cluster: RayCluster, body: Body) -> bool:
-    """Return whether an existing child has an owner reference to this cluster, by uid."""
+    """Return whether an existing object has an owner reference to this cluster, by uid."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
     return any(reference.get("uid") == cluster.metadata.uid for reference in references)
 
 
 def is_predecessors(cluster: RayCluster, body: Body) -> bool:
-    """Return whether an existing child belongs to a deleted cluster of the same name.
+    """Return whether an existing object belongs to a deleted cluster of the same name.
 
-    The garbage collector will delete such a child.
+    The garbage collector will delete such an object.
     """
     reference = find_controller(body)
     if reference is None or controls(cluster, body):
@@ -58,7 +58,7 @@ def build_child(
     annotations: dict[str, str] | None = None,
     **content: object,
 ) -> Body:
-    """Build a child of the cluster; `content` are the fields of its kind, such as `spec`.
+    """Return a child of the cluster; `content` are the fields of its kind, such as `spec`.
 
     Without `labels`, the child has the label with the cluster's name. Empty `annotations` are left
     out.
@@ -80,7 +80,7 @@ def build_child(
 
 
 def update_child(want: Body, have: Body, *fields: str) -> Body | None:
-    """Return an existing child with spec and metadata `fields` updated; None if up to date."""
+    """Return the child `have` with spec and metadata `fields` as in `want`; None if up to date."""
     expected = {field: want["metadata"].get(field, {}) for field in fields}
     are_equal = all(
         pod_json.mapping(have["metadata"], field) == value for field, value in expected.items()

@@ -1,9 +1,9 @@
-"""Turns the template of a head or worker into a Ray pod, step by step.
+"""Turn the pod template of a head or worker into a Ray pod, step by step.
 
 The order of the environment matters where a name repeats: the last value wins in Kubernetes, and
-the user's values come first. From Ray 2.53 on, the agent answers probes on one HTTP path. Before
-that, a shell asks the raylet and, on the head, the GCS. Workers that serve requests are ready only
-when their Serve proxy is.
+the user's values come first. From Ray 2.53 on, Ray's agent answers probes on one HTTP path. For
+earlier versions, the probe is a shell command that checks the raylet and, on the head, the GCS.
+Workers that serve requests are ready only when their Serve proxy is ready.
 
 Spec raycluster §11.1, §11.8 (last paragraph), §11.9 rows 6-15, §11.10, §11.11; acceptance cases 91,
 95-98, 103.
@@ -28,7 +28,7 @@ _SERVICE_TIMEOUTS: Final = (
     literal("RAY_gcs_server_request_timeout_seconds", "5"),
     literal("RAY_SERVE_KV_TIMEOUT_S", "5"),
 )
-"""Shorter timeouts in Ray, for clusters that serve requests."""
+"""Environment variables with shorter timeouts in Ray, for clusters that serve requests."""
 _SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory, in the container
 _LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - where Ray writes its logs, in the container
 _UNIFIED_PROBES_SINCE: Final = (2, 53)
@@ -37,7 +37,7 @@ AUTOSCALER: Final = "autoscaler"
 
 
 def copy_template(node: RayNode) -> Body:
-    """Copy the template to a pod in the cluster's namespace; all fields of the user are kept."""
+    """Return a pod in the cluster's namespace with all fields of the user's pod template."""
     template = copy.deepcopy(node.group.template)
     metadata = pod_json.ensure_body(template, "metadata")
     metadata["namespace"] = node.cluster.metadata.namespace
@@ -115,9 +115,9 @@ def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> Non
 
 
 def _complete_env(pod: Body, node: RayNode, command: str) -> None:
-    """Add the environment: the head's address to init containers, and Ray's to its container.
+    """Add the environment: the head's address to init containers, and Ray's variables to Ray's.
 
-    Init containers of the user get the address too.
+    Init containers of the user get the address too. `command` is the `ray start` command.
     """
     gcs_port = traits.gcs_port(node.cluster)
     head_address = (
@@ -153,7 +153,7 @@ def _complete_env(pod: Body, node: RayNode, command: str) -> None:
 
 
 def _add_probes(container: Body, node: RayNode, params: Mapping[str, str]) -> None:
-    """Add missing probes to the Ray container."""
+    """Add liveness and readiness probes to the Ray container if the user set none."""
     if not node.config.injects_probes:
         return
     agent = traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)

@@ -25,13 +25,13 @@ from common.ray.desired_resources import is_gpu
 ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
 """Accelerators by their resource name in Kubernetes; the values are Ray's names."""
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
-"""Options that Ray expects with `=true` or `=false`; other booleans are bare flags."""
+"""Options that Ray expects with `=true` or `=false`; other booleans are flags without a value."""
 _RAISE_OPEN_FILES: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 _QUOTES: Final = "'\"` "
 
 
 def build_params(node: RayNode) -> dict[str, str]:
-    """Return the parameters of a node, without those derived from its container's resources."""
+    """Return a node's parameters of `ray start`, except those that `derive_params` returns."""
     group = node.group
     params = {**traits.start_params(group), **convert_resources(group.resources or {})}
     if group.labels:
@@ -149,7 +149,7 @@ def _format_number(amount: float) -> str:
 
 
 def build_command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
-    """Return the text of the command, spaced as in KubeRay.
+    """Return the text of the `ray start` command, spaced as in KubeRay.
 
     Two spaces separate the flags, and one space follows the last flag.
     """
@@ -179,7 +179,7 @@ def build_script_fields(config: Config, text: str, **room: str) -> Body:
 
 
 def is_overwritten(annotations: Mapping[str, str]) -> bool:
-    """Return whether annotations leave the container's command to the user."""
+    """Return whether an annotation leaves the container's command to the user."""
     return feature_gates.is_on(annotations, labels.OVERWRITE_CONTAINER_CMD)
 
 
@@ -196,7 +196,10 @@ def _find_own_command(template: Body) -> str:
 
 
 def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str) -> None:
-    """Let the Ray container run `ray start` after the user's command, unless the user runs it."""
+    """Let the Ray container run `ray start` after the user's command, unless the user runs it.
+
+    `exports` are shell commands that set environment variables before.
+    """
     if is_users_own(pod):
         return
     container, own = pod_json.ray_container(pod), _find_own_command(pod)

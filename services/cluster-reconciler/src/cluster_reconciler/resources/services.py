@@ -1,6 +1,6 @@
 """The Services of a cluster: head Service, headless Service of the workers, Serve Service.
 
-Workers, users and callers of the dashboard find the head through the head Service. The hosts of a
+Workers, users and clients of the dashboard find the head through the head Service. The hosts of a
 multi-host replica find one another through the headless Service. The Serve Service is created for
 clusters that ask for it. Spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 106-109.
 """
@@ -30,10 +30,10 @@ def build_head_list_labels(cluster: RayCluster) -> dict[str, str]:
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
-    """Build the head Service.
+    """Return the head Service.
 
-    A Service from the user keeps all fields except name, selector, labels and owner, and raybus's
-    ports follow the user's.
+    A Service in the user's spec keeps all fields except name, selector, labels and owner, and
+    raybus's ports follow the user's.
     """
     user_service, template = (
         cluster.spec.head_group_spec.head_service or {},
@@ -88,7 +88,7 @@ def correct_selector(cluster: RayCluster, have: Service, head: Pod | None) -> di
 
 
 def build_headless(cluster: RayCluster) -> Body:
-    """Build the headless Service with the addresses of all workers, ready or not."""
+    """Return the headless Service with the addresses of all workers, ready or not."""
     of = cluster.metadata.name
     spec = {
         "type": "ClusterIP",
@@ -103,7 +103,7 @@ def build_headless(cluster: RayCluster) -> Body:
 
 
 def build_serve(cluster: RayCluster) -> Body | None:
-    """Build the Serve Service over all pods of the cluster; None if the head has no Serve port.
+    """Return the Serve Service over all pods of the cluster; None if the head has no Serve port.
 
     A head that declares no ports at all has the default Serve port.
     """

@@ -28,7 +28,7 @@ KEYS: Final = ("tls.crt", "tls.key", "ca.crt")
 _LOCAL: Final = "127.0.0.1"
 _LEAF_USAGES: Final = ("digital signature", "key encipherment", "server auth", "client auth")
 WAIT_FOR_ADDRESS: Final = "wait-for-tls-ip-san"
-"""Name of the init container that waits for the certificate."""
+"""Name of the init container that waits until the certificate contains the pod's address."""
 _FILES: Final = [f"{features.TLS_PATH}/{key}" for key in KEYS]
 _ENV: Final = [
     literal(name, value) for name, value in zip(features.TLS_ENV, ("1", *_FILES), strict=True)
@@ -48,11 +48,12 @@ done
 """
 """Script that waits until the certificate contains the pod's address.
 
-`-checkip` compares addresses and not texts, so it works for IPv6 too."""
+`-checkip` compares addresses and not texts, so it works for IPv6 too.
+"""
 
 
 class ChainPart(msgspec.Struct, frozen=True, kw_only=True):
-    """An Issuer or a Certificate of the chain."""
+    """An Issuer or a Certificate, from the self-signed issuer to the pods' certificates."""
 
     step: str
     """Name of the Issuer or Certificate in Events."""
@@ -60,7 +61,7 @@ class ChainPart(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     body: Body
     secret: str
-    """Secret that a Certificate is written to; empty for an Issuer."""
+    """Name of the Secret to which a Certificate is written; empty for an Issuer."""
     is_leaf: bool
     """Whether pods use the certificate. It is then issued again when their addresses change."""
 
@@ -77,7 +78,10 @@ def get_leaf_secret_name(cluster: RayCluster, *, is_head: bool) -> str:
 def build_chain(
     cluster: RayCluster, config: Config, heads: Iterable[str] = (), workers: Iterable[str] = ()
 ) -> tuple[ChainPart, ...]:
-    """Return the Issuers and Certificates in creation order, for pods with these addresses."""
+    """Return the Issuers and Certificates in creation order.
+
+    `heads` and `workers` are the IP addresses of the pods.
+    """
     name, uid = cluster.metadata.name, cluster.metadata.uid
     ca_secret, signer = f"{name}-ca-secret-{uid[:8]}", f"ray-ca-issuer-{name}"
     fqdn = names.head_fqdn(
@@ -161,7 +165,7 @@ def _build_issuer_ref(name: str) -> Body:
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
-    """Add TLS to the environment and mounts of a container, if the cluster asks for it."""
+    """Add TLS to the environment and mounts of a container, if the cluster asks for TLS."""
     if not traits.has_tls(cluster):
         return
     pod_json.add_missing_env(container, *_ENV)
@@ -192,7 +196,7 @@ def configure_pod(pod: Body, node: RayNode) -> None:
 
 
 def without_wait(pod: Body) -> None:
-    """Remove the init container that waits for the certificate.
+    """Remove the init container that waits for the pod's address in the certificate.
 
     No certificate contains the address of a Job's pod.
     """

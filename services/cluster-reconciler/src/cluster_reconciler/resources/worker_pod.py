@@ -1,4 +1,4 @@
-"""Builds a worker pod, with an init container that waits until the GCS answers.
+"""Build a worker pod, with an init container that waits until the GCS answers.
 
 Spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 """
@@ -19,14 +19,14 @@ _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.
 
 
 def format_name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
-    """Return the prefix of a generated name, with the dash before the suffix."""
+    """Return the prefix of a worker's generated name, with the dash before the suffix."""
     return names.pod_prefix(f"{cluster.metadata.name}-{group.group_name}", labels.WORKER)
 
 
 def build(
     cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
 ) -> Body:
-    """Build the worker pod for a place in its group."""
+    """Return the worker pod for a place in its group."""
     node = RayNode(cluster=cluster, config=config, group=group, replica=replica)
     pod = ray_pod.copy_template(node)
     pod["metadata"] |= {"name": name, "generateName": format_name_prefix(cluster, group)}
@@ -46,7 +46,7 @@ def build(
 
 
 def _build_wait_container(ray_container: Body, node: RayNode) -> Body:
-    """Build the init container from the Ray container of the template.
+    """Return the init container that waits for the GCS, with the Ray container's image and env.
 
     It hides errors for two minutes, because they are normal while a head starts, and shows them
     afterwards.

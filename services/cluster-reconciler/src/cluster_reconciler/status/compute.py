@@ -1,13 +1,13 @@
-"""Computes the status of a RayCluster, and decides whether it is written.
+"""Compute the status of a RayCluster, and decide whether it is written.
 
 The order is that of spec raycluster §13.1; writing follows §14 (acceptance cases 52, 73-78,
 111-114).
 
 ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was True,
-except through a suspension; it depends on the existing pods, not on their wanted number. The states
-of a suspension are: none (both conditions False), Suspending, Suspended, none; the two conditions
-are never both True. To leave Suspended the spec must contain `suspend: false`; removing the field
-is not enough (§13.4, §13.5).
+except through a suspension; it depends on the existing pods, not on the desired number of pods. The
+states of a suspension are: none (both conditions False), Suspending, Suspended, none; the two
+conditions are never both True. To leave Suspended the spec must contain `suspend: false`; removing
+the field is not enough (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from common.ray import desired_resources
 
 _AMOUNTS: Final = ("desired_cpu", "desired_memory", "desired_gpu", "desired_tpu")
 _IGNORED: Final = ("last_update_time", "observed_generation", "state_transition_times", *_AMOUNTS)
-"""Fields that do not cause a write on their own, as in KubeRay."""
+"""Fields whose change alone does not cause a write of the status, as in KubeRay."""
 _PROGRESS: Final = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
 _REPORTED_AT_ONCE: Final = (
     ConditionType.REPLICA_FAILURE,
@@ -48,16 +48,16 @@ _NOT_PROVISIONED: Final = ConditionUpdate(
 
 
 class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a plan, as far as the status reports it."""
+    """The result of an executed plan, as far as the status reports it."""
 
     failure: Failure | None = None
-    """The first failure; failures of pods take precedence."""
+    """The first failed action; failures of pods take precedence."""
     is_clean: bool = True
-    """Whether nothing failed and nothing remains to be done."""
+    """Whether no action failed and nothing remains to be done."""
 
 
 def compute(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
-    """Return the status; the caller has checked `find_head_violation`.
+    """Return the status. The caller has checked that `find_head_violation` returns None.
 
     The counters count pods, although their names say replicas.
     """
@@ -94,7 +94,7 @@ def compute(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
 
 
 def _compute_invalid(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
-    """Return the status of a cluster with an invalid name or spec: only its suspension proceeds."""
+    """Return the status of a cluster with an invalid name or spec; only a suspension goes on."""
     old, current = observed.cluster.status, observed.cluster.status.conditions
     if outcome.failure is not None:
         current = conditions.updated(current, outcome.failure.update, now=observed.now)
@@ -118,7 +118,7 @@ def _compute_invalid(observed: Observed, outcome: ExecutionOutcome) -> RayCluste
 
 
 def _update_transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
-    """Return when each state last began."""
+    """Return the times at which each state last began; `state` is the new state."""
     old = observed.cluster.status
     if state == old.state:
         return old.state_transition_times
@@ -178,9 +178,9 @@ def compute_head_ready(observed: Observed) -> ConditionUpdate:
 
 
 def compute_provisioned(observed: Observed) -> ConditionUpdate:
-    """Return condition RayClusterProvisioned: whether there is a head and all pods run.
+    """Return condition RayClusterProvisioned: True if there is a head and all pods run.
 
-    The condition stays unchanged once it has been True, and while the cluster is suspended.
+    The caller keeps the condition once it has been True, and while the cluster is suspended.
     """
     text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
     if observed.heads and are_all_running(observed.present):
@@ -199,7 +199,7 @@ def are_all_running(pods: Sequence[Pod]) -> bool:
 
 
 def find_suspension(current: Sequence[Condition]) -> ConditionType | None:
-    """Return which of the two conditions of suspension is True; None if neither is."""
+    """Return which of the two conditions of suspension is True; None if neither is True."""
     kinds = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
     return next((kind for kind in kinds if conditions.is_true(current, kind)), None)
 
@@ -229,10 +229,10 @@ def update_suspension(current: Sequence[Condition], observed: Observed) -> Seque
 
 
 def find_head_violation(observed: Observed, outcome: ExecutionOutcome) -> str | None:
-    """Return the reason if the head's addresses are unknown; None otherwise.
+    """Return why the head's addresses are unknown, so that no status can be written; None if known.
 
-    No status can be written then. If an action failed, the head Service may be missing for that
-    reason, so the status is written and reports the failure.
+    If an action failed, the head Service may be missing for that reason, so the status is written
+    and reports the failure.
     """
     cluster = observed.cluster.metadata
     if outcome.failure is not None and outcome.failure.is_of_name:
@@ -263,7 +263,7 @@ def find_head_violation(observed: Observed, outcome: ExecutionOutcome) -> str | 
 def get_head_info(observed: Observed) -> HeadInfo:
     """Return names and addresses of head pod and head Service (spec raycluster §13.6).
 
-    The caller has checked `find_head_violation`.
+    The caller has checked that `find_head_violation` returns None.
     """
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
@@ -280,9 +280,9 @@ def get_head_info(observed: Observed) -> HeadInfo:
 
 
 def _list_endpoints(observed: Observed) -> dict[str, str] | None:
-    """Return the port numbers of the head Service by port name: node port, else target port.
+    """Return `status.endpoints`: the ports of the head Service by name, node port else target port.
 
-    Entries are added or overwritten, never removed (§13.7).
+    Ports are added or overwritten, never removed (spec raycluster §13.7).
     """
     endpoints = observed.cluster.status.endpoints
     if len(observed.head_services) != 1:
@@ -296,7 +296,7 @@ def _list_endpoints(observed: Observed) -> dict[str, str] | None:
 
 
 def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
-    """Return whether two statuses differ in a field that causes a write."""
+    """Return whether two statuses differ in a field whose change causes a write."""
     return _clear(old, _IGNORED) != _clear(new, _IGNORED)
 
 
@@ -312,7 +312,7 @@ def _clear(
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
     """Return whether the only change since the last write is that more pods became ready.
 
-    False once all wanted pods are ready. The first status of a cluster counts as progress too:
+    False once all desired pods are ready. The first status of a cluster counts as progress too:
     where hundreds of clusters start at once, their first pods come before that status.
     """
     if new.ready_worker_replicas >= new.desired_worker_replicas:

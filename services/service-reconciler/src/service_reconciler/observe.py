@@ -455,9 +455,9 @@ class Observer:
     async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
         """Add the requests in flight to a draining cluster whose deadline has passed.
 
-        A pod whose containers have not started or have ended handles no request and is not asked.
-        The count of any other pod is unknown until the pod answers, also if its node does not
-        report the pod any more (phase `Unknown`).
+        A pod whose containers have not started or have ended handles no request, so its count is
+        not read. The count of any other pod is unknown until the pod answers, also if its node does
+        not report the pod any more (phase `Unknown`).
         """
         due = cleanup_schedule.due_at(draining.cluster)
         if due is None or due > now:

@@ -113,9 +113,9 @@ class PolicyReading(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None = None
     """The policy as it is recorded in an annotation of the new cluster."""
     problem: Problem[Reason] | None = None
-    """Why the policy cannot be used."""
+    """Why the policy cannot be used; None if it can be used."""
     stored: Stored | None = None
-    """The policy object, if it was read in this reconcile."""
+    """The policy object; None if it was not read in this reconcile."""
 
 
 class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):

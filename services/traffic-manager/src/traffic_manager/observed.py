@@ -150,5 +150,5 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
         return next((port for port in found if port is not None), None)
 
     def is_true(self, kind: ConditionType) -> bool:
-        """Return whether a condition of the RayService is True; service-reconciler writes them."""
+        """Return whether a condition of the RayService is True; service-reconciler writes it."""
         return conditions.is_true(self.service.status.conditions, kind)

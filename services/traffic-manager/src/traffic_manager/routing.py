@@ -50,7 +50,7 @@ MAX_IMMEDIATE_REWRITES: Final = 3
 MAX_REWRITE_DELAY: Final = timedelta(seconds=4)
 """Upper bound of the delay before the rules of a route are repaired."""
 Part = tuple[ServedCluster, ClusterTraffic]
-"""A cluster and its entry in the traffic record."""
+"""A cluster and its entry in the traffic record; its traffic weight is in the entry."""
 
 
 def gateway_writes(observed: Observed) -> Iterator[Action]:

@@ -96,11 +96,11 @@ class Every(msgspec.Struct, frozen=True):
 
     @property
     def is_possible(self) -> bool:
-        """Whether the schedule ever runs."""
+        """Whether the schedule ever runs, which is always True."""
         return True
 
     def next_run(self, after: datetime, zone: tzinfo) -> datetime | None:  # noqa: ARG002 - as Cron
-        """Return the first run later than `after`."""
+        """Return the first run later than `after`; None if no date is late enough for it."""
         try:
             return after.replace(microsecond=0) + self.period
         except OverflowError:

@@ -222,7 +222,7 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
 def manifest(
     resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None
 ) -> Json:
-    """Return a Gateway or a route that the RayService owns, with the traffic record if given."""
+    """Return a Gateway or a route that the RayService owns, with `record` as traffic record."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

@@ -457,7 +457,7 @@ def _unready_nodes(view: ServedCluster) -> frozenset[str]:
 def _is_comparable(view: ServedCluster) -> bool:
     """Return whether Ray's node addresses can be compared with the endpoints of Kubernetes.
 
-    A pod may have two addresses, so at least one address must be among both.
+    A pod may have two addresses, so at least one address must be in Ray's and in Kubernetes' list.
     """
     details = view.serve.details
     return details is not None and not details.nodes.isdisjoint(view.endpoints)

@@ -68,7 +68,7 @@ async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_pa
     frozen.send_signal(signal.SIGCONT)
     await changing.rest()
     assert await frozen.metric("raybus_partition_handovers_total") > 0
-    assert "our Lease is gone, and all partitions with it" in frozen.reported
+    assert "Lease deleted; all partitions lost" in frozen.reported
     await changing.longest_gap(time.monotonic())
     assert "Traceback" not in "".join(each.reported for each in changing.replicas.running)
 

@@ -98,7 +98,7 @@ class ServerClock(SystemClock):
         if abs(ahead) > TOLERANCE + uncertain:
             self._offset += ahead
             log.warning(
-                "this machine's clock differs from the API server's",
+                "clock differs from the API server's",
                 seconds=self._offset.total_seconds(),
             )
 

@@ -133,7 +133,7 @@ def _show_job(meta: _Metadata, body: msgspec.Raw, now: datetime) -> ShownJob:
         job = msgspec.json.decode(body, type=RayJob)
         return _build_job(job, job_report.build(job, now))
     except Exception as problem:  # an unreadable object of one tenant must not hide the others
-        log.exception("a RayJob cannot be shown", name=f"{meta.namespace}/{meta.name}")
+        log.exception("cannot show a RayJob", name=f"{meta.namespace}/{meta.name}")
         return ShownJob(
             namespace=meta.namespace,
             name=meta.name,
@@ -185,7 +185,7 @@ def _show_cron_job(meta: _Metadata, body: msgspec.Raw, now: datetime) -> ShownCr
         cron_job = msgspec.json.decode(body, type=RayCronJob)
         row = job_rows.build_cron_job_row(cron_job, now=now)
     except Exception as problem:  # an unreadable object of one tenant must not hide the others
-        log.exception("a RayCronJob cannot be shown", name=f"{meta.namespace}/{meta.name}")
+        log.exception("cannot show a RayCronJob", name=f"{meta.namespace}/{meta.name}")
         return ShownCronJob(
             namespace=meta.namespace,
             name=meta.name,

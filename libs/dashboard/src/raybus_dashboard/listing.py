@@ -165,6 +165,6 @@ def _compute(metadata: Metadata, body: msgspec.Raw, cluster: RayCluster | None) 
             pending=(name, pending.traffic_routed_percent) if name else None,
         )
     except Exception as problem:  # an unreadable object of one tenant must not hide the others
-        log.exception("a RayService cannot be shown", key=metadata.key, error=str(problem))
+        log.exception("cannot show a RayService", key=metadata.key, error=str(problem))
         row = model.build_unreadable_row(metadata.namespace, metadata.name, problem)
         return ListEntry(row=row, progress=ObservedUpgrade(old="", new=""), pending=None)

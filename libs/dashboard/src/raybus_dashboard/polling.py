@@ -263,7 +263,7 @@ class Poller:
                 detail = await self._listing.details.run(namespace, compute)
             # An unreadable object of one tenant must not end the session.
             except Exception as wrong:
-                log.exception("a RayService cannot be shown", key=key, error=str(wrong))
+                log.exception("cannot show a RayService", key=key, error=str(wrong))
                 detail = Detail(key=key, problem=model.explain_unreadable(wrong))
             self._board.show(detail)
 

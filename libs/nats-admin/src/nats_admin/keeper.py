@@ -187,7 +187,7 @@ class Keeper:
             ("tls.key", pair.key),
         ):
             credential_folder.write(volume / name, content)
-        log.info("the NATS server has a new certificate", names=self._place.names)
+        log.info("NATS server certificate renewed", names=self._place.names)
         return pair, new_authority.certificate
 
     async def _forget_pods(self) -> None:
@@ -208,7 +208,7 @@ class Keeper:
         missing = key_registry.find_orphans(self._maps, pods)
         for name, entry in sorted(missing & self._missing):
             await self._patch(name, {entry: None})
-            log.info("the entry of a pod that is gone is removed", config_map=name, entry=entry)
+            log.info("entry of a deleted pod removed", config_map=name, entry=entry)
         self._missing = missing
 
     async def _patch(self, name: str, data: Mapping[str, str | None]) -> None:
@@ -218,12 +218,12 @@ class Keeper:
 
     def _report(self, ignored: tuple[str, ...]) -> None:
         for text in sorted(set(ignored) - self._reported):
-            log.warning("a registered key or certificate is ignored", why=text)
+            log.warning("registered key or certificate ignored", why=text)
         self._reported = frozenset(ignored)
 
     def _report_problem(self, problem: str) -> None:
         if problem != self._problem:
-            log.warning("the NATS server cannot be kept up with its ConfigMaps", problem=problem)
+            log.warning("cannot keep the NATS server in sync with its ConfigMaps", problem=problem)
         self._problem = problem
 
     # --- the sink of the watch ----------------------------------------------------------------

@@ -287,7 +287,7 @@ class Monitor:
                         f"{type(error).__name__}: {error}"
                     )
                     if problem != self.problem:
-                        log.warning("the NATS server cannot be observed", problem=problem)
+                        log.warning("cannot observe the NATS server", problem=problem)
                 self.problem = problem
                 await asyncio.sleep(OBSERVE_SECONDS)
 

@@ -67,7 +67,7 @@ class Reloader:
         while asyncio.get_running_loop().time() - now < TAKES_SECONDS:
             await asyncio.sleep(POLL_SECONDS)
             if (await self._read_state(client)).config_load_time != before.config_load_time:
-                log.info("the NATS server has read its files", folder=str(self._server.folder))
+                log.info("NATS server has reloaded its files", folder=str(self._server.folder))
                 self._done = expected
                 return
         self._refused, self._refused_at = expected, now

@@ -78,7 +78,7 @@ class DiskWatch:
 
     def _log_change(self, problem: str) -> None:
         if problem and problem != self._known:
-            log.warning("the NATS server is not well", why=problem)
+            log.warning("NATS server unhealthy", why=problem)
         self._known = problem
 
 

@@ -93,7 +93,7 @@ async def ensure_consumers(bus: Bus, configs: Sequence[streams.Config]) -> None:
             {"stream_name": subjects.EVENTS_STREAM, "config": config},
             ConsumerInfo,
         )
-        log.info("consumer made", consumer=name, filters=config["filter_subjects"])
+        log.info("consumer created", consumer=name, filters=config["filter_subjects"])
 
 
 async def _update_stream(
@@ -135,7 +135,7 @@ class _Pause:
         text = message.data.decode(errors="replace").strip()
         seconds = min(float(text), MAX_PAUSE) if text.isdecimal() else 0.0
         self._until = asyncio.get_running_loop().time() + seconds
-        log.warning("an administrator asks for no stream to be made", seconds=seconds)
+        log.warning("stream not created: an administrator switched it off", seconds=seconds)
 
     @property
     def is_on(self) -> bool:
@@ -176,7 +176,7 @@ async def keep_streams(
             problems = [str(problem)]
         for problem in problems:
             if problem not in reported:
-                log.error("a stream is not as it must be", problem=problem)
+                log.error("stream misconfigured", problem=problem)
         reported = problems
         last_check.problem = next(iter(problems), None)
         await asyncio.sleep(CHECK_SECONDS)

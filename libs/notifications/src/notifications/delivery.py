@@ -142,9 +142,7 @@ class WebhookSender:
 
     def _skip_unreadable(self, delivery: Delivery, reason: str) -> None:
         metrics.DROPPED.labels(self._destination.name).inc()
-        self._log.error(
-            "an event is not readable, it is dropped", subject=delivery.subject, reason=reason
-        )
+        self._log.error("unreadable event dropped", subject=delivery.subject, reason=reason)
 
     async def _deliver(self, pull: Pull, delivery: Delivery, message: Notification) -> None:
         """Send the notification until the destination accepts it or `request.decide` drops it."""
@@ -171,7 +169,7 @@ class WebhookSender:
                 )
                 return
             self._log.warning(
-                "not accepted, retrying",
+                "delivery not accepted; retrying",
                 id=message.identity,
                 attempt=attempt,
                 reason=str(answer),
@@ -220,5 +218,5 @@ class WebhookSender:
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:
-            self._log.warning("no events can be read, retrying", reason=problem)
+            self._log.warning("cannot read events; retrying", reason=problem)
         self.problem = problem

@@ -329,7 +329,7 @@ def _log(executed: Executed, actions: list[str], note: str) -> None:
         error = untrusted.clipped(str(executed.error), MAX_ERROR_LENGTH)
         log.info("plan failed in part", actions=actions, note=note, failed=failed, error=error)
     elif executed.is_cut:
-        log.info("plan executed in part, its time slice is over", actions=actions, note=note)
+        log.info("plan paused: time slice used up", actions=actions, note=note)
     elif actions:
         log.info("plan executed", actions=actions, note=note)
     else:

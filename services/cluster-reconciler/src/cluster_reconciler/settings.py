@@ -135,12 +135,10 @@ async def list_served_versions(kube: KubeClient) -> frozenset[str]:
                 version["groupVersion"] for group in groups for version in group["versions"]
             )
         except Unavailable as problem:
-            log.warning("the API server is awaited", error=str(problem))
+            log.warning("waiting for the API server", error=str(problem))
             await asyncio.sleep(PAUSE)
         except Forbidden as problem:
-            log.warning(
-                "the API groups may not be listed: OpenShift is not detected", error=str(problem)
-            )
+            log.warning("cannot list API groups; OpenShift not detected", error=str(problem))
             return frozenset()
 
 

@@ -71,7 +71,7 @@ class Execution:
         except errors.RaybusError as problem:
             if action.must_succeed:
                 raise
-            log.warning("the Ray job is not stopped", job=action.job_id, error=str(problem))
+            log.warning("cannot stop the Ray job", job=action.job_id, error=str(problem))
             return False
         return True
 

@@ -100,7 +100,7 @@ class Execution:
             raise
         except errors.RaybusError as problem:
             log.info(
-                "the status of an UpgradePolicy is not written",
+                "cannot write the status of an UpgradePolicy",
                 policy=action.name,
                 error=str(problem),
             )

@@ -268,7 +268,7 @@ class RayServiceCollector(Collector):
                 samples = list(self._samples(service, now=now))
             except Exception as problem:  # noqa: BLE001  (one bad object must not hide the others)
                 log.warning(
-                    "metrics of a RayService are left out",
+                    "RayService left out of the metrics",
                     object=f"{meta.namespace}/{meta.name}",
                     why=repr(problem),
                 )

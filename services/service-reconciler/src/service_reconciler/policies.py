@@ -87,7 +87,7 @@ class Policies:
         except errors.NotFound:
             pass
         except (errors.Forbidden, errors.Unavailable, msgspec.DecodeError) as problem:
-            log.info("an UpgradePolicy is not read again", policy=recorded.name, error=str(problem))
+            log.info("cannot reread an UpgradePolicy", policy=recorded.name, error=str(problem))
         self._edits[meta.uid] = now, edit
         return edit
 

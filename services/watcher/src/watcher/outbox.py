@@ -304,7 +304,7 @@ class Outbox:
             case _:
                 reason = str(problem) or repr(problem)
                 metrics.REFUSED.labels(put.message.kind).inc()
-                log.error("a message cannot be published", subject=subject, why=reason)
+                log.error("cannot publish a message", subject=subject, why=reason)
                 if isinstance(put.message, ObjectState):
                     metrics.QUARANTINED.labels(put.message.kind).inc()
                     instead = publish_filter.quarantine_state(

@@ -125,9 +125,7 @@ class Relay:
             meta = _envelope.decode(raw).metadata
         except Exception as problem:  # noqa: BLE001  (only this object is affected)
             metrics.QUARANTINED.labels(kind).inc()
-            log.warning(
-                "an object is skipped: its metadata does not decode", kind=kind, why=repr(problem)
-            )
+            log.warning("object skipped: cannot decode its metadata", kind=kind, why=repr(problem))
             return
         ref = ObjectRef(kind, meta.namespace, meta.name)
         version = meta.version
@@ -422,9 +420,7 @@ def _build_message(
                 body=body,
             )
     metrics.QUARANTINED.labels(kind).inc()
-    log.warning(
-        "an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=reason
-    )
+    log.warning("object quarantined", object=f"{kind} {meta.namespace}/{meta.name}", why=reason)
     return publish_filter.make_quarantined(kind, meta, reason)
 
 

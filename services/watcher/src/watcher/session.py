@@ -130,7 +130,7 @@ class Sessions:
                 metrics.SYNCED.set(0)
                 metrics.WATCH_AGE.clear()
             if reason != self._problem:
-                log.warning("the session is over", why=reason)
+                log.warning("watch session ended; restarting", why=reason)
             self._problem = reason
             retry = (
                 FIRST_RETRY
@@ -256,7 +256,7 @@ class Sessions:
                     metrics.EPOCHS.inc(0 if kept_epoch else 1)
                     seconds = round(loop.time() - began, 3)
                     log.info(
-                        "the stream holds all there is",
+                        "initial sync complete",
                         epoch=epoch,
                         objects=len(relay),
                         seconds=seconds,
@@ -285,7 +285,7 @@ class Sessions:
             except errors.Terminal as problem:
                 return str(problem)
             except errors.Retryable as problem:
-                log.warning("the stream cannot be asked", why=str(problem))
+                log.warning("cannot read the stream", why=str(problem))
                 continue
             metrics.STREAM_BYTES.set(stream_info.state.bytes)
             if stream_info.created != identity.created:

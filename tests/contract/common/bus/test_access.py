@@ -195,7 +195,7 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
     labels = {"certificate": "server"}
     end = REGISTRY.get_sample_value("raybus_nats_certificate_expiry_timestamp_seconds", labels)
     assert end == certificates.read_end(pair.certificate).timestamp()
-    assert "a certificate of NATS ends soon" in capsys.readouterr().out
+    assert "NATS certificate expires soon" in capsys.readouterr().out
 
 
 async def test_one_server_of_several_is_enough(secured: Secured) -> None:

@@ -28,11 +28,11 @@ def _lines(output: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_a_line_is_an_object_with_its_data_in_keys(output: io.StringIO) -> None:
-    structlog.get_logger().info("state is synced", partitions=64)
+    structlog.get_logger().info("state synced", partitions=64)
     (line,) = _lines(output)
     assert line.pop("ts")
     assert line == {
-        "msg": "state is synced",
+        "msg": "state synced",
         "partitions": 64,
         "level": "info",
         "service": "watcher",

@@ -366,7 +366,7 @@ async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(
         shell.partition.take(a_state("Pod", a_pod(f"p{number}")), trace="")
     with structlog.testing.capture_logs() as lines:
         await shell.run_for(1.5 * controller.OVERDUE_SECONDS)
-    (line,) = (each for each in lines if each["event"] == "a key makes no progress")
+    (line,) = (each for each in lines if each["event"] == "reconcile makes no progress")
     assert (line["state"], line["keys"]) == ("in work", 1000)
 
 

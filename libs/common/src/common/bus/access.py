@@ -205,7 +205,7 @@ class Registration(GeneratedKey):
                 if (await self._read(self._name)).get(self._entry) != self.public:
                     await self._patch({self._entry: self.public})
                     log.info(
-                        "the public key for NATS is registered",
+                        "NATS public key registered",
                         config_map=self._name,
                         entry=self._entry,
                     )

@@ -207,7 +207,7 @@ class Bus:
             session.end(LOST)
 
         async def on_lame_duck() -> None:
-            log.info("the NATS server is about to stop, connecting to another one", url=server.url)
+            log.info("NATS server shutting down; connecting to another one", url=server.url)
             session.end("the NATS server is about to stop")
 
         try:
@@ -248,7 +248,7 @@ class Bus:
             metrics.BUS_CERTIFICATE_END.labels(certificate).set(end.timestamp())
             if end - now < EXPIRY_WARNING:
                 log.warning(
-                    "a certificate of NATS ends soon",
+                    "NATS certificate expires soon",
                     certificate=certificate,
                     ends=end.isoformat(timespec="seconds"),
                 )

@@ -103,9 +103,9 @@ class StateFeed:
         except messages.UndecodableMessage as problem:
             reason = str(problem)
         if reason is None and self.unreadable is not None:
-            log.info("what the watcher publishes is readable again")
+            log.info("messages of the watcher are readable again")
         elif reason != self.unreadable:
-            log.warning("nothing is decided", why=reason)
+            log.warning("reconciles paused", why=reason)
         self.unreadable = reason
         metrics.STATE_UNREADABLE.set(reason is not None)
 
@@ -126,7 +126,7 @@ class StateFeed:
                     reason = str(problem)
                 self._problem = load.unusable
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-                self.complain("the state must be loaded again", reason)
+                self.complain("reloading state", reason)
                 retry = FIRST_RETRY if load.is_synced else min(MAX_RETRY_DELAY, retry * 2)
                 await asyncio.sleep(retry)
 
@@ -188,13 +188,13 @@ class _Load:
                 if not self.is_synced:
                     missing = NO_MARKER if self._is_read else "the stream is still being read"
                     missing = next(iter(self._unreadable.values()), missing)
-                    self._state.complain("the state is not complete", missing)
+                    self._state.complain("state incomplete", missing)
             reason = (
                 "the watcher has not confirmed the state in time: the stream may be full, or "
                 "no watcher leads"
             )
             metrics.STATE_RELOADS.labels("stale").inc()
-            self._state.complain("the state is stale", reason)
+            self._state.complain("state stale", reason)
             self._is_suspended = True
             self._listener.loading(reason)
             return await reading.until_broken()
@@ -241,10 +241,10 @@ class _Load:
         """
         metrics.UNDECODABLE.labels("feed", kind).inc()
         if subjects.parse_state(subject) is None and subject != self._marker_subject:
-            log.warning("a message is skipped", subject=subject, why=reason)
+            log.warning("message skipped", subject=subject, why=reason)
             return
         if not self._unreadable:
-            self._state.complain("a message is not readable", reason, subject=subject)
+            self._state.complain("message not readable", reason, subject=subject)
         self._unreadable[subject] = reason
         if self.is_synced:
             self._listener.loading(reason)

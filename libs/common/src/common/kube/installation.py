@@ -54,7 +54,7 @@ class Installation:
                 "; ".join(reasons),
             )
             log.warning(
-                "the installation that this NATS belongs to cannot be checked",
+                "cannot check which installation owns this NATS",
                 why=text,
                 remedy=remedy,
             )

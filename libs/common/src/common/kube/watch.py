@@ -181,7 +181,7 @@ class Watch:
                         async for take, raw in changes:
                             take(raw)
             except VersionExpired:
-                log.info("the watch expired; listing again", watch=str(self.target))
+                log.info("watch expired; listing again", watch=str(self.target))
                 self._version = None
             except errors.RaybusError as problem:
                 await asyncio.sleep(self._record_failure(problem))
@@ -326,7 +326,7 @@ class Watch:
             self._version = None  # a conflict here is a 410 in the middle of a paged list
         if is_not_served and self.target.is_optional:
             if not self.known.is_set() or self.is_served:
-                log.info("an optional kind is left out", watch=str(self.target), why=reason)
+                log.info("optional kind not watched", watch=str(self.target), why=reason)
             if is_missing:
                 self._sink.listed(set(), "")
             self.problem = None
@@ -336,7 +336,7 @@ class Watch:
             return self._timing.absent
         text = f"{self.target}: {reason}"
         if text != self.problem:
-            log.warning("a watch fails", watch=str(self.target), why=reason)
+            log.warning("watch failed", watch=str(self.target), why=reason)
         self.problem = text
         if is_not_served:
             return wait

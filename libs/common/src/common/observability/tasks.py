@@ -35,5 +35,5 @@ async def survive_stray_cancellation(task: str) -> AsyncGenerator[None]:
         if not is_stray():
             raise
         # `error` and not `exception`: a traceback would not show who cancelled the task.
-        log.error("a task was cancelled that must run on; it continues", task=task)  # noqa: TRY400
+        log.error("stray cancellation ignored; task continues", task=task)  # noqa: TRY400
         await asyncio.sleep(0)

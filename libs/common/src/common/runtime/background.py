@@ -50,4 +50,4 @@ async def _logged(read: Coroutine[Any, Any, None]) -> None:
     try:
         await read
     except Exception as problem:
-        log.exception("a read in the background failed by our own fault", error=repr(problem))
+        log.exception("background read failed: internal error", error=repr(problem))

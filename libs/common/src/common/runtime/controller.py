@@ -148,7 +148,7 @@ class Controller:
                 # One line, because thousands of keys wait while thousands of clusters start.
                 key, state = overdue[0]
                 log.warning(
-                    "a key makes no progress", object=str(key), state=state, keys=len(overdue)
+                    "reconcile makes no progress", object=str(key), state=state, keys=len(overdue)
                 )
 
     async def _work(
@@ -236,7 +236,7 @@ class Controller:
                 key, quarantined.metadata if root is None else root.metadata, quarantined.why
             )
         except Exception as problem:  # noqa: BLE001  (reporting an Event must not stop the worker)
-            log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
+            log.warning("cannot report the quarantine", object=str(key), error=repr(problem))
 
     def _schedule_retry(self, key: Key, problem: BaseException) -> None:
         """Decide when to reconcile a key again after an error.
@@ -257,7 +257,7 @@ class Controller:
                 )
             case errors.OwnershipLost(after=after):
                 text, min_wait, level = (
-                    "the partition is not surely ours",
+                    "partition ownership not confirmed; retrying",
                     after or 0.0,
                     logging.DEBUG,
                 )
@@ -280,7 +280,7 @@ class Controller:
                 text, min_wait, level = "a reconcile took too long", 1.0, logging.ERROR
             case _:
                 text, level, traceback = (
-                    "a reconcile failed by our own fault",
+                    "reconcile failed: internal error",
                     logging.ERROR,
                     problem,
                 )

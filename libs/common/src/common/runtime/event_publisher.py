@@ -126,7 +126,7 @@ class Publisher:
         if lost is None:
             log.info("event published", event_id=event_id, kind=kind)
             return False
-        log.error("an event is lost", event_id=event_id, kind=kind, error=str(lost))
+        log.error("event lost", event_id=event_id, kind=kind, error=str(lost))
         note = f"External consumers do not receive {self._events.what} {kind}: {lost}"
         await self._report(meta, warning(self._events.lost_reason, self._events.action, note))
         return False

@@ -73,9 +73,9 @@ async def _send(request: EventWrite, event: KubeEvent) -> None:
     try:
         await request()
     except (errors.OwnershipLost, errors.NamespaceTerminating) as problem:
-        log.debug("an event is not written", reason=event.reason, error=str(problem))
+        log.debug("event not written", reason=event.reason, error=str(problem))
     except errors.RaybusError as problem:
-        log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
+        log.warning("event lost", reason=event.reason, note=event.note, error=str(problem))
 
 
 class EventRecorder:
@@ -114,7 +114,7 @@ class EventRecorder:
                     try:
                         await _send(request, event)
                     except Exception as problem:  # a lost Event must not stop the process
-                        log.exception("an event is lost by our own fault", error=repr(problem))
+                        log.exception("event lost: internal error", error=repr(problem))
         finally:
             self._arrived = None
 

@@ -203,7 +203,7 @@ class _Partition:
         for key in informer.quarantine.release({self._number}):
             self.defer(key)
         if informer.was_synced or len(informer.followed) == 1:
-            log.info("state is loading", why=reason, partitions=informer.loading)
+            log.info("loading state", why=reason, partitions=informer.loading)
         informer.was_synced = False
 
     def rewound(self) -> None:
@@ -262,7 +262,7 @@ class _Partition:
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
             objects, partitions = len(informer.cache), len(informer.followed)
-            log.info("state is synced", objects=objects, partitions=partitions, version=version)
+            log.info("state synced", objects=objects, partitions=partitions, version=version)
 
     def defer(self, key: Key) -> None:
         """Enqueue a key when the running load is complete."""
@@ -323,7 +323,7 @@ class _Partition:
             (view, meta.namespace, meta.name),
             f"{message.kind} {meta.namespace}/{meta.name}",
         )
-        log.warning("an object is in quarantine", object=text, why=reason)
+        log.warning("object quarantined", object=text, why=reason)
         own = informer.watched.find_root_key(*place)
         if own is not None:
             keys = frozenset({own})

@@ -95,7 +95,7 @@ class Hints:
             try:
                 await session.listen(self._subject, self._receive)
             except errors.Retryable as problem:
-                log.warning("hints cannot be received", error=str(problem))
+                log.warning("cannot receive hints", error=str(problem))
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
             else:
                 self._hinted.set()  # hints were lost in between
@@ -190,7 +190,7 @@ class Membership:
             except errors.RaybusError as refused:
                 problem = f"the Leases of the replicas cannot be kept: {refused}"
                 if problem != self._problem:
-                    log.warning("the Leases cannot be kept", why=problem)
+                    log.warning("cannot renew Leases", why=problem)
             self._problem = problem
             await self._hints.wait(pause)
 
@@ -216,7 +216,7 @@ class Membership:
                     await self._leases.delete(self._leases.name, uid=self._mine.uid)
                 await self._hints.send()
         except (errors.RaybusError, TimeoutError) as problem:
-            log.warning("the partitions could not be handed over", error=str(problem))
+            log.warning("cannot hand over partitions", error=str(problem))
         finally:
             self._fence.close()
 
@@ -235,16 +235,14 @@ class Membership:
                     await self._leases.delete(lease.name, uid=lease.uid, version=lease.version)
                 count = len(lease.partitions)
                 log.warning(
-                    "a replica was silent for too long", identity=lease.identity, partitions=count
+                    "replica silent for too long", identity=lease.identity, partitions=count
                 )
                 del self._others[lease.name]
         contested = ownership.find_contested(self._held, self._others)
         lasting, self._contested = contested & self._contested, contested
         if lasting:
             spelt = ownership.format_partitions(lasting)
-            log.warning(
-                "two Leases name the same partitions, so they are released", partitions=spelt
-            )
+            log.warning("two Leases hold the same partitions; releasing them", partitions=spelt)
             await self._hand_over(lasting)
         takes_part = self._is_able()
         change = ownership.decide(
@@ -289,7 +287,7 @@ class Membership:
             lost, self._held = self._held, frozenset()
             self._mine = None
             log.warning(
-                "our Lease is gone, and all partitions with it",
+                "Lease deleted; all partitions lost",
                 partitions=len(lost),
                 lease=self._leases.name,
             )

@@ -61,7 +61,7 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
                     continue
             sys.stderr.write(f"{service}: {cause}{remedy}\n")
             return MISCONFIGURED
-        log.critical("the service failed", error=str(causes[0]), exc_info=problem)
+        log.critical("service failed", error=str(causes[0]), exc_info=problem)
         return FAILED
     return STOPPED
 

@@ -242,7 +242,7 @@ class _Guard:
     def _build_refusal(self, request: web.Request, problem: Exception) -> web.Response:
         status = next((status for kind, status in STATUSES if isinstance(problem, kind)), None)
         if status is None:
-            log.warning("a request could not be answered", path=request.path, error=str(problem))
+            log.warning("cannot answer a request", path=request.path, error=str(problem))
             return build_text_response(503, "the API server cannot be read just now", **AGAIN)
         if status == 401 and self._service.authentication.tokens is not None:
             return build_text_response(status, str(problem), **{"WWW-Authenticate": "Bearer"})

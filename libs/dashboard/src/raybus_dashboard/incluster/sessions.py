@@ -77,9 +77,7 @@ class BoardSession:
                 group.create_task(self._poller.follow_list())
                 group.create_task(self._poller.follow_details())
         except Exception as problem:  # the pages reconnect and get a new session
-            log.exception(
-                "a session of the dashboard failed", user=self.identity.user, error=str(problem)
-            )
+            log.exception("dashboard session failed", user=self.identity.user, error=str(problem))
         finally:
             self.has_ended = True
             await self._poller.close()

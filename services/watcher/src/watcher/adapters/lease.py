@@ -355,10 +355,10 @@ class Leadership:
 
         try:
             if await self._rewrite(released, self._mark(role)):
-                log.info("the Lease was released", lease=leadership.LEASE_NAME)
+                log.info("Lease released", lease=leadership.LEASE_NAME)
         except OURS as problem:
             log.warning(
-                "the Lease was not released", error=str(problem) or "the API server does not answer"
+                "cannot release the Lease", error=str(problem) or "the API server does not answer"
             )
 
     async def _rewrite(

@@ -1,9 +1,9 @@
-"""Executes a plan, then updates the status, which depends on the outcome of the plan.
+"""Execute a plan, then update the status, which depends on the outcome of the plan.
 
-Spec raycluster §6 steps 15-16, §14. The handlers of this service also remember answers about pods
-and children. Pods that start together become ready one after the other within moments. Their
-progress is collected for a moment, so that the status is not written for each pod. A status that is
-complete or got worse is written at once.
+Spec raycluster §6 steps 15-16, §14. The handlers of this service also remember what the API server
+answered about pods and children. Pods that start together become ready one after the other within
+moments. Their progress is collected for a moment, so that the status is not written for each pod. A
+status that is complete or got worse is written at once.
 """
 
 import asyncio
@@ -47,27 +47,31 @@ GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
 """Seconds between attempts to create a RoleBinding whose Role is new.
 
-The API server's cached copy of a Role lags by milliseconds."""
+The API server's cached copy of a Role lags by milliseconds.
+"""
 MAX_ERROR_LENGTH: Final = 300
 """Maximum characters of an error in the log.
 
-The error quotes text of a tenant, and a plan may fail for hundreds of pods."""
+The error quotes text of a tenant, and a plan may fail for hundreds of pods.
+"""
 GATHERED_FOR: Final = timedelta(seconds=1)
 """Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
-"""Progress updates per second that a replica aims at, for all its clusters together.
+"""Status writes per second about progress that a replica aims at, for all its clusters together.
 
-If hundreds of clusters start, most of them are ready before their progress is written."""
+If hundreds of clusters start, most of them are ready before their progress is written.
+"""
 MAX_GATHERING_TIME: Final = timedelta(seconds=5)
 """Longest time for which progress is collected, however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
 
-It is short, because an application is sent to the cluster as soon as its head is reported ready."""
+It is short, because an application is sent to the cluster as soon as its head is reported ready.
+"""
 
 
 class Execution:
-    """The handlers of this service's actions, and the execution of its plans."""
+    """Handlers for the actions of this service by action type, and the execution of its plans."""
 
     def __init__(self, reads: Observer) -> None:
         self._reads = reads
@@ -139,7 +143,7 @@ class Execution:
         )
 
     def plan_status(self, observed: Observed, outcome: ExecutionOutcome) -> ClusterPlan:
-        """Return the status write, if the status changed, and when to reconcile again.
+        """Return a plan that writes the status if it changed, and when to reconcile again.
 
         If the only change is that more pods became ready, the write waits, so that more progress is
         collected. After a step of the suspension, the next reconcile is due at once.
@@ -262,7 +266,7 @@ class Execution:
 
 
 def _has_news(planned: Observed, observed: Observed) -> bool:
-    """Return whether the state has changes of pods or Jobs that the plan did not know.
+    """Return whether pods or Jobs changed in a way that the plan did not know.
 
     Answers to the plan's own requests bring such changes: a deleted pod without a node is gone at
     once. The later messages from the bus change nothing more, so they do not enqueue the cluster. A
@@ -290,7 +294,7 @@ def _has_begun(child: Pod | Job) -> bool:
 
 
 def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
-    """Return the outcome of a plan that the status reports."""
+    """Return the outcome of an executed plan, as far as the status reports it."""
     if plan.refusal is not None:
         return ExecutionOutcome(failure=plan.refusal, is_clean=False)
     failures = sorted(executed.failures, key=lambda failed: not is_of_pod(failed.action))
@@ -308,7 +312,7 @@ def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
 
 
 def _find_failure_reason(action: Action) -> str:
-    """Return the reason of condition ReplicaFailure for a failed action; empty for none.
+    """Return the reason of condition ReplicaFailure for a failed action; empty for no reason.
 
     Reasons about children follow KubeRay's pattern for pods.
     """

@@ -1,4 +1,4 @@
-"""Configuration of this service: environment, configuration file, and API server.
+"""Read the configuration of this service: environment, configuration file, and API server.
 
 The settings that all services share are read elsewhere. The file is KubeRay's (`apiVersion:
 config.ray.io/v1alpha1`, `kind: Configuration`, spec raycluster §18.1), and a file made for KubeRay
@@ -28,11 +28,11 @@ from common.validation import ray_cluster as cluster_rules
 log = structlog.get_logger()
 
 PAUSE: Final = 2.0
-"""Seconds between attempts while the API server does not answer."""
+"""Seconds between attempts to reach an API server that does not answer."""
 
 
 class OperatorFile(PodAdditions, frozen=True, kw_only=True):
-    """The configuration file.
+    """The configuration file of the operator.
 
     The fields after the blank line have no effect; some are annotated with the setting that
     replaces them.
@@ -61,7 +61,7 @@ class OperatorFile(PodAdditions, frozen=True, kw_only=True):
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
-    """Return the configuration from KubeRay's switches, the file, and the shared settings.
+    """Return the configuration from environment variables, the file and the shared settings.
 
     Raises `InvalidSpec` if the file cannot be read or the scheduler is unknown.
     """
@@ -80,7 +80,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
 
 
 def parse(text: str, *, path: str) -> OperatorFile:
-    """Parse the text of the file. Raises `InvalidSpec` with the wrong field."""
+    """Parse the configuration file in `path`. Raises `InvalidSpec` that names the wrong field."""
     return operator_file.parse(text, OperatorFile, path=path)
 
 
@@ -123,7 +123,7 @@ def apply(config: Config, file: OperatorFile) -> Config:
 
 
 async def list_served_versions(kube: KubeClient) -> frozenset[str]:
-    """Return the versions that the API server serves, such as `route.openshift.io/v1`.
+    """Return the API versions that the API server serves, such as `route.openshift.io/v1`.
 
     Retries until the API server answers. Empty if raybus may not list them (spec raycluster §17.5,
     §18.2).
@@ -143,7 +143,7 @@ async def list_served_versions(kube: KubeClient) -> frozenset[str]:
 
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
-    """Return the configuration for an API server that serves these versions.
+    """Return the configuration for an API server that serves these API versions.
 
     Raises `InvalidSpec` if the API server lacks a version that an enabled gate needs.
     """

@@ -245,7 +245,7 @@ class RayServiceCollector(Collector):
         self._seen = seen
         """Function that returns the last known answer of a cluster's Serve, and its age in seconds.
 
-        It returns None if Serve was never asked, and sends no request itself.
+        It returns None if Serve got no request yet, and sends no request itself.
         """
         self._clock = clock
 

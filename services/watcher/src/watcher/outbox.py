@@ -131,7 +131,7 @@ class Outbox:
     async def get_newest(self, subject: str) -> Message | None:
         """Return the message that a subject holds or will hold.
 
-        None if none, or while it is in flight.
+        None if there is none, or while a message of the subject is in flight.
         """
         if (put := self._next.get(subject)) is not None:
             return put.message

@@ -83,8 +83,9 @@ class Relay:
         self._owners = OwnerGraph()
         self._objects: defaultdict[ObjectRef, _Object] = defaultdict(_Object)
         self._uncertain: dict[ObjectRef, ObjectState | Quarantined] = {}
-        """Objects whose root may still change, or that no service reads, with the message to
-        publish.
+        """Objects whose root may still change, or that no service reads.
+
+        Each has the message that is published once its root is known.
         """
         self._moving: dict[ObjectRef, dict[ObjectRef, None]] = {}
         """Objects that got another root.
@@ -162,11 +163,11 @@ class Relay:
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
-        """Process the deletion of an object, whose last state is `raw`.
+        """Process the deletion of an object that the watch `source` reported.
 
-        The watch `source` reported it. The tombstone has the version before the deletion. An object
-        that only changed its labels, and so moved from one watch to another, appears in the other
-        watch with the same version as the deletion, and must take precedence.
+        `raw` is the last state of the object. The tombstone has the version before the deletion. An
+        object that only changed its labels, and so moved from one watch to another, appears in the
+        other watch with the same version as the deletion, and must take precedence.
         """
         meta = _envelope.decode(raw).metadata
         ref = ObjectRef(kind, meta.namespace, meta.name)

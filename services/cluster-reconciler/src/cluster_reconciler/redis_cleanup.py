@@ -102,9 +102,10 @@ def get_timeout(meta: ObjectMeta) -> timedelta:
 
 
 def _report_release_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event for a finalizer that is removed while an object in quarantine blocks raybus.
+    """Return the Event that raybus removes its finalizer although Redis is not clean.
 
-    The spec of the cluster cannot be read, so the storage namespace comes from the metadata.
+    An object in quarantine kept raybus from cleaning up. The spec of the cluster cannot be read, so
+    the storage namespace comes from the metadata.
     """
     noted = (labels.REDIS_STORAGE_NAMESPACE, labels.EXTERNAL_STORAGE_NAMESPACE)
     storage = next(filter(None, map(meta.annotations.get, noted)), meta.uid)

@@ -120,7 +120,8 @@ def keys_of(obj: Object) -> Iterator[Key]:
 def rank(key: Key, cache: Cache) -> KeyPriority:
     """Return the priority of a cluster in the work queue: of new clusters, smaller ones come first.
 
-    A cluster is steady if it is ready and has all its workers.
+    A cluster is steady if it is ready and has all its workers; steady keys have queue workers of
+    their own.
     """
     cluster = cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:

@@ -44,7 +44,7 @@ class SubmitJob(Action, frozen=True, kw_only=True):
 
 
 class StopJob(Action, frozen=True, kw_only=True):
-    """Request once that Ray stop the job."""
+    """Send one request to Ray to stop the job."""
 
     cluster: RayCluster
     job_id: str

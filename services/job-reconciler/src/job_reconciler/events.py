@@ -30,7 +30,7 @@ SERVICE_UPDATED: Final = EventTemplate("Update", "Service", "the service {}", en
 
 
 def workers_suspended(cluster: str) -> ActionEvents:
-    """Return the Events for an attempt to suspend all workers of a cluster.
+    """Return the success and failure Events of suspending all workers of a cluster.
 
     `cluster` is the cluster as `<namespace>/<name>`.
     """
@@ -49,7 +49,10 @@ def workers_suspended(cluster: str) -> ActionEvents:
 
 
 def batch_scheduler_cleaned_up(job: RayJob) -> ActionEvents:
-    """Return the Events for an attempt to resize the PodGroup to the pods left after the job."""
+    """Return the success and failure Events of resizing the PodGroup after a job's end.
+
+    Its new size is the number of pods that are left.
+    """
     what = f"batch scheduler resources for RayJob {job.metadata.namespaced_name}"
     return ActionEvents(
         success=normal(EventReason.SCHEDULER_CLEANED_UP, "Cleanup", f"Cleaned up {what}"),
@@ -88,7 +91,7 @@ def not_owned(kind: str, name: str, job: RayJob) -> KubeEvent:
 
 
 def submitted(job: RayJob) -> ActionEvents:
-    """Return the Events for an attempt to submit a job over HTTP."""
+    """Return the success and failure Events of submitting a job over HTTP."""
     cluster = f"{job.metadata.namespace}/{job.status.ray_cluster_name}"
     name = f"job {job.status.job_id} to RayCluster {cluster}"
     return ActionEvents(
@@ -98,9 +101,10 @@ def submitted(job: RayJob) -> ActionEvents:
 
 
 def finalizer_released(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event for raybus's finalizer, removed while an object in quarantine blocks raybus.
+    """Return the Event that raybus removes its finalizer although it could not stop the job.
 
-    `limit` is the time since the deletion after which raybus removes its finalizer anyway.
+    An object in quarantine kept raybus from stopping the job. `limit` is the time since the
+    deletion after which raybus removes its finalizer anyway.
     """
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "

@@ -198,7 +198,10 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 
 
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
-    """Return whether a change cannot matter: a change of a worker pod while the job runs."""
+    """Return whether a changed object cannot affect its RayJob.
+
+    This is so for a worker pod while the job runs.
+    """
     if not isinstance(obj, Pod) or obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
         return False
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
@@ -206,10 +209,10 @@ def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
 
 
 def rank(cache: Cache, key: Key) -> KeyPriority:
-    """Return the priority of a key in the work queue: a RayJob that has ended is steady.
+    """Return the priority of a key in the work queue: steady if the RayJob has ended.
 
     After a start there may be thousands of ended RayJobs, and running RayJobs must not wait for
-    them.
+    them. Steady keys have workers of their own.
     """
     job = None if key.kind else cache.get(RayJob, key.namespace, key.name)
     has_ended = job is not None and job.status.job_deployment_status in ENDED

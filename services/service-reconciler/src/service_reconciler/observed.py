@@ -220,9 +220,9 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """The active and the pending cluster, if the pending one is the cluster that it replaced.
+        """The active and the pending cluster, if the active one was the pending one's replacement.
 
-        The upgrade between the two ends before traffic moves; afterwards this is None.
+        None otherwise. The upgrade between the two ends before traffic moves.
         """
         active, back = self.active, self.pending
         if active is None or back is None:

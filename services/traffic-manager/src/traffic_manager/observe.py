@@ -89,16 +89,16 @@ class Observer:
                     self._absent_since.pop((obj.metadata.uid, kind), None)
 
     def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return whether this is news."""
+        """Record that the API server does not know a kind; return False if that was known."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
         return is_new
 
     def record_known_kind(self, service: ObjectMeta, kind: str) -> None:
-        """Record that an object of a kind was created.
+        """Record that the API server knows a kind, because an object of this kind was created.
 
-        The next reconcile reads the RayService anew.
+        The next reconcile reads the RayService from the API server again.
         """
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))

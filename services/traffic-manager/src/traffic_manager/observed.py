@@ -59,7 +59,7 @@ class ServedCluster(ServeView, frozen=True, kw_only=True):
     serve_service: Service | None = None
     """The Service with the name of the cluster's Serve Service, whoever owns it."""
     has_foreign_service: bool = False
-    """Whether that Service belongs to another object. Its endpoints are then not read."""
+    """Whether `serve_service` belongs to another object; its endpoints are then not read."""
     endpoints: Mapping[str, ObjectReference] = {}
     """Ready pods behind the Serve Service, by IP address."""
     unready: frozenset[str] = frozenset()

@@ -69,7 +69,10 @@ def _build_policy(
 
 
 def _allow_submitter(cluster: RayCluster) -> tuple[Body, ...]:
-    """Return the rule that lets the submitter of the owning RayJob reach the dashboard, or ()."""
+    """Return the rule that lets the submitter of the cluster's RayJob reach the dashboard.
+
+    Empty if there is no such submitter.
+    """
     owners = (
         reference
         for reference in cluster.metadata.owner_references

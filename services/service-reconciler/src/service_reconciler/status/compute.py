@@ -40,7 +40,10 @@ def compute(assessment: Assessment) -> RayServiceStatus:
 
 
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
-    """Return the status of an invalid RayService: only condition Ready changes, to `text`."""
+    """Return the status of an invalid RayService: only condition Ready changes.
+
+    `text` becomes the message of the condition.
+    """
     old = observed.service.status
     update = ConditionUpdate(
         type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text

@@ -41,9 +41,9 @@ A leader checks every 0.5 s. A longer gap means that this process was stopped, s
 gap does not count as silence of NATS.
 """
 ASKED_SECONDS: Final = 4.5
-"""Like `CHECKED_SECONDS`, for the silence after which this replica connects again.
+"""Like `CHECKED_SECONDS`, for the silence after which this replica connects to NATS again.
 
-Two requests to NATS may time out between two of its checks, so the gap may be longer.
+This silence is only measured after each request, and two requests may time out in between.
 """
 SERVER_SECONDS: Final = 4.0
 """Seconds without an answer of the NATS server after which a leader yields.
@@ -366,8 +366,8 @@ class Leadership:
     ) -> bool:
         """Write the spec that `change` returns, and the annotations, to the Lease.
 
-        Returns False if the Lease does not exist or `change` returns None. If another process
-        writes the Lease at the same time, `change` is called again with the new content. That
+        Returns False if the Lease does not exist or `change` returns None. If another writer
+        changes the Lease at the same time, `change` is called again with the new content. The other
         writer may be the holder, or a cancelled renewal of this replica that still arrived.
         """
         async with asyncio.timeout(leadership.RENEW_SECONDS):

@@ -206,7 +206,7 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
 def _others_writes(
     observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return the actions for clusters that are no longer needed but still serve; None if none does.
+    """Return the actions for clusters that are no longer needed but still serve, or None.
 
     They keep the traffic until `view`, the only cluster that is needed, can serve. The weight of
     deleted clusters goes to the existing cluster with the largest weight. None means that `view`

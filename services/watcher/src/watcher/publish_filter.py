@@ -47,7 +47,10 @@ REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
     (resources.JOB, f"{labels.APP_CREATED_BY}={labels.KUBERAY_OPERATOR}"),
     (resources.CONTROLLER_REVISION, labels.CLUSTER),
 )
-"""Watched kinds whose CRDs must be installed, each with a label selector (empty: all objects)."""
+"""Kinds that the API server must serve, each with the label selector of the watched objects.
+
+An empty selector stands for all objects. A kind is watched once for each of its selectors.
+"""
 OPTIONAL: Final = (
     resources.RAY_JOB,
     resources.RAY_CRON_JOB,

@@ -210,7 +210,7 @@ class Relay:
         """Record the version up to which a watch has reported, and declare missing objects deleted.
 
         A missing object is deleted once every watch that may show it has reported up to the version
-        at which the object was missing.
+        of the first list without the object.
         """
         self._reached[source] = version
         for ref, at in list(self._missing.items()):

@@ -123,7 +123,7 @@ def withhold(active: ClusterState, standing: Standing, distrust: str) -> Cluster
     A version that failed a gate gets nothing while the active cluster serves anything. A version
     that has not passed its gates gets only the traffic that no application of the active cluster
     can carry, because it could fail the requests of all other applications. If the active cluster
-    serves nothing, nothing is kept.
+    serves nothing, nothing is kept. `distrust` is the reason why the version is unproven.
     """
     if standing is Standing.PROVEN or active.surviving == 0:
         return active

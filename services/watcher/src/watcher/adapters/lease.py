@@ -28,7 +28,7 @@ OURS: Final = (errors.RaybusError, TimeoutError)
 ASK_SECONDS: Final = 1.0
 """Seconds between two requests that check whether NATS answers."""
 ASK_AGAIN_SECONDS: Final = 0.2
-"""Seconds between these requests after NATS did not answer one."""
+"""Like `ASK_SECONDS`, while NATS does not answer."""
 RENEWAL_SECONDS: Final = 2.0
 """Timeout in seconds of one attempt to renew the Lease.
 

@@ -28,8 +28,9 @@ from common.kube.resources import (
 )
 from common.upgrade import service_conditions as of_services
 from common.upgrade import traffic_record
-from scenario.hostile import crd_schema, nasty
+from scenario.hostile import nasty
 from service_reconciler.promotion import receipt
+from support import crd_schema
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 TENANT: Final = "tenant-h"

@@ -38,10 +38,10 @@ from common.runtime.replica import ReconcilerParts
 from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from job_reconciler import wiring as job_wiring
 from job_reconciler.settings import Config as JobConfig
-from scenario.hostile import crd_schema
 from scenario.hostile.attacks import TENANT, Attack
 from service_reconciler import wiring as service_wiring
 from service_reconciler.settings import Config as ServiceConfig
+from support import crd_schema
 from support.fakes.events import FakeEvents
 from support.fakes.feed import FakeFeed, FakeStream
 from support.fakes.gateway import FakeGatewayController

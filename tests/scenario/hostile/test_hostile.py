@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from common.api.opaque import Body
 from common.kube.resources import RAY_CLUSTER, RAY_CRON_JOB, RAY_JOB, RAY_SERVICE
 from common.runtime.key import Key
-from scenario.hostile import attacks, crd_schema, nasty
+from scenario.hostile import attacks, nasty
 from scenario.hostile.attacks import CLUSTERS, CRON_JOBS, JOBS, SERVICES, TENANT, Attack
 from scenario.hostile.numbered import KNOWN, Numbered
 from scenario.hostile.tenancy import Failure, suffered
+from support import crd_schema
 from support.fakes.kube import Request
 from support.laws import tenancies
 

@@ -26,8 +26,9 @@ from common.api.opaque import Body, Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray.serve_status import ServeDetails
 from crd_generator import upgrade_policy
-from scenario.hostile import attacks, crd_schema
+from scenario.hostile import attacks
 from scenario.hostile.attacks import CLUSTERS, SERVICES, Place, put
+from support import crd_schema
 
 SIZE: Final = 10**6
 """Characters of a long text."""

@@ -72,7 +72,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
+def run(given: argparse.Namespace, program: Path, source: Path) -> list[CaseJudgement]:
     """Compare all cases in parallel.
 
     Shows a progress bar, or lines if the output is no terminal. `program` is the compiled program
@@ -89,7 +89,7 @@ def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
     )
     results, found = list[CaseJudgement](), 0
     pool = ProcessPoolExecutor(
-        min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program,)
+        min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program, source)
     )
     console = Console(stderr=True)
     reported_at = time.monotonic()
@@ -114,7 +114,11 @@ def run(given: argparse.Namespace, program: Path) -> list[CaseJudgement]:
 
 
 def report(
-    results: list[CaseJudgement], given: argparse.Namespace, program: Path, seconds: float
+    results: list[CaseJudgement],
+    given: argparse.Namespace,
+    program: Path,
+    source: Path,
+    seconds: float,
 ) -> int:
     """Print the differences by kind.
 
@@ -135,7 +139,7 @@ def report(
         print(msgspec.json.format(msgspec.json.encode(body)).decode())
         return 1 if kinds else 0
     with theirs.started(program) as kuberay:
-        judge = Judge(kuberay)
+        judge = Judge(kuberay, source)
         for number, (kind, some) in enumerate(
             sorted(kinds.items(), key=lambda item: -len(item[1]))
         ):
@@ -175,7 +179,7 @@ def main() -> int:
     if given.record is not None:
         with theirs.started(program) as kuberay:
             path = recorded.write(
-                Judge(kuberay),
+                Judge(kuberay, source),
                 version=kuberay.version,
                 release=kuberay.release,
                 seed=given.seed,
@@ -185,8 +189,8 @@ def main() -> int:
         print(f"wrote {recorded.write_options(options.read(source))}")
         return 0
     began = time.monotonic()
-    results = run(given, program)
-    return report(results, given, program, time.monotonic() - began)
+    results = run(given, program, source)
+    return report(results, given, program, source, time.monotonic() - began)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,16 @@ import msgspec
 import structlog
 
 from common.api.opaque import Json
-from parity import comparison, declared, drawing, jobs, shrinking, theirs
+from parity import comparison, declared, drawing, jobs, older_crds, shrinking, theirs
 from parity.cases import Case
 from parity.comparable import Difference
 from parity.theirs import KubeRay
 
 PANIC: Final = "panic"
+PRUNED_RELEASE: Final = "1.6"
+"""The release of KubeRay whose CRDs lack fields that raybus has."""
+CRDS: Final = Path("config") / "crd" / "bases"
+"""The folder of the CRDs in KubeRay's folder `ray-operator`."""
 
 
 class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,16 +33,21 @@ class CaseJudgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Runs cases with KubeRay's program and with raybus's code, and judges the differences."""
+    """Runs cases with KubeRay's program and with raybus's code, and judges the differences.
 
-    def __init__(self, kuberay: KubeRay) -> None:
-        self._kuberay = kuberay
+    `source` is KubeRay's folder `ray-operator`.
+    """
+
+    def __init__(self, kuberay: KubeRay, source: Path) -> None:
+        self._kuberay, self._source = kuberay, source
         self._loop = asyncio.new_event_loop()
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
     def draw(self, seed: int, number: int) -> Case:
-        """Draw a case with the feature gates that this version of KubeRay knows."""
-        return drawing.case(seed, number, self._kuberay.gates)
+        """Draw a case with the feature gates, and for KubeRay 1.6 the fields, that it knows."""
+        case = drawing.case(seed, number, self._kuberay.gates)
+        is_current = self._kuberay.release != PRUNED_RELEASE
+        return case if is_current else older_crds.prune_case(case, self._source / CRDS)
 
     def judge(self, cases: Mapping[int, Case]) -> list[CaseJudgement]:
         """Compare the operators on cases, given by number.
@@ -127,10 +136,10 @@ _RUNNING: Final[list[tuple[object, Judge]]] = []
 """The judge of this worker process, with the context manager of its KubeRay program."""
 
 
-def begin(program: Path) -> None:
+def begin(program: Path, source: Path) -> None:
     """Start KubeRay's program in a worker process. The program ends with the process."""
     context = theirs.started(program)
-    _RUNNING.append((context, Judge(context.__enter__())))
+    _RUNNING.append((context, Judge(context.__enter__(), source)))
 
 
 def work(seed: int, numbers: Sequence[int]) -> list[CaseJudgement]:

@@ -1,4 +1,7 @@
-"""The CRDs as the API server applies them: which fields there are, what is pruned, and what is refused. Expressions (CEL) are left out."""
+"""Applies CRDs as the API server does: removes unknown fields, and refuses invalid values.
+
+Expressions (CEL) are left out.
+"""
 
 import re
 from functools import lru_cache
@@ -10,7 +13,7 @@ import yaml
 from common.api.opaque import Json
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 _FILES: Final = {
     "RayCluster": "ray.io_rayclusters.yaml",
     "RayService": "ray.io_rayservices.yaml",
@@ -22,9 +25,9 @@ _TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool}
 
 
 @lru_cache
-def of(kind: str, part: str = "spec") -> Json:
-    """Return the schema of a kind's spec, or of its status."""
-    crd = yaml.load((_CRDS / _FILES[kind]).read_text(), _LOADER)  # noqa: S506  (a safe one)
+def of(kind: str, part: str = "spec", folder: Path = CRDS) -> Json:
+    """Return the schema of a kind's spec, or of its status, from the CRDs in a folder."""
+    crd = yaml.load((folder / _FILES[kind]).read_text(), _LOADER)  # noqa: S506  (a safe one)
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
     return version["schema"]["openAPIV3Schema"]["properties"][part]
 

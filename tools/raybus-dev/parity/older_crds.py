@@ -13,6 +13,9 @@ from support import crd_schema
 _OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
 """The schema of a value with any fields."""
 
+OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
+"""The schema of a value with any fields."""
+
 
 def prune_case(case: Case, folder: Path) -> Case:
     """Return a case without unknown fields, in its objects and in the edits of its rounds.
@@ -47,14 +50,10 @@ def _prune_step(step: Json, folder: Path) -> Json | None:
     schema: Json = crd_schema.of("RayCluster", folder=folder)
     for key in cast("list[str | int]", step["path"])[1:]:
         is_open = schema.get("x-kubernetes-preserve-unknown-fields", False)
-        inner: Any = (
-            schema.get("items", {})
-            if isinstance(key, int)
-            else schema.get("properties", {}).get(key, schema.get("additionalProperties"))
-        )
+        fields: Json = schema.get("properties", {})
+        rest = schema.get("additionalProperties")
+        inner: Any = schema.get("items") if isinstance(key, int) else fields.get(key, rest)
         if inner is None and not is_open:
             return None
-        schema = (
-            inner if isinstance(inner, dict) else {"x-kubernetes-preserve-unknown-fields": True}
-        )
+        schema = cast("Json", inner if isinstance(inner, dict) else OPEN)
     return {**copy.deepcopy(step), "value": crd_schema.pruned(step.get("value"), schema)}

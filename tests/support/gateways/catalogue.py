@@ -6,8 +6,11 @@ from typing import Final
 from localcluster.errors import ClusterError
 from support.gateways.contour import CONTOUR
 from support.gateways.program import GatewayProgram
+from support.gateways.traefik import TRAEFIK
 
-GATEWAYS: Final[dict[str, GatewayProgram]] = {program.name: program for program in (CONTOUR,)}
+GATEWAYS: Final[dict[str, GatewayProgram]] = {
+    program.name: program for program in (CONTOUR, TRAEFIK)
+}
 
 
 def selected(environment: Mapping[str, str]) -> list[GatewayProgram]:

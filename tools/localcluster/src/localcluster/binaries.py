@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from localcluster import build_sources, processes, settings
-from localcluster.build_sources import GoProgram
+from localcluster.build_sources import GoProgram, TrimmedModule
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress, format_duration
 from localcluster.settings import LocalSettings
@@ -95,6 +95,9 @@ _MINIMUM_GO = (1, 26, 7)
 """The Go version that the newest of the built modules requires."""
 
 _GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+_PACKAGE = re.compile(r"[\w./~-]+")
 
 
 class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,11 +191,37 @@ async def _write_module(workshop: _Workshop, programs: Sequence[GoProgram]) -> P
         # Keeps the requirement when Go tidies go.mod.
         text = f'package main\n\nimport _ "{build_sources.INSTALLED[group]}"\n'
         (folder / "tools.go").write_text(f"//go:build tools\n\n{text}")
+    for trimmed in build_sources.TRIMMED_MODULES.get(group, ()):
+        original = await _download(workshop, trimmed.module, trimmed.version)
+        await asyncio.to_thread(_copy_trimmed, Path(original["Dir"]), folder, trimmed)
+    for name, text in build_sources.LOCAL_MODULES.get(group, {}).items():
+        local = folder / Path(name).name
+        local.mkdir()
+        (local / "go.mod").write_text(f"module {name}\n")
+        (local / f"{local.name}.go").write_text(text)
     for program in programs:
         if program.main:
             (folder / program.name).mkdir()
             (folder / program.name / "main.go").write_text(program.main)
     return folder
+
+
+def _copy_trimmed(original: Path, folder: Path, trimmed: TrimmedModule) -> None:
+    """Copy a module without one of its packages, and write a package in its place."""
+    copy = folder / trimmed.folder
+    package = copy / trimmed.package
+    shutil.copytree(
+        original,
+        copy,
+        copy_function=shutil.copyfile,
+        ignore=lambda place, _: (
+            {package.name} if Path(place) == original / Path(trimmed.package).parent else set()
+        ),
+    )
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # those of Go's cache are read-only
+    package.mkdir()
+    (package / f"{package.name}.go").write_text(trimmed.text)
 
 
 def _read(path: str) -> str:
@@ -229,7 +258,13 @@ async def _run_go(
 
     finished = await processes.follow(argv, show, environment=workshop.environment, cwd=folder)
     if finished.code != 0:
-        raise ClusterError(f"go build failed: {processes.find_last_line(finished.errors)}")
+        raise ClusterError(f"go build failed: {_find_build_error(finished.errors)}")
+
+
+def _find_build_error(errors: str) -> str:
+    """Return the last error of a build. `go build -v` also writes a line for each package."""
+    lines = [line for line in errors.splitlines() if not _PACKAGE.fullmatch(line)]
+    return processes.find_last_line("\n".join(lines) or errors)
 
 
 async def find_go_toolchain(wanted: LocalSettings, progress: Progress) -> Path:
@@ -331,6 +366,8 @@ S3_STORE = f"versitygw-{settings.VERSITYGW}"
 DOCKER_COMPOSE = f"docker-compose-{settings.DOCKER_COMPOSE}"
 CONTOUR = f"contour-{settings.CONTOUR}"
 CONTOUR_CRDS = f"contour-crds-{settings.CONTOUR}"
+TRAEFIK = f"traefik-{settings.TRAEFIK}"
+GATEWAY_API_OF_TESTS = f"gateway-api-{settings.GATEWAY_API_OF_TESTS}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
 """Third-party programs that users run beside raybus, and that tests need."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)

@@ -7,6 +7,7 @@ packages that call upstream's commands.
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -36,7 +37,24 @@ class Manifests(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[tuple[str, str, str, str], ...]
 
 
+class TrimmedModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A module with the Go text of a package that replaces one of its own."""
+
+    module: str
+    version: str
+    package: str
+    text: str
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder beside the main package."""
+        return self.module.split("/")[2]
+
+
 _KUBERNETES_MODULE = "k8s.io/kubernetes"
+_DIRECTIVE = re.compile(
+    r"^(?:replace \S+(?: \S+)? => [^.\s]\S* \S+|exclude \S+ \S+)$", re.MULTILINE
+)
 _STAGING = re.compile(r"^\s*(k8s\.io/\S+) v0\.0\.0$", re.MULTILINE)
 
 _COMPONENT = """package main
@@ -194,6 +212,54 @@ func run(ctx context.Context, kubeconfig string) error {
 """
 
 
+_NO_PASSWORDS = """package auth
+
+import "net/http"
+
+type SecretProvider func(user, realm string) string
+
+type BasicAuth struct {
+	Realm   string
+	Secrets SecretProvider
+}
+
+func (*BasicAuth) RequireAuth(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusUnauthorized)
+}
+
+type DigestAuth struct{}
+
+func NewDigestAuthenticator(string, SecretProvider) *DigestAuth { return &DigestAuth{} }
+
+func (*DigestAuth) CheckAuth(*http.Request) (string, *string) { return "", nil }
+
+func (*DigestAuth) RequireAuth(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusUnauthorized)
+}
+
+func (*DigestAuth) RequireAuthStale(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusUnauthorized)
+}
+
+func DigestAuthParams(string) map[string]string { return nil }
+
+func CheckSecret(string, string) bool { return false }
+"""
+
+_NO_DNS_PROVIDERS = """package dns
+
+import (
+	"fmt"
+
+	"github.com/go-acme/lego/v5/challenge"
+)
+
+func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
+	return nil, fmt.Errorf("this build has no DNS provider %s", name)
+}
+"""
+
+
 def _build_kubernetes_program(name: str, main: str, seconds: int) -> GoProgram:
     return GoProgram(name=name, group="kubernetes", main=main, seconds=seconds)
 
@@ -231,6 +297,7 @@ PROGRAMS: dict[str, GoProgram] = {
             name=f"docker-compose-{settings.DOCKER_COMPOSE}", group="compose", main="", seconds=180
         ),
         GoProgram(name=f"contour-{settings.CONTOUR}", group="contour", main="", seconds=240),
+        GoProgram(name=f"traefik-{settings.TRAEFIK}", group="traefik", main="", seconds=600),
     )
 }
 
@@ -247,6 +314,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
     "compose": ("github.com/docker/compose/v2", settings.DOCKER_COMPOSE),
     "contour": ("github.com/projectcontour/contour", settings.CONTOUR),
+    "traefik": ("github.com/traefik/traefik/v3", settings.TRAEFIK),
 }
 """The upstream Go module and its version, by the name of the build group."""
 
@@ -259,11 +327,46 @@ INSTALLED: dict[str, str] = {
     "versitygw": "github.com/versity/versitygw/cmd/versitygw",
     "compose": "github.com/docker/compose/v2/cmd",
     "contour": "github.com/projectcontour/contour/cmd/contour",
+    "traefik": "github.com/traefik/traefik/v3/cmd/traefik",
 }
 """The upstream main package of each group that has one.
 
 It is built without a main package of ours.
 """
+
+LOCAL_MODULES: dict[str, dict[str, str]] = {
+    "traefik": {
+        "github.com/traefik/traefik/dynamic/ext": (
+            "package ext\n\ntype HTTP struct{}\n\ntype Router struct{}\n"
+        ),
+        "github.com/abbot/go-http-auth": _NO_PASSWORDS,
+    }
+}
+"""Modules that are written beside the main package, by group and module: the Go text of each.
+
+Traefik requires two modules that are not published. `ext` has fields that other builds add to the
+file of routes. Only the middlewares for passwords use a fork of `go-http-auth`; in this build they
+refuse every password."""
+
+TRIMMED_MODULES: dict[str, tuple[TrimmedModule, ...]] = {
+    "traefik": (
+        TrimmedModule(
+            module="github.com/go-acme/lego/v5",
+            version="5.4.1",
+            package="providers/dns",
+            text=_NO_DNS_PROVIDERS,
+        ),
+    )
+}
+"""Modules of which a copy without one package is built, by group.
+
+lego's DNS providers need the modules of dozens of clouds, of which some are not published. Traefik
+needs them only to get certificates."""
+
+_REPLACING_GROUPS = frozenset({"traefik"})
+"""Groups whose upstream module replaces or excludes published modules.
+
+Go ignores these directives of a required module, so they are repeated."""
 
 _STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
 _GATEWAY = ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY)
@@ -303,6 +406,17 @@ MANIFESTS: dict[str, Manifests] = {
             ),
         ),
         Manifests(
+            name=f"gateway-api-{settings.GATEWAY_API_OF_TESTS}",
+            sources=(
+                (
+                    "sigs.k8s.io/gateway-api",
+                    settings.GATEWAY_API_OF_TESTS,
+                    "config/crd/experimental",
+                    "gateway.*.yaml",
+                ),
+            ),
+        ),
+        Manifests(
             name=f"kueue-manifests-{settings.KUEUE}",
             sources=(
                 (*MODULES["kueue"], "config/components/crd/bases", "kueue.*.yaml"),
@@ -331,7 +445,28 @@ def format_module_file(group: str, upstream: str) -> str:
     if module == _KUBERNETES_MODULE:
         staged = f"v0.{settings.KUBERNETES.removeprefix('1.')}"
         lines += [f"replace {name} => {name} {staged}" for name in _STAGING.findall(upstream)]
+    if group in _REPLACING_GROUPS:
+        local = tuple(f"replace {name} =>" for name in LOCAL_MODULES.get(group, {}))
+        lines += [line for line in _find_directives(upstream) if not line.startswith(local)]
+    lines += [
+        f"replace {trimmed.module} => ./{trimmed.folder}"
+        for trimmed in TRIMMED_MODULES.get(group, ())
+    ]
+    lines += [
+        f"replace {name} => ./{PurePosixPath(name).name}" for name in LOCAL_MODULES.get(group, {})
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _find_directives(upstream: str) -> list[str]:
+    """Return the lines of a go.mod that replace or exclude published modules."""
+    blocks = re.sub(
+        r"^replace \(\n(.*?)^\)$",
+        lambda block: re.sub(r"^\s+(?=\S)", "replace ", block[1], flags=re.MULTILINE),
+        upstream,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    return _DIRECTIVE.findall(blocks)
 
 
 def build_linker_flags(group: str) -> str:

@@ -222,8 +222,8 @@ PERCENTAGE_MIRROR: Final = "HTTPRouteRequestPercentageMirror"
 def mirror_problem(gateway_class: GatewayClass | None) -> str | None:
     """Return why a Gateway of this class cannot be trusted to copy a percentage of the requests.
 
-    None if the controller says that it can. A controller that does not know the filter may accept
-    the route and answer 500 to every request, and one that ignores the percentage copies all.
+    None if the controller says that it can. A controller that does not support the filter or its
+    percentage may still accept the route, and copy no request or all.
     """
     if gateway_class is None:
         return "its GatewayClass cannot be read"

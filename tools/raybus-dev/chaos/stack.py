@@ -59,11 +59,11 @@ async def started(
     gateway_crds: Sequence[Path] = (),
     metrics_port: int = ports.METRICS,
 ) -> AsyncGenerator[Stack]:
-    """Run all servers during the `with` block.
+    """Start all servers, yield them as a `Stack`, and stop them after the `with` block.
 
-    The fleet has no services yet. `logs` is the folder of the processes' logs. `is_audited` adds
-    the bodies of requests to the audit log. With `gateway_crds`, folders of CRDs, no gateway is
-    simulated.
+    The stack's `fleet`, which runs raybus's services, is still empty. `logs` is the folder of
+    the processes' logs. `is_audited` adds the bodies of requests to the audit log. With
+    `gateway_crds`, folders of CRDs, no gateway is simulated.
     """
     observed = Observed.on_free_ports("nats-0")
     async with (

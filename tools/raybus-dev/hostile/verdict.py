@@ -31,7 +31,7 @@ CONTROL: Final = "control"
 Tenants write as much as in attacks, but raybus has nothing to reconcile.
 """
 BESIDE: Final = "beside"
-"""Name of the phase beside hostile tenants."""
+"""Name of the phase in which hostile tenants attack while the victim's objects change."""
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
 """Pairs of verb and resource: reads that services may do in any namespace.
 
@@ -71,7 +71,7 @@ class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.slower_than(CALM)
 
     def slower_than(self, phase: str) -> float:
-        """Return the ratio of the 99th percentile beside attacks to that of `phase`.
+        """Return the 99th percentile of reaction times during attacks, divided by that of `phase`.
 
         Return 1 if one of the two phases has no reactions.
         """

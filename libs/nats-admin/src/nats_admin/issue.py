@@ -21,7 +21,10 @@ def make_key(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create the missing files in the folder `--out`; print the names of the files written."""
+    """Create the keys, certificates and configuration of a NATS server in the folder `--out`.
+
+    Keys and certificates that are there and usable are kept. Prints the names of the files written.
+    """
     folder: Path = options.out.absolute()
     server = ServerConfig(
         folder=options.mount or str(folder),

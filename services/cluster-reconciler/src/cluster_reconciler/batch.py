@@ -61,9 +61,9 @@ class BatchScheduler(msgspec.Struct, frozen=True):
     """Labels that pods copy from their cluster: name on the cluster, name on the pods."""
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002  (for others)
-        """Return the creations of the objects that this scheduler needs in the cluster's namespace.
+        """Return how to create the objects that this scheduler needs in the cluster's namespace.
 
-        These objects are not on the bus, so they are read from the API server first.
+        These objects are not on the bus, so the caller first reads them from the API server.
         """
         return ()
 
@@ -309,10 +309,10 @@ class WorkloadAware(BatchScheduler, frozen=True):
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002
-        """Return the creations of the Workload and the PodGroup.
+        """Return how to create the Workload and the PodGroup; the caller first reads both.
 
-        The two are read also for a cluster that should have neither, so that remaining objects are
-        deleted.
+        They are returned also for a cluster that should have neither, so that remaining objects are
+        found and deleted.
         """
         count, name = {"minCount": traits.desired_workers(cluster) + 1}, cluster.metadata.name
         workload_template, policy = (

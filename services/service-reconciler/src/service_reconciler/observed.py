@@ -220,9 +220,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """The active and the pending cluster, if the active one was the pending one's replacement.
+        """The active and the pending cluster, if the active one was created to replace the pending.
 
-        None otherwise. The upgrade between the two ends before traffic moves.
+        The RayService then returns to its earlier cluster: the upgrade to the active cluster ends
+        before any traffic moves. None if the pending cluster is newer.
         """
         active, back = self.active, self.pending
         if active is None or back is None:

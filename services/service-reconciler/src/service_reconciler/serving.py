@@ -5,10 +5,10 @@ whatever else users changed in it. A Service of another owner is never changed. 
 §10.3, §11.2; acceptance 74, 75, 92.
 
 During a stepwise upgrade a Serve Service may remain from another strategy, and its clients do not
-use the route (ADR 14). The Service then selects pods of both clusters by a label of raybus (it is
-shared), so that its clients reach the whole capacity at every step. The label is set on all pods of
-the active cluster while the route sends requests to that cluster, and, once the route sends
-requests to the pending cluster, on its pods on nodes where a replica was seen running.
+use the route (ADR 14). The Service is then shared: it selects pods of both clusters by a label of
+raybus, so that its clients reach the whole capacity at every step. All pods of the active cluster
+have the label while the route sends requests to that cluster. Once the route sends requests to the
+pending cluster, a pod of that cluster gets the label when a Serve replica runs in the pod.
 """
 
 from collections.abc import Sequence

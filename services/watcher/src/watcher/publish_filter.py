@@ -90,7 +90,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _PodPhase(msgspec.Struct, frozen=True):
-    """The part of a pod that decides whether its state waits for a newer one."""
+    """The phase of a pod. The state of a pending pod is published with a delay."""
 
     status: _Status = _Status()
 

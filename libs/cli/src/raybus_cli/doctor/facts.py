@@ -112,7 +112,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stateful_sets: list[Workload] | None = None
     leases: list[Lease] | None = None
     certificates: list[bytes] | None = None
-    """Certificates that the NATS servers have registered."""
+    """Certificates of the NATS servers, from the ConfigMap `nats-servers`; None if unreadable."""
     gateway_versions: list[str] | None = None
     """Served versions of the Gateway API; empty if it is not installed."""
     gateway_classes: list[GatewayClass] | None = None

@@ -143,9 +143,10 @@ class EventHandOver:
         self._continue(self._taker.caught_up)
 
     def _continue(self, step: Callable[[], bool]) -> bool:
-        """Call a method of the taker (`step`), unless the taker has ended the read.
+        """Call `step`, a method of the receiver of the events, unless the read has ended.
 
-        Return whether it was called without an error. The read ends if it returns False.
+        If `step` returns False or raises an error, the read ends. Return whether `step` was called
+        and raised no error.
         """
         if self._ended.done():
             return False

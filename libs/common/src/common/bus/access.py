@@ -57,9 +57,9 @@ class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
 class FileKeys:
     """A key and a CA certificate in files, for a NATS server outside of the cluster.
 
-    `check` raises `InvalidSpec`, naming the setting, if a file is unusable. `next` returns the
-    access to the next server, or raises `RaybusError` if the access is not known now. `refused` is
-    the cause and the remedy for the case that the server does not know the key.
+    `check` raises `InvalidSpec`, naming the setting, if a file is unusable. `next` reads the files
+    again and returns the `ServerAccess` for the next URL in turn; it raises `RaybusError` if a file
+    cannot be read. `refused` has the cause and the remedy if the server does not know the key.
     """
 
     def __init__(self, settings: Settings) -> None:

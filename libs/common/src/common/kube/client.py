@@ -471,8 +471,8 @@ async def _read(
 ) -> bytes:
     """Return the body of an answer.
 
-    With `max_size`, for a foreign server, the size is limited and repeated header values are
-    removed.
+    `max_size` is given for a server that is not the API server. It limits the body to that many
+    bytes. Values of the request's `headers`, such as tokens, that the body repeats are removed.
     """
     if max_size is None:
         return await answer.read()

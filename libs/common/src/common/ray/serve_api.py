@@ -161,8 +161,9 @@ class ServeApi:
         """Poll the dashboards of both clusters of a RayService and return the new views.
 
         `max_ages` are the maximum ages of the answers in seconds, for the active and the pending
-        cluster. An answer that was given by the other cluster is removed from a view. If both
-        dashboards are silent, neither failure counts as silence (ADR 41).
+        cluster. An answer that was given by the other cluster is removed from a view. If
+        neither dashboard answers, the failed reads do not count against the clusters, because the
+        cause may be outside of both, such as a starved process (ADR 41).
         """
         async with asyncio.TaskGroup() as group:
             polls = [

@@ -39,8 +39,8 @@ class Fields:
     """The fields of one object at `path` of a manifest.
 
     Each reader takes the name of a field, adds a message to `problems` if the value is not legal,
-    and returns a legal value instead. Null counts as absent. `close` reports the unknown fields:
-    those that no reader was called for.
+    and returns a legal value instead. Null counts as absent. If `strict`, `close` reports the
+    first unknown field: one that no reader was called for.
     """
 
     def __init__(self, value: Any, path: str, problems: list[str], *, strict: bool) -> None:
@@ -136,9 +136,9 @@ class Fields:
         return self._length(name, least, MAX_DURATION, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
-        """Read a required, positive duration of a request, at most one hour; return it in seconds.
+        """Read a required, positive duration of a request, at most one hour, in seconds.
 
-        Returns 0 for a field that is absent or not legal.
+        An absent or illegal field is reported as a problem, and the result is 0.
         """
         return self._length(
             name, MIN_DURATION, MAX_LATENCY, "a positive duration such as 250ms", None

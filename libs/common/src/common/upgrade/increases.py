@@ -61,11 +61,11 @@ class Increase(msgspec.Struct, frozen=True, kw_only=True):
 def advance(
     node: Node | None, series: NodeSeries, *, read: int, is_new: bool
 ) -> tuple[Node, list[Increase]]:
-    """Return the new state of a node after a read, and its requests since earlier reads.
+    """Return a node's new state after read number `read`, and its requests since earlier reads.
 
-    `series` are the counters on the node's page, and `read` is the number of the read. An unknown
-    node (None) counts from this read on. If it `is_new`, all requests that it ever answered count,
-    since read 0.
+    `series` are the counters on the node's metrics page. For an unknown node (`node` is None) this
+    read is the starting point, and there are no requests yet. With `is_new`, all requests that the
+    unknown node has ever answered are returned, as requests since read 0.
     """
     before: Mapping[int, _Value] = {} if node is None else node.series
     is_cut = node is not None and node.is_cut

@@ -81,9 +81,9 @@ def guard(m: Migration, policy: Policy) -> Split | None:
 def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
-    0 if none. The capacity of a dead cluster does not count, so the surge does not limit the
-    result. The capacity of a partly unhealthy cluster, and of a cluster that failed a gate, does
-    count, because its nodes are in use.
+    Return 0 if there is no such traffic, or if `taking` cannot carry any. Both capacities together
+    stay within 100 + `maxSurgePercent`, because a partly unhealthy cluster, and one that failed a
+    gate, still use their nodes. A dead cluster uses none, so the result is then 100.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0

@@ -46,8 +46,8 @@ def renewed(
     """Return the record after the pending cluster got a new Serve config; None if it got none.
 
     The weights stay. Waiting times, gate results and the end of mirroring belong to the earlier
-    config, so they start over (ADR 40). So does a failure, unless it removes the cluster
-    (`keeps_failure`).
+    config, so they are reset (ADR 40). A failed gate is cleared, too. With `keeps_failure` it
+    stays: the policy rolls back after a failed gate, and a new config does not stop the rollback.
     """
     part = record.clusters.get(pending.name)
     if part is None or part.uid not in {"", pending.uid} or part.config == candidate.config:

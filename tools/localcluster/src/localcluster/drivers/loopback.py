@@ -164,9 +164,9 @@ class Loopback(Driver):
 
     @override
     def inside(self, record: ClusterRecord, layout: Layout, argv: Sequence[str]) -> Command:
-        """Return the command `argv` with the kubeconfig's path.
+        """Return the command `argv` with the kubeconfig's path in its environment.
 
-        It needs no other network, because the cluster is on loopback.
+        The command runs in the caller's network, because the cluster listens on loopback.
         """
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 

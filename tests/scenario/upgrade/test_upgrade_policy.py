@@ -647,27 +647,29 @@ async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_durati
 
 
 @cases(
-    ("gateway_class", "why"),
+    ("features", "controller", "why"),
     {
         "a controller without the feature": (
-            a_gateway_class("HTTPRouteRequestMirror"),
+            ("HTTPRouteRequestMirror",),
+            "example.org/gw",
             "the controller of GatewayClass fast does not support HTTPRouteRequestPercentageMirror",
         ),
-        "a controller that lists no features": (
-            {"metadata": {"name": "fast", "namespace": ""}},
-            "GatewayClass fast does not say which features its controller supports",
+        "a controller that is known to copy all": (
+            (),
+            "projectcontour.io/gateway-controller",
+            "controller projectcontour.io/gateway-controller ignores the percentage and would copy "
+            "all of them",
         ),
-        "a class that may not be read": (None, "its GatewayClass cannot be read"),
     },
 )
-async def test_without_a_proven_feature_nothing_is_mirrored_and_the_upgrade_goes_on(
-    gateway_class: Json | None, why: str
+async def test_where_a_percentage_is_not_supported_nothing_is_mirrored_and_the_upgrade_goes_on(
+    features: tuple[str, ...], controller: str, why: str
 ) -> None:
-    sim = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
-    if gateway_class is None:
-        del sim.kube.objects[GATEWAY_CLASS.kind, "", "fast"]
-    else:
-        sim.kube.put(GATEWAY_CLASS, gateway_class)
+    sim = a_pair()
+    sim.gateway.name = controller
+    sim.kube.put(GATEWAY_CLASS, a_gateway_class(*features))
+    sim.apply(config=BLUE, upgradeStrategy=WHOLE_SURGE)
+    await sim.until(sim.is_complete)
     sim.kube.put(UPGRADE_POLICY, a_policy(spec={**CANARY, **MIRROR}, namespace=NAMESPACE))
     Traffic(sim)
     apply(sim, config=GREEN, annotations=FOLLOWS)
@@ -678,6 +680,18 @@ async def test_without_a_proven_feature_nothing_is_mirrored_and_the_upgrade_goes
     text = f"Requests are not mirrored: {why}"
     reported = [note for _, reason, note in sim.kube.events() if reason == "MirrorUnsupported"]
     assert reported == [text]
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_requests_are_mirrored_where_no_features_are_listed(*, is_readable: bool) -> None:
+    sim = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    if is_readable:
+        sim.kube.put(GATEWAY_CLASS, a_gateway_class())
+    else:
+        del sim.kube.objects[GATEWAY_CLASS.kind, "", "fast"]
+    sim.kube.put(UPGRADE_POLICY, a_policy(spec={**CANARY, **MIRROR}, namespace=NAMESPACE))
+    apply(sim, config=GREEN, annotations=FOLLOWS)
+    await sim.until(lambda: route(sim, "mirror") is not None)
 
 
 async def test_a_mirror_never_keeps_requests_at_a_cluster_that_died() -> None:

@@ -4,7 +4,6 @@ after a delay, or not at all.
 
 from typing import cast
 
-from common.api.gateway import PERCENTAGE_MIRROR
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.clock import Clock
@@ -15,13 +14,10 @@ RESOURCES = {each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
 
 
 def a_gateway_class(*features: str) -> Body:
-    """Return the GatewayClass `fast` of a controller with these features; by default, it copies a
-    percentage of the requests.
-    """
-    names = features or (PERCENTAGE_MIRROR,)
+    """Return the GatewayClass `fast` of a controller that lists these features."""
     return {
         "metadata": {"name": "fast", "namespace": ""},
-        "status": {"supportedFeatures": [{"name": name} for name in names]},
+        "status": {"supportedFeatures": [{"name": name} for name in features]},
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from prometheus_client import CollectorRegistry
 
 from common import errors, labels
+from common.api.gateway import PERCENTAGE_MIRROR
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
 from common.kube.resources import (
@@ -92,7 +93,7 @@ class Simulator:
         self.serve = serve or FakeServe(self.clock)
         self.ray_clusters = FakeClusters(self.kube, self.serve, self.clock)
         self.gateway = FakeGatewayController(self.kube, self.clock)
-        self.kube.put(GATEWAY_CLASS, a_gateway_class())
+        self.kube.put(GATEWAY_CLASS, a_gateway_class(PERCENTAGE_MIRROR))
         self.servers = FakeServers()
         """The servers that gates query."""
         self.events = FakeEvents(self.clock)

@@ -139,7 +139,7 @@ def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEve
     upgrade = observed.upgrade
     if judged is None or not judged.has_mirrored or (upgrade and upgrade.mirrored):
         return
-    if (why := mirror_problem(observed.gateway_class)) is not None:
+    if (why := mirror_problem(observed.gateway_class, observed.route)) is not None:
         yield mirror_unsupported(why)
 
 

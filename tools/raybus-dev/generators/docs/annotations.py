@@ -25,12 +25,14 @@ _OTHERS: Final = re.compile(
     r"/v\d\w*$|^kubernetes\.io/h2c$|^(google|aws\.amazon)\.com/|^ray\.io/kuberay-operator$"
     r"|^kubectl\.|^raybus\.io/record$"
     r"|^client\.authentication\.k8s\.io/exec$"
+    r"|/gateway-controller$"
     r"|^raybus\.io/(cluster-reconciler|service-reconciler|traffic-manager|job-reconciler)$"
 )
 """Names with a slash that are no annotations, labels or finalizers for the page.
 
-They are API versions, an app protocol, resources, a value, kubectl's annotations, the label of
-raybus's ControllerRevisions, the sources of Events, and an extension of kubeconfigs.
+They are API versions, an app protocol, resources, a value, kubectl's annotations, Gateway
+controllers, the label of raybus's ControllerRevisions, the sources of Events, and an extension of
+kubeconfigs.
 """
 
 

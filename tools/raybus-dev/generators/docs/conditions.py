@@ -283,7 +283,7 @@ WARNINGS: Final = {
     "GatewayAPIMissing": "The API server has no Gateway API.",
     "GateFailed": "A gate of the UpgradePolicy failed; the message has its figures.",
     "MirrorUnsupported": "Requests are not mirrored: the CRD of HTTPRoute is too old, or the "
-    "controller of the Gateway does not say that it copies a percentage of the requests.",
+    "controller of the Gateway does not copy a percentage of the requests.",
     "GRPCRouteUnsupported": "gRPC calls are not routed.",
     (
         "IncrementalUpgradeDisabled"

@@ -219,19 +219,28 @@ PERCENTAGE_MIRROR: Final = "HTTPRouteRequestPercentageMirror"
 """The feature that copies a percentage of the requests."""
 
 
-def mirror_problem(gateway_class: GatewayClass | None) -> str | None:
-    """Return why a Gateway of this class cannot be trusted to copy a percentage of the requests.
+COPIES_ALL: Final = frozenset({"projectcontour.io/gateway-controller"})
+"""Controllers that list no features, and copy all requests whatever the percentage of a mirror is.
 
-    None if the controller says that it can. A controller that does not support the filter or its
-    percentage may still accept the route, and copy no request or all.
+`make e2e-gateways` measures this."""
+
+
+def mirror_problem(gateway_class: GatewayClass | None, route: Route | None) -> str | None:
+    """Return why a Gateway of this class does not copy a percentage of the requests.
+
+    None if the controller supports it, or lists no features and is not known to lack it. Such a
+    controller may still accept the route of a mirror, and copy no request or all. `route` is a
+    route on the Gateway; its status names the controller.
     """
-    if gateway_class is None:
-        return "its GatewayClass cannot be read"
-    name = gateway_class.metadata.name
-    if not gateway_class.features:
-        return f"GatewayClass {name} does not say which features its controller supports"
-    if PERCENTAGE_MIRROR not in gateway_class.features:
-        return f"the controller of GatewayClass {name} does not support {PERCENTAGE_MIRROR}"
+    features = frozenset[str]() if gateway_class is None else gateway_class.features
+    if gateway_class is not None and features:
+        name = gateway_class.metadata.name
+        text = f"the controller of GatewayClass {name} does not support {PERCENTAGE_MIRROR}"
+        return None if PERCENTAGE_MIRROR in features else text
+    reports = () if route is None else route.status.parents
+    controllers = sorted({report.controller_name for report in reports} & COPIES_ALL)
+    if controllers:
+        return f"controller {controllers[0]} ignores the percentage and would copy all of them"
     return None
 
 

@@ -232,7 +232,7 @@ def _mirroring(
     asked, route = user_policy.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None
-    is_unsupported = mirror_problem(observed.gateway_class) is not None
+    is_unsupported = mirror_problem(observed.gateway_class, observed.route) is not None
     if is_over or is_unsupported or (route is not None and gateway_api.copies_all(route)):
         return True, None if route is None else "the route of mirrored requests goes first"
     since = None if route is None else route.metadata.creation_timestamp

@@ -103,7 +103,7 @@ class Probe:
         """
         names = list(BACKENDS)
         host = await self.route("probe", split(50))
-        await self.until_answered(host)
+        await self._until_applied(host)
         await self._move("probe", split(100), host, names[0])
         delays = Delays(first=[], last=[], status=[], failed=0)
         for turn in range(WRITES):
@@ -118,7 +118,7 @@ class Probe:
     async def measure_first_use(self) -> FirstUse:
         """Give all requests to backends that had weight 0 before, one after the other."""
         host = await self.route("fresh", split(100))
-        await self.until_answered(host)
+        await self._until_applied(host)
         result = FirstUse(failed=[], last=[], errors=[])
         errors = set[str]()
         for number in range(FRESH):
@@ -145,7 +145,7 @@ class Probe:
         }
         filters = [{"type": "RequestMirror", "requestMirror": mirror}]
         host = await self.route("mirrored", {**split(100), "filters": filters})
-        await asyncio.sleep(SETTLE_SECONDS)
+        await self._until_applied(host)
         answers = [await self._client.ask(host) for _ in range(MIRRORED)]
         await asyncio.sleep(SETTLE_SECONDS)
         body = msgspec.json.decode(await self._kube.get(HTTP_ROUTE, BACKGROUND, "mirrored"))
@@ -210,7 +210,7 @@ class Probe:
         persistence: Json = {"sessionName": "probe-session", "type": "Cookie"}
         host = await self.route("sticky", {**split(50), "sessionPersistence": persistence})
         body = msgspec.json.decode(await self._kube.get(HTTP_ROUTE, BACKGROUND, "sticky"))
-        await self.until_answered(host)
+        await self._until_applied(host)
         answer = await self._client.ask(host)
         cookie = "; ".join(f"{name}={value}" for name, value in answer.cookies.items())
         headers = {"Cookie": cookie} if cookie else {}
@@ -221,13 +221,27 @@ class Probe:
             backends=len({each.cluster for each in answers}),
         )
 
-    async def until_answered(self, host: str) -> None:
-        """Wait until the gateway has the route of a host."""
+    async def until_answered(self, host: str, prefix: str = "") -> None:
+        """Wait until requests to a host reach a cluster or backend whose name begins with `prefix`.
+
+        The weighted route of the RayService has no host names. It answers the requests to each host
+        whose own route the gateway has not applied yet.
+        """
 
         async def is_answered() -> bool:
-            return bool((await self._client.ask(host)).cluster)
+            answer = await self._client.ask(host)
+            return bool(answer.cluster) and answer.cluster.startswith(prefix)
 
         await eventually_true(is_answered, within=TIMEOUT, every=0.1, what=f"answers of {host}")
+
+    async def _until_applied(self, host: str) -> None:
+        """Wait until the gateway has applied the route of a host, even if it answers errors."""
+
+        async def is_applied() -> bool:
+            answer = await self._client.ask(host)
+            return bool(answer.error) or answer.cluster in BACKENDS
+
+        await eventually_true(is_applied, within=TIMEOUT, every=0.1, what=f"the route of {host}")
 
 
 def split(percent: int) -> Json:

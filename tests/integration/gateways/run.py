@@ -264,7 +264,7 @@ class Trial:
         await service.begin()
         backend = {"name": f"{BLUE}-serve-svc", "port": PORT}
         host = await self.probe.route(BLUE, {"backendRefs": [backend]})
-        await self.probe.until_answered(host)
+        await self.probe.until_answered(host, BLUE)
         async with self._measured("blue/green", host):
             old = await service.upgrade()
             await service.until_promoted(old)

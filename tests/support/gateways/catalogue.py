@@ -5,11 +5,13 @@ from typing import Final
 
 from localcluster.errors import ClusterError
 from support.gateways.contour import CONTOUR
+from support.gateways.envoy_gateway import ENVOY_GATEWAY
+from support.gateways.istio import ISTIO
 from support.gateways.program import GatewayProgram
 from support.gateways.traefik import TRAEFIK
 
 GATEWAYS: Final[dict[str, GatewayProgram]] = {
-    program.name: program for program in (CONTOUR, TRAEFIK)
+    program.name: program for program in (CONTOUR, TRAEFIK, ISTIO, ENVOY_GATEWAY)
 }
 
 

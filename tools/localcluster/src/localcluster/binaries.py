@@ -367,6 +367,7 @@ DOCKER_COMPOSE = f"docker-compose-{settings.DOCKER_COMPOSE}"
 CONTOUR = f"contour-{settings.CONTOUR}"
 CONTOUR_CRDS = f"contour-crds-{settings.CONTOUR}"
 TRAEFIK = f"traefik-{settings.TRAEFIK}"
+ISTIO = f"pilot-discovery-{settings.ISTIO}"
 GATEWAY_API_OF_TESTS = f"gateway-api-{settings.GATEWAY_API_OF_TESTS}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
 """Third-party programs that users run beside raybus, and that tests need."""

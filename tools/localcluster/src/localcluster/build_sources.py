@@ -298,6 +298,7 @@ PROGRAMS: dict[str, GoProgram] = {
         ),
         GoProgram(name=f"contour-{settings.CONTOUR}", group="contour", main="", seconds=240),
         GoProgram(name=f"traefik-{settings.TRAEFIK}", group="traefik", main="", seconds=600),
+        GoProgram(name=f"pilot-discovery-{settings.ISTIO}", group="istio", main="", seconds=320),
     )
 }
 
@@ -315,6 +316,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "compose": ("github.com/docker/compose/v2", settings.DOCKER_COMPOSE),
     "contour": ("github.com/projectcontour/contour", settings.CONTOUR),
     "traefik": ("github.com/traefik/traefik/v3", settings.TRAEFIK),
+    "istio": ("istio.io/istio", settings.ISTIO),
 }
 """The upstream Go module and its version, by the name of the build group."""
 
@@ -328,6 +330,7 @@ INSTALLED: dict[str, str] = {
     "compose": "github.com/docker/compose/v2/cmd",
     "contour": "github.com/projectcontour/contour/cmd/contour",
     "traefik": "github.com/traefik/traefik/v3/cmd/traefik",
+    "istio": "istio.io/istio/pilot/cmd/pilot-discovery",
 }
 """The upstream main package of each group that has one.
 

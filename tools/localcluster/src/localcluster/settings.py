@@ -33,8 +33,9 @@ KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
 CONTOUR = "1.33.8"
 TRAEFIK = "3.7.13"
+ISTIO = "0.0.0-20260827124520-eed52ebb66ad"
 GATEWAY_API_OF_TESTS = "1.6.1"
-"""The Gateway API that Traefik requires; Contour's module has its own CRDs."""
+"""The Gateway API that Traefik and Istio require; Contour's module has its own CRDs."""
 DOCKER_COMPOSE = "2.40.3"
 """Version of Docker Compose, which was tried with the Docker engine of Debian 12 (20.10).
 

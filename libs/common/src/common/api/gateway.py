@@ -229,8 +229,8 @@ def mirror_problem(gateway_class: GatewayClass | None, route: Route | None) -> s
     """Return why a Gateway of this class does not copy a percentage of the requests.
 
     None if the controller supports it, or lists no features and is not known to lack it. Such a
-    controller may still accept the route of a mirror, and copy no request or all. `route` is a
-    route on the Gateway; its status names the controller.
+    controller may still accept the route of a mirror, and copy all requests or answer 500. `route`
+    is a route on the Gateway; its status names the controller.
     """
     features = frozenset[str]() if gateway_class is None else gateway_class.features
     if gateway_class is not None and features:

@@ -1,13 +1,10 @@
 """The fields of an object that are published on the bus, and those that are left out."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from common.api.meta import ObjectMeta
-from common.bus.messages import ObjectState
 from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.resources import Resource
@@ -74,46 +71,42 @@ def test_secrets_never_reach_the_bus() -> None:
         publish_filter.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))
 
 
-def wait_of(kind: str, meta: ObjectMeta, **fields: object) -> float:
-    body = msgspec.json.encode(fields)
-    state = ObjectState(
-        kind=kind, namespace="ns", name="x", uid="u", version="1", form="1.0", body=body
-    )
-    return publish_filter.seconds_to_wait(state, meta)
+def wait_of(resource: Resource, raw: bytes) -> float:
+    return publish_filter.seconds_to_wait(publish_filter.decode_view(resource, raw))
 
 
 def test_a_pod_that_does_not_run_yet_may_wait() -> None:
-    assert (
-        wait_of("Pod", ObjectMeta(), status={"phase": "Pending"}) == publish_filter.PENDING_SECONDS
-    )
+    raw = an_object(status={"phase": "Pending"})
+    assert wait_of(resources.POD, raw) == publish_filter.PENDING_SECONDS
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"),
+    ("resource", "status"),
     [
-        ("Pod", {"phase": "Running"}),
-        ("Pod", {"phase": "Failed"}),
-        ("Pod", {}),
-        ("Pod", ["Pending"]),
-        ("Pod", {"phase": ["Pending"]}),
-        ("RayCluster", {"phase": "Pending"}),
+        (resources.POD, {"phase": "Running"}),
+        (resources.POD, {"phase": "Failed"}),
+        (resources.POD, {}),
+        (resources.POD, ["Pending"]),
+        (resources.POD, {"phase": ["Pending"]}),
+        (resources.JOB, {"phase": "Pending"}),
+        (resources.RAY_CLUSTER, {"phase": "Pending"}),
     ],
 )
-def test_nothing_else_waits(kind: str, status: object) -> None:
-    assert wait_of(kind, ObjectMeta(), status=status) == 0
+def test_nothing_else_waits(resource: Resource, status: object) -> None:
+    assert wait_of(resource, an_object(status=status)) == 0
 
 
 def test_a_pod_that_is_being_deleted_does_not_wait() -> None:
-    meta = ObjectMeta(deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    assert wait_of("Pod", meta, status={"phase": "Pending"}) == 0
+    metadata = {"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    raw = msgspec.json.encode({"metadata": metadata, "status": {"phase": "Pending"}})
+    assert wait_of(resources.POD, raw) == 0
 
 
-def test_an_object_in_quarantine_does_not_wait() -> None:
-    meta = ObjectMeta(name="x", namespace="ns")
-    assert (
-        publish_filter.seconds_to_wait(publish_filter.make_quarantined("Pod", meta, "why"), meta)
-        == 0
-    )
+def test_the_view_of_an_object_gives_the_same_body_as_its_json() -> None:
+    raw = an_object(spec={"nodeName": "n"}, status={"phase": "Running"})
+    view = publish_filter.decode_view(resources.POD, raw)
+    assert view is not None
+    assert publish_filter.trim(resources.POD, view) == publish_filter.trim(resources.POD, raw)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ with the reason and the metadata by which readers find the root of the object's 
 make no decision about that tree. All other objects are handled as usual.
 """
 
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -64,11 +64,14 @@ KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayJob", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
 """Kinds that must never be published on the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
+View: TypeAlias = core.Pod | core.EndpointSlice | core.Job
+"""An object of which only the fields of a view are published."""
 VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
     "EndpointSlice": core.EndpointSlice,
     "Job": core.Job,
 }
+_DECODERS: Final = {kind: msgspec.json.Decoder(view) for kind, view in VIEWS.items()}
 ROOT_LABELS: Final = frozenset(
     {
         labels.CLUSTER,
@@ -85,55 +88,55 @@ PENDING_SECONDS: Final = 1.0
 """Time that the state of a pending pod waits to be replaced by a newer state."""
 
 
-class _Status(msgspec.Struct, frozen=True):
-    phase: str = ""
-
-
-class _PodPhase(msgspec.Struct, frozen=True):
-    """The phase of a pod. The state of a pending pod is published with a delay."""
-
-    status: _Status = _Status()
-
-
 def is_read(kind: str, place: TreeLocation) -> bool:
     """Return whether any service reads objects of this kind in the tree `place`."""
     return kind != "EndpointSlice" or place.tree is not TreeKind.CLUSTER
 
 
-def seconds_to_wait(message: ObjectState | Quarantined, meta: ObjectMeta) -> float:
-    """Return how long a message waits to be replaced by a newer message of the same object.
+def seconds_to_wait(view: View | None) -> float:
+    """Return how long the state of an object waits to be replaced by a newer one.
 
-    Only the state of a pending pod that is not being deleted waits; 0 for every other message.
+    Only the state of a pending pod that is not being deleted waits; 0 for every other state. `view`
+    is None for an object without a view, and for one that does not decode to the view of its kind.
     """
-    if (
-        message.kind != "Pod"
-        or not isinstance(message, ObjectState)
-        or meta.deletion_timestamp is not None
-    ):
-        return 0.0
+    may_wait = (
+        isinstance(view, core.Pod)
+        and view.metadata.deletion_timestamp is None
+        and view.status.phase == "Pending"
+    )
+    return PENDING_SECONDS if may_wait else 0.0
+
+
+def decode_view(resource: Resource, raw: bytes) -> View | None:
+    """Decode the view of an object from JSON.
+
+    Returns None for a kind without a view, and for an object that does not decode to the view. The
+    metadata of such an object may still be readable.
+    """
+    decoder = _DECODERS.get(resource.kind)
+    if decoder is None:
+        return None
     try:
-        phase = msgspec.json.decode(message.body, type=_PodPhase).status.phase
-    except msgspec.ValidationError:  # an object that fits no view is published whole
-        return 0.0
-    return PENDING_SECONDS if phase == "Pending" else 0.0
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
-def trim(resource: Resource, raw: bytes) -> bytes:
+def trim(resource: Resource, state: bytes | View) -> bytes:
     """Return the JSON of an object with only the fields that are published.
 
-    Raises `ValueError` for a kind that must never be published.
+    `state` is the JSON of the object, or its view. Raises `ValueError` for a kind that must never
+    be published.
     """
     if resource.kind in NEVER:
         raise ValueError(f"a {resource.kind} must not be published")
-    view = VIEWS.get(resource.kind)
+    view = decode_view(resource, state) if isinstance(state, bytes) else state
     if view is None:
-        return _encode_body(resource, msgspec.json.decode(raw))
-    try:
-        obj = msgspec.json.decode(raw, type=view)
-    except msgspec.ValidationError:
-        return _encode_body(resource, _without_environments(msgspec.json.decode(raw)))
-    trimmed = msgspec.json.encode(obj)
-    if LAST_APPLIED in obj.metadata.annotations:
+        body = msgspec.json.decode(cast("bytes", state))
+        is_misfit = resource.kind in VIEWS
+        return _encode_body(resource, _without_environments(body) if is_misfit else body)
+    trimmed = msgspec.json.encode(view)
+    if LAST_APPLIED in view.metadata.annotations:
         return _encode_body(resource, msgspec.json.decode(trimmed))
     return (
         f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode() + trimmed[1:]

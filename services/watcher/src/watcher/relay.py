@@ -33,6 +33,7 @@ from common.observability import tracing
 from watcher import addressing, metrics, publish_filter
 from watcher.addressing import OwnerGraph
 from watcher.outbox import Outbox
+from watcher.publish_filter import View
 
 log = structlog.get_logger()
 
@@ -123,7 +124,8 @@ class Relay:
         received = tracing.now()
         kind = resource.kind
         try:
-            meta = _envelope.decode(raw).metadata
+            view = None if reason else publish_filter.decode_view(resource, raw)
+            meta = _envelope.decode(raw).metadata if view is None else view.metadata
         except Exception as problem:  # noqa: BLE001  (only this object is affected)
             metrics.QUARANTINED.labels(kind).inc()
             log.warning("object skipped: cannot decode its metadata", kind=kind, why=repr(problem))
@@ -137,7 +139,7 @@ class Relay:
             return
         obj.uid, obj.get_listed_version = meta.uid, version
         below = self._owners.add(ref, addressing.find_parent(kind, meta))
-        message = _build_message(resource, meta, raw, reason)
+        message = _build_message(resource, meta, raw if view is None else view, reason)
         misplaced = [child for child in below if self._is_misplaced(child)]
         is_held_back = ref in self._held_back or bool(
             misplaced and obj.subject != self._find_subject(ref)
@@ -155,7 +157,7 @@ class Relay:
             self._move_asked.set()
         # Descendants whose root was unknown may have got a root by this change.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
-        wait = 0.0 if self._is_listing else publish_filter.seconds_to_wait(message, meta)
+        wait = 0.0 if self._is_listing else publish_filter.seconds_to_wait(view)
         for subject, put in self._place_objects(
             itertools.chain([] if is_held_back else [(ref, message)], uncertain)
         ):
@@ -401,13 +403,13 @@ def _build_tombstone(
 
 
 def _build_message(
-    resource: Resource, meta: ObjectMeta, raw: bytes, reason: str
+    resource: Resource, meta: ObjectMeta, state: bytes | View, reason: str
 ) -> ObjectState | Quarantined:
     """Return the message with an object's state; a quarantine message if it cannot be read."""
     kind = resource.kind
     if not reason:
         try:
-            body = publish_filter.trim(resource, raw)
+            body = publish_filter.trim(resource, state)
         except Exception as problem:  # noqa: BLE001  (see above)
             reason = f"it cannot be read: {problem!r}"
         else:

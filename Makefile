@@ -15,7 +15,7 @@ BENCHMARKS := start clusters services jobs latency scale-out upgrades large
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-gateways prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling e2e-gateways kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
+.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-gateways prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling e2e-gateways kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo release bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
 
 # Prints a heading, and the help of some targets.
 SHOW = echo '$(1)'; for target in $(2); do grep -hE "^$$target:.*\#\# " Makefile; done | awk -F ':.*\#\# ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -77,7 +77,7 @@ prepare-gateways: setup ## what `make e2e-gateways` needs, too: Envoy, and the G
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	$(DEV) prepare e2e
 
-prepare-node-all: setup ## what `make e2e-all` needs, too: cert-manager and an S3 store
+prepare-node-all: setup ## what `make e2e-all` needs, too: cert-manager, an S3 store and Helm
 	$(DEV) prepare e2e-all
 
 test: prepare unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
@@ -207,7 +207,10 @@ wheel: setup ## the command line as one wheel in build/wheel, to install without
 	$(RUN)/uv build --quiet --wheel --no-build-isolation --offline --python $(PY) --out-dir build/wheel deploy/wheel
 	ls build/wheel/*.whl
 
-golden: prepare ## rewrite golden files, the templates of the Helm chart and docs/acceptance-*.md, from what the code does now
+release: setup ## REGISTRY=HOST/PATH: images, chart, manifests and wheel in build/raybus-VERSION.tar, for clusters without a network
+	$(DEV) release --registry '$(REGISTRY)'
+
+golden: prepare ## rewrite golden files, the files of the Helm chart and docs/acceptance-*.md, from what the code does now
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture tests/integration/deploy/test_helm_templates.py --update-golden
 
 clean: ## remove what setup and the tests made in this tree

@@ -49,6 +49,7 @@ TOOLS: Final = {
     "job-rehearsal": Tool(
         "integration.migration.job_rehearsal", "Take over running RayJobs from KubeRay, and back"
     ),
+    "release": Tool("raybus_dev.release", "Images, chart and wheel as one archive"),
     "simulate": Tool("scenario.simulation", "Upgrades by seeds, with every law checked"),
 }
 

@@ -55,6 +55,7 @@ _KUBERNETES_MODULE = "k8s.io/kubernetes"
 _DIRECTIVE = re.compile(
     r"^(?:replace \S+(?: \S+)? => [^.\s]\S* \S+|exclude \S+ \S+)$", re.MULTILINE
 )
+_NATS_MODULE = "github.com/nats-io/nats-server/v2"
 _STAGING = re.compile(r"^\s*(k8s\.io/\S+) v0\.0\.0$", re.MULTILINE)
 
 _COMPONENT = """package main
@@ -260,23 +261,45 @@ func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
 """
 
 
-def _build_kubernetes_program(name: str, main: str, seconds: int) -> GoProgram:
-    return GoProgram(name=name, group="kubernetes", main=main, seconds=seconds)
+_KUBERNETES_GROUP = "kubernetes"
+_NATS_GROUP = "nats-server"
 
 
-def _build_component_program(name: str, constructor: str, seconds: int) -> GoProgram:
-    return _build_kubernetes_program(
-        name, _COMPONENT.format(package=name, constructor=constructor), seconds
+def _build_kubernetes_program(name: str, main: str, seconds: int, version: str = "") -> GoProgram:
+    """Return a program of Kubernetes; with a version, its name and its group contain it."""
+    suffix = f"-{version}" if version else ""
+    return GoProgram(
+        name=f"{name}{suffix}", group=f"{_KUBERNETES_GROUP}{suffix}", main=main, seconds=seconds
     )
+
+
+def _build_component_program(
+    name: str, constructor: str, seconds: int, version: str = ""
+) -> GoProgram:
+    main = _COMPONENT.format(package=name, constructor=constructor)
+    return _build_kubernetes_program(name, main, seconds, version)
+
+
+def _build_control_plane_programs(version: str = "") -> tuple[GoProgram, ...]:
+    return (
+        _build_component_program("kube-apiserver", "NewAPIServerCommand", 165, version),
+        _build_component_program(
+            "kube-controller-manager", "NewControllerManagerCommand", 75, version
+        ),
+        _build_component_program("kube-scheduler", "NewSchedulerCommand", 15, version),
+    )
+
+
+def _build_nats_server(version: str) -> GoProgram:
+    name = f"{_NATS_GROUP}-{version}"
+    return GoProgram(name=name, group=name, main="", seconds=30)
 
 
 PROGRAMS: dict[str, GoProgram] = {
     program.name: program
     for program in (
         GoProgram(name="etcd", group="etcd", main=_ETCD, seconds=50),
-        _build_component_program("kube-apiserver", "NewAPIServerCommand", 165),
-        _build_component_program("kube-controller-manager", "NewControllerManagerCommand", 75),
-        _build_component_program("kube-scheduler", "NewSchedulerCommand", 15),
+        *_build_control_plane_programs(),
         _build_kubernetes_program("kubelet", _KUBELET, 40),
         _build_component_program("kube-proxy", "NewProxyCommand", 10),
         _build_kubernetes_program("kubectl", _KUBECTL, 30),
@@ -299,11 +322,17 @@ PROGRAMS: dict[str, GoProgram] = {
         GoProgram(name=f"contour-{settings.CONTOUR}", group="contour", main="", seconds=240),
         GoProgram(name=f"traefik-{settings.TRAEFIK}", group="traefik", main="", seconds=600),
         GoProgram(name=f"pilot-discovery-{settings.ISTIO}", group="istio", main="", seconds=320),
+        *(
+            program
+            for version in settings.TESTED_KUBERNETES
+            for program in _build_control_plane_programs(version)
+        ),
+        *map(_build_nats_server, settings.TESTED_NATS),
     )
 }
 
 MODULES: dict[str, tuple[str, str]] = {
-    "kubernetes": (_KUBERNETES_MODULE, settings.KUBERNETES),
+    _KUBERNETES_GROUP: (_KUBERNETES_MODULE, settings.KUBERNETES),
     "etcd": ("go.etcd.io/etcd/server/v3", settings.ETCD),
     "coredns": ("github.com/coredns/coredns", settings.COREDNS),
     "envoy-gateway": ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY),
@@ -317,6 +346,11 @@ MODULES: dict[str, tuple[str, str]] = {
     "contour": ("github.com/projectcontour/contour", settings.CONTOUR),
     "traefik": ("github.com/traefik/traefik/v3", settings.TRAEFIK),
     "istio": ("istio.io/istio", settings.ISTIO),
+    **{
+        f"{_KUBERNETES_GROUP}-{version}": (_KUBERNETES_MODULE, version)
+        for version in settings.TESTED_KUBERNETES
+    },
+    **{f"{_NATS_GROUP}-{version}": (_NATS_MODULE, version) for version in settings.TESTED_NATS},
 }
 """The upstream Go module and its version, by the name of the build group."""
 
@@ -331,6 +365,7 @@ INSTALLED: dict[str, str] = {
     "contour": "github.com/projectcontour/contour/cmd/contour",
     "traefik": "github.com/traefik/traefik/v3/cmd/traefik",
     "istio": "istio.io/istio/pilot/cmd/pilot-discovery",
+    **{f"{_NATS_GROUP}-{version}": _NATS_MODULE for version in settings.TESTED_NATS},
 }
 """The upstream main package of each group that has one.
 
@@ -372,6 +407,7 @@ _REPLACING_GROUPS = frozenset({"traefik"})
 Go ignores these directives of a required module, so they are repeated."""
 
 _STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
+_GATEWAY_API_MODULE = "sigs.k8s.io/gateway-api"
 _GATEWAY = ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY)
 
 MANIFESTS: dict[str, Manifests] = {
@@ -389,7 +425,7 @@ MANIFESTS: dict[str, Manifests] = {
             name="gateway-crds",
             sources=(
                 (
-                    "sigs.k8s.io/gateway-api",
+                    _GATEWAY_API_MODULE,
                     settings.GATEWAY_API,
                     "config/crd/standard",
                     "gateway.*.yaml",
@@ -400,6 +436,13 @@ MANIFESTS: dict[str, Manifests] = {
         Manifests(
             name=f"cert-manager-crds-{settings.CERT_MANAGER}",
             sources=((*MODULES["cert-manager"], "deploy/crds", "*.yaml"),),
+        ),
+        *(
+            Manifests(
+                name=f"gateway-crds-{version}",
+                sources=((_GATEWAY_API_MODULE, version, "config/crd/standard", "gateway.*.yaml"),),
+            )
+            for version in settings.TESTED_GATEWAY_API
         ),
         Manifests(
             name=f"contour-crds-{settings.CONTOUR}",
@@ -446,7 +489,7 @@ def format_module_file(group: str, upstream: str) -> str:
     module, version = MODULES[group]
     lines = [f"module raybus.local/{group}", "", "go 1.24", "", f"require {module} v{version}", ""]
     if module == _KUBERNETES_MODULE:
-        staged = f"v0.{settings.KUBERNETES.removeprefix('1.')}"
+        staged = f"v0.{version.removeprefix('1.')}"
         lines += [f"replace {name} => {name} {staged}" for name in _STAGING.findall(upstream)]
     if group in _REPLACING_GROUPS:
         local = tuple(f"replace {name} =>" for name in LOCAL_MODULES.get(group, {}))
@@ -478,10 +521,11 @@ def build_linker_flags(group: str) -> str:
     They leave out debug data, and set the version in programs that report it.
     """
     flags = "-s -w"
-    if group == "kubernetes":
+    module, version = MODULES[group]
+    if module == _KUBERNETES_MODULE:
         package = "k8s.io/component-base/version"
-        major, minor, _ = settings.KUBERNETES.split(".")
-        values = {"gitVersion": f"v{settings.KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+        major, minor, _ = version.split(".")
+        values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
         flags += "".join(f" -X {package}.{name}={value}" for name, value in values.items())
     if group == "compose":
         flags += f" -X github.com/docker/compose/v2/internal.Version=v{settings.DOCKER_COMPOSE}"

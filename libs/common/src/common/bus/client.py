@@ -27,6 +27,15 @@ class NatsClient(Client):
         writer = cast("asyncio.StreamWriter | None", getattr(self._transport, "_io_writer", None))
         return None if writer is None else writer.get_extra_info("ssl_object")
 
+    def read_server_version(self) -> tuple[int, int, int] | None:
+        """Return the version of the connected server; None if it names none."""
+        version = self.connected_server_version
+        try:
+            numbers = (version.major, version.minor, version.patch)
+        except ValueError:
+            return None
+        return numbers if any(numbers) else None
+
     async def send_ping(self, answer: asyncio.Future[bool]) -> None:
         """Send a ping; the server's answer sets the result of `answer`.
 

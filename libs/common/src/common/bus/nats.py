@@ -38,6 +38,8 @@ PING_SECONDS: Final = 3
 """Seconds between pings. After three unanswered pings, the connection is closed as lost."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
+MIN_VERSION: Final = (2, 11, 0)
+"""Oldest version of the NATS server. Older servers ignore the time to live of a message."""
 
 
 class _PubAck(msgspec.Struct, frozen=True):
@@ -229,6 +231,7 @@ class Bus:
                 tls=server.tls,
             )
             self._check_tls(client, server)
+            check_version(client.read_server_version())
             await session.open()
         except BaseException:
             await session.close(LOST)
@@ -308,6 +311,16 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
             running.cancel()
     if problem is not None:
         raise problem
+
+
+def check_version(version: tuple[int, int, int] | None) -> None:
+    """Raise `Unavailable` for a server that is too old. An unknown version is accepted."""
+    if version is not None and version < MIN_VERSION:
+        given, needed = (".".join(map(str, numbers)) for numbers in (version, MIN_VERSION))
+        raise errors.Unavailable(
+            f"NATS {given} is older than {needed}, the oldest version that raybus can use: update "
+            "the NATS server"
+        )
 
 
 def _stop_if_cancelled() -> None:

@@ -74,15 +74,16 @@ def install(progress: Progress) -> None:
 
 
 @contextmanager
-def engine(folder: Path) -> Generator[Engine]:
-    """Provide an engine for a block.
+def engine(folder: Path, *, with_compose: bool = True) -> Generator[Engine]:
+    """Provide an engine for a block, with Docker Compose as a plugin of `docker`.
 
     If none answers, one is started. Until the end of the block, this process and the programs that
     it starts are then in the engine's network, where no ports are in use. All processes, mounts and
     containers of the engine end with the block, or with this process.
     """
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("DOCKER_CONFIG", str(_configure(folder)))
+        if with_compose:
+            environment.setenv("DOCKER_CONFIG", str(_configure(folder)))
         if answers():
             yield Engine()
             return

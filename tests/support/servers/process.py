@@ -8,21 +8,36 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 PR_SET_PDEATHSIG: Final = 1
 TERM_SECONDS: Final = 10.0
 _LIBC: Final = ctypes.CDLL(None)
 
 
+class RunningProgram(Protocol):
+    """The part of `subprocess.Popen` that tests use; a container has it, too."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Process:
     """A program as a process; it can be started again after its end."""
 
     def __init__(self) -> None:
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: RunningProgram | None = None
 
     @property
-    def running(self) -> "subprocess.Popen[bytes]":
+    def running(self) -> RunningProgram:
         """The running process; a call before its start or after its end is a mistake in the test."""
         assert self._running is not None, "it does not run"
         return self._running
@@ -57,6 +72,10 @@ class Process:
             env=env,
             preexec_fn=_die_with_parent,  # noqa: PLW1509  (one system call, no lock)
         )
+
+    def adopt(self, running: RunningProgram) -> None:
+        """Take a program that was started otherwise as the running process."""
+        self._running = running
 
     def freeze(self) -> None:
         """Stop the process without closing its connections."""

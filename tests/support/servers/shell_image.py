@@ -11,6 +11,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from localcluster import settings
+
 NAME = "registry.invalid/raybus/test-shell:1"
 
 _PROGRAMS = ("bash", "cat", "sleep")
@@ -18,15 +20,21 @@ _PROGRAMS = ("bash", "cat", "sleep")
 
 def write(path: Path) -> Path:
     """Write the image as a docker-archive file."""
-    layer = _layer([Path(found) for program in _PROGRAMS if (found := shutil.which(program))])
+    programs = [Path(found) for program in _PROGRAMS if (found := shutil.which(program))]
+    return write_programs(path, NAME, programs)
+
+
+def write_programs(path: Path, name: str, programs: list[Path]) -> Path:
+    """Write an image with some programs in `/bin`, and the libraries that they need."""
+    layer = _layer(programs)
     digest = hashlib.sha256(layer).hexdigest()
     config = {
-        "architecture": "amd64",
+        "architecture": settings.find_go_architecture(),
         "os": "linux",
         "config": {"Env": ["PATH=/bin"], "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as archive:
         _add(archive, "config.json", json.dumps(config).encode())
         _add(archive, "layer.tar", layer)
@@ -45,8 +53,9 @@ def _layer(programs: list[Path]) -> bytes:
 
 
 def _libraries(program: Path) -> list[str]:
+    """Return the shared libraries of a program; a static one has none, and `ldd` fails for it."""
     listing = subprocess.run(
-        ["ldd", str(program)], capture_output=True, text=True, check=True
+        ["ldd", str(program)], capture_output=True, text=True, check=False
     ).stdout
     return re.findall(r"(/\S+)", listing)
 

@@ -15,7 +15,7 @@ BENCHMARKS := start clusters services jobs latency scale-out upgrades large
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-gateways prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling e2e-gateways kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo release bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs wheel golden clean
+.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-containers prepare-gateways prepare-node prepare-node-all test unit integration long-running third-party containers e2e e2e-all e2e-upgrades e2e-policies e2e-rolling e2e-gateways kuberay-e2e soak chaos hostile simulate parity mutants quiet rehearsal demo release bench bench-clusters bench-services bench-jobs bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames version-matrix tutorial-cold hops docs wheel golden clean
 
 # Prints a heading, and the help of some targets.
 SHOW = echo '$(1)'; for target in $(2); do grep -hE "^$$target:.*\#\# " Makefile; done | awk -F ':.*\#\# ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -189,6 +189,9 @@ bench-upgrades: setup ## ROUNDS=3 upgrades in steps and blue/green on real Ray, 
 bench-large: setup ## N=5000 RayClusters beside the floor, then the failover of each process among them (20 minutes)
 	$(DEV) cluster prepare --control-plane-only >/dev/null
 	$(DEV) bench large -n $(or $(N),5000)
+
+version-matrix: setup ## raybus on older and newer Kubernetes, Gateway API, NATS, Python, Ray; ROW=kubernetes-1.31, CONTAINERS=1; a table
+	$(DEV) version-matrix $(if $(ROW),--row $(ROW)) $(if $(CONTAINERS),--containers)
 
 tutorial-cold: setup ## part 1 of the tutorial typed without any cache: time to the first answer, by phase; FIRST=1 ends there
 	$(DEV) bench tutorial $(if $(FIRST),--first-answer)

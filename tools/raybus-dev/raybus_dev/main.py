@@ -51,6 +51,7 @@ TOOLS: Final = {
     ),
     "release": Tool("raybus_dev.release", "Images, chart and wheel as one archive"),
     "simulate": Tool("scenario.simulation", "Upgrades by seeds, with every law checked"),
+    "version-matrix": Tool("version_matrix", "Other versions of Kubernetes, NATS, Python and Ray"),
 }
 
 

@@ -13,7 +13,9 @@ from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
 
 OLDEST: Final = (1, 27)
-"""Oldest minor version of Kubernetes that raybus is tested with."""
+"""Oldest minor version of Kubernetes whose API has all that raybus needs.
+
+`docs/testing.md` lists the versions that the tests run on."""
 MAX_NAMED: Final = 20
 """Maximum number of missing rights that a check lists."""
 REMEDIES: Final = {

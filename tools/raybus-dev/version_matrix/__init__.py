@@ -1,0 +1,1 @@
+"""Runs raybus on the oldest and newest versions of what it depends on."""

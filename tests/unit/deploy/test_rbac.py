@@ -131,6 +131,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster ray.io/rayservices/finalizers": {"update"},
         "cluster ray.io/rayclusters/finalizers": {"update"},
         f"{GATEWAY}/gateways": {"get", "create", "patch", "delete"},
+        f"{GATEWAY}/gatewayclasses": {"get"},
         f"{GATEWAY}/httproutes": {"get", "create", "patch", "delete"},
         f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
         "cluster /services": {"get", "create"},

@@ -343,7 +343,7 @@ async def test_the_containers_of_an_installation_do_all_of_it(
     job = await started("nats-streams", "streams")
     try:
         await eventually(lambda: job.has_ended, within=90.0, what="the Job")
-        assert (configure.running.returncode, job.running.returncode) == (0, 0)
+        assert (configure.running.poll(), job.running.poll()) == (0, 0)
         service = await control_plane.kubeconfig_for_service_account(NAMESPACE, "watcher")
         settings = Settings(
             service="watcher",

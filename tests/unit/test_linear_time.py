@@ -14,6 +14,7 @@ import pytest
 
 from common import annotation_record, durations, quantity, targets, untrusted
 from common.api import go_json, kubernetes_syntax
+from common.kube.pod_protobuf import read_pod
 from common.ray import (
     cluster_traits,
     deployed_config,
@@ -31,6 +32,7 @@ from raybus_cli.logs import selection
 from raybus_cli.reading import observing
 from raybus_cli.show import cause_texts
 from support import worst_texts
+from support.builders.protobuf import sized
 
 SIZE: Final = 10**6
 LIMIT: Final = 5.0
@@ -65,6 +67,13 @@ def _page(text: str) -> object:
     return request_metrics.parse((_PAGE + text).encode(errors="replace"))
 
 
+def _protobuf_pod(text: str) -> None:
+    data = text.encode(errors="replace")
+    condition = sized(2, sized(6, data))
+    read_pod(sized(1, sized(12, sized(1, data) + sized(2, data))) + sized(3, condition))
+    read_pod(sized(3, data))
+
+
 READERS: Final[dict[str, Callable[[str], object]]] = {
     "a Ray version": cluster_traits.parse_version,
     "a quantity": quantity.parse,
@@ -77,6 +86,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "a value of Prometheus": prometheus._NUMBER.fullmatch,  # pyright: ignore[reportPrivateUsage]
     "gate targets": targets.read,
     "a Serve config": go_yaml.load,
+    "a pod in protobuf": _protobuf_pod,
     "JSON as Go writes it": go_json.escaped,
     "a text for a terminal": untrusted.plain,
     "JSON that nests too deep": lambda text: untrusted.pruned(text.encode(), 3),

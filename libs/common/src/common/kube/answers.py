@@ -1,6 +1,6 @@
 """Translate answers of the API server: a status to an error, managed fields to a writer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Final
 
@@ -8,6 +8,7 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Json
+from common.kube import protobuf
 from common.untrusted import clipped
 
 MAX_MESSAGE_LENGTH: Final = 4096
@@ -97,6 +98,30 @@ class ApiStatus(msgspec.Struct, frozen=True):
         return frozenset(cause.reason for cause in causes or ())
 
 
+def _build_details(*, name: str = "", causes: Iterable[StatusCause] = ()) -> StatusDetails:
+    return StatusDetails(name, tuple(causes))
+
+
+_cause: Final = protobuf.reader_of(StatusCause, protobuf.text(1, "reason"))
+_details: Final = protobuf.reader_of(
+    _build_details,
+    protobuf.text(1, "name"),
+    protobuf.message(4, "causes", _cause, repeated=True),
+)
+_protobuf_status: Final = protobuf.reader_of(
+    ApiStatus,
+    protobuf.text(3, "message"),
+    protobuf.text(4, "reason"),
+    protobuf.message(5, "details", _details),
+    protobuf.integer(6, "code"),
+)
+
+
+def read_protobuf_status(content: bytes) -> ApiStatus:
+    """Read a `Status` from protobuf."""
+    return msgspec.structs.replace(_protobuf_status(content), kind="Status")
+
+
 def make_error(
     code: int, body: bytes, *, retry_after: float | None = None, is_foreign: bool = False
 ) -> errors.RaybusError:
@@ -147,8 +172,15 @@ def _status(code: int, body: bytes) -> ApiStatus:
     if code < 400:
         return ApiStatus(message=f"the API server answered {code}, and redirects are not followed")
     try:
+        if protobuf.is_envelope(body):  # to a request for protobuf
+            return read_protobuf_status(protobuf.open_envelope(body).content)
         return msgspec.json.decode(body, type=ApiStatus)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (
+        msgspec.DecodeError,
+        protobuf.MalformedMessage,
+        UnicodeDecodeError,
+        RecursionError,
+    ):
         return ApiStatus(message=body[:200].decode(errors="replace"))
 
 

@@ -55,8 +55,10 @@ class WatchableKube(FakeKube):
         return msgspec.json.encode(body)
 
     @asynccontextmanager
-    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[Stream]:
-        """Send each later change of a collection to a watch."""
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], **_more: Any
+    ) -> AsyncGenerator[Stream]:
+        """Send each later change of a collection to a watch, always as JSON."""
         resource, namespace = _asked(path)
         assert resource is not None, path
         self._receive("watch", resource, namespace, query.get("labelSelector", ""))

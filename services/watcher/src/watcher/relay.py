@@ -23,11 +23,13 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.core import Pod
 from common.api.meta import Envelope, ObjectMeta, version_number
 from common.bus import forms, subjects
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.subjects import ObjectRef, TreeLocation
-from common.kube.resources import Resource
+from common.kube.pod_protobuf import UnreadablePod, read_pod
+from common.kube.resources import POD, Resource
 from common.kube.watch import NamespacedName
 from common.observability import tracing
 from watcher import addressing, metrics, publish_filter
@@ -116,16 +118,16 @@ class Relay:
         """Register watch `source` of a kind in one namespace; None stands for all namespaces."""
         self._selections[source] = (kind, namespace)
 
-    def take(self, source: int, resource: Resource, raw: bytes, reason: str = "") -> None:
-        """Process the state `raw` of an object that the watch `source` reported.
+    def take(self, source: int, resource: Resource, state: bytes | View, reason: str = "") -> None:
+        """Process an object that the watch `source` reported: its JSON, or its view.
 
         `reason` is the cause if only the metadata of the object can be read, and empty otherwise.
         """
         received = tracing.now()
         kind = resource.kind
         try:
-            view = None if reason else publish_filter.decode_view(resource, raw)
-            meta = _envelope.decode(raw).metadata if view is None else view.metadata
+            view = _find_view(resource, state, reason)
+            meta = _read_meta(state if view is None else view)
         except Exception as problem:  # noqa: BLE001  (only this object is affected)
             metrics.QUARANTINED.labels(kind).inc()
             log.warning("object skipped: cannot decode its metadata", kind=kind, why=repr(problem))
@@ -139,7 +141,7 @@ class Relay:
             return
         obj.uid, obj.get_listed_version = meta.uid, version
         below = self._owners.add(ref, addressing.find_parent(kind, meta))
-        message = _build_message(resource, meta, raw if view is None else view, reason)
+        message = _build_message(resource, meta, state if view is None else view, reason)
         misplaced = [child for child in below if self._is_misplaced(child)]
         is_held_back = ref in self._held_back or bool(
             misplaced and obj.subject != self._find_subject(ref)
@@ -164,14 +166,15 @@ class Relay:
             self.outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
         metrics.OBJECTS.set(len(self._objects))
 
-    def gone(self, source: int, kind: str, raw: bytes) -> None:
+    def gone(self, source: int, kind: str, state: bytes | View) -> None:
         """Process the deletion of an object that the watch `source` reported.
 
-        `raw` is the last state of the object. The tombstone has the version before the deletion. An
-        object that only changed its labels, and so moved from one watch to another, appears in the
-        other watch with the same version as the deletion, and must take precedence.
+        `state` is the last state of the object: its JSON, or its view. The tombstone has the
+        version before the deletion. An object that only changed its labels, and so moved from one
+        watch to another, appears in the other watch with the same version as the deletion, and must
+        take precedence.
         """
-        meta = _envelope.decode(raw).metadata
+        meta = _read_meta(state)
         ref = ObjectRef(kind, meta.namespace, meta.name)
         if self._is_hidden_from(source, ref, meta.version - 1):
             self._drop(ref)
@@ -402,6 +405,17 @@ def _build_tombstone(
     )
 
 
+def _find_view(resource: Resource, state: bytes | View, reason: str) -> View | None:
+    """Return the view of an object; None if there is none, or if a reason forbids to read it."""
+    if not isinstance(state, bytes):
+        return state
+    return None if reason else publish_filter.decode_view(resource, state)
+
+
+def _read_meta(state: bytes | View) -> ObjectMeta:
+    return _envelope.decode(state).metadata if isinstance(state, bytes) else state.metadata
+
+
 def _build_message(
     resource: Resource, meta: ObjectMeta, state: bytes | View, reason: str
 ) -> ObjectState | Quarantined:
@@ -442,3 +456,28 @@ class RelaySource:
         self.present = partial(relay.take, number, resource)
         self.gone = partial(relay.gone, number, resource.kind)
         self.listed = partial(relay.listed, number, resource.kind)
+        self.protobuf = ProtobufPods(self) if resource == POD else None
+        """Sink for a kind that is read as protobuf; None for the other kinds."""
+
+
+class ProtobufPods:
+    """Receives pods as protobuf for a source; implements `common.kube.watch.ProtobufSink`."""
+
+    def __init__(self, source: RelaySource) -> None:
+        self._source = source
+
+    def present(self, content: bytes) -> None:
+        """Take the newest state of a pod."""
+        try:
+            self._source.present(read_pod(content))
+        except UnreadablePod as problem:
+            metadata_only = Pod(metadata=problem.metadata)
+            self._source.present(metadata_only, f"it cannot be read: {problem!r}")
+
+    def gone(self, content: bytes) -> None:
+        """Take the last state of a deleted pod."""
+        try:
+            pod = read_pod(content)
+        except UnreadablePod as problem:
+            pod = Pod(metadata=problem.metadata)
+        self._source.gone(pod)

@@ -165,6 +165,7 @@ class Sessions:
                 jitter=random.random,
                 timing=WatchTiming(),
                 reached=source.reached,
+                protobuf_sink=source.protobuf,
             )
             for target, source in sources
         ]

@@ -50,13 +50,19 @@ class Api:
         self.lists = 0
         self.is_over = asyncio.Event()
 
-    async def request(self, _method: str, _path: str, *, query: Mapping[str, str]) -> bytes:
+    async def request(
+        self, _method: str, _path: str, *, query: Mapping[str, str], headers: None
+    ) -> bytes:
         assert query["limit"]
+        assert headers is None  # JSON is the default
         self.lists += 1
         return b'{"metadata":{"resourceVersion":"10"},"items":[%s]}' % self.listed
 
     @asynccontextmanager
-    async def stream(self, _path: str, *, query: Mapping[str, str]) -> AsyncGenerator[Any]:
+    async def stream(
+        self, _path: str, *, query: Mapping[str, str], headers: None
+    ) -> AsyncGenerator[Any]:
+        assert headers is None
         self.resumed_at.append(query["resourceVersion"])
         if not self.watches:
             self.is_over.set()

@@ -5,19 +5,22 @@ a 410 the collection is listed again. The server sends a bookmark about every mi
 connection that is silent for longer is dead and is replaced. Every ten minutes the collection is
 listed again and compared, in case a watch missed something. A kind that is not served is reported
 and retried, since its CRD may be installed later.
+
+Objects are read as JSON, or as protobuf if the sink has a `ProtobufSink` beside it (ADR 53).
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
 from common import errors, untrusted
+from common.kube import answers, protobuf
 from common.kube.answers import VERSION_AHEAD, ApiStatus
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
@@ -69,18 +72,32 @@ class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
 class WatchSink(Protocol):
     """Receives the objects of a collection; its methods must not block."""
 
-    def present(self, raw: bytes, reason: str = "") -> None:
+    def present(self, raw: bytes, /, reason: str = "") -> None:
         """Take the newest state of an object.
 
         `reason` is not empty if `raw` was pruned: then `raw` has the metadata and the fields that
         were kept.
         """
 
-    def gone(self, raw: bytes) -> None:
+    def gone(self, raw: bytes, /) -> None:
         """Take the last state of a deleted object, with the resourceVersion of its deletion."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Record that a list at `version` held exactly these objects."""
+
+
+class ProtobufSink(Protocol):
+    """Receives the objects of a collection as protobuf; its methods must not block.
+
+    The `WatchSink` beside it takes the rest: the end of a list, and the objects of a server that
+    answers in JSON.
+    """
+
+    def present(self, content: bytes, /) -> None:
+        """Take the newest state of an object."""
+
+    def gone(self, content: bytes, /) -> None:
+        """Take the last state of a deleted object, with the resourceVersion of its deletion."""
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -102,6 +119,20 @@ class _Head(msgspec.Struct, frozen=True):
 class _Event(msgspec.Struct, frozen=True):
     type: str
     object: msgspec.Raw
+
+
+class _Change(NamedTuple):
+    """An event of a watch."""
+
+    take: Callable[[bytes], None]
+    object: bytes
+    read_version: Callable[[bytes], str]
+    """Returns the resourceVersion of the object."""
+
+
+class _Splitter(Protocol):
+    def feed(self, chunk: bytes) -> Iterator[bytes]: ...
+    def end(self) -> None: ...
 
 
 class VersionExpired(errors.Retryable):
@@ -131,8 +162,11 @@ class Watch:
         timing: WatchTiming,
         failed: Callable[[errors.RaybusError], None] = lambda _problem: None,
         reached: Callable[[str], None] = lambda _version: None,
+        protobuf_sink: ProtobufSink | None = None,
     ) -> None:
         """Prepare the watch; `run` starts it.
+
+        With `protobuf_sink` the API server is asked for protobuf.
 
         `failed` is called with each error before the retry; an exception from `failed` ends `run`.
         `reached` is called with the version of each bookmark: the sink has received all changes up
@@ -151,6 +185,7 @@ class Watch:
         """When `run` last made progress, in seconds of the event loop, for the liveness probe."""
         self._client = client
         self._sink = sink
+        self._protobuf_sink = protobuf_sink
         self._jitter = jitter
         self._timing = timing
         self._report = failed
@@ -196,18 +231,45 @@ class Watch:
         path, keys = self.target.resource.path(self.target.namespace), set[NamespacedName]()
         query = {"limit": str(PAGE), **self._selection}
         while True:
-            page = self._decode(
-                _page, await self._client.request("GET", path, query=query), around=2
+            answer = await self._client.request(
+                "GET", path, query=query, headers=self._accept(protobuf.ACCEPT)
             )
             self.active_at = asyncio.get_running_loop().time()
-            for item in page.items or []:
-                meta, raw = _head.decode(item).metadata, bytes(item)
-                keys.add((meta.namespace, meta.name))
-                self._sink.present(raw, TOO_DEEP if untrusted.CUT in raw else "")
-            if not page.metadata.go_on:
-                self._sink.listed(keys, page.metadata.resource_version)
-                return page.metadata.resource_version
-            query["continue"] = page.metadata.go_on
+            if self._protobuf_sink is not None and protobuf.is_envelope(answer):
+                version, go_on = self._take_protobuf_page(self._protobuf_sink, answer, keys)
+            else:
+                version, go_on = self._take_page(answer, keys)
+            if not go_on:
+                self._sink.listed(keys, version)
+                return version
+            query["continue"] = go_on
+
+    def _take_page(self, answer: bytes, keys: set[NamespacedName]) -> tuple[str, str]:
+        """Pass the objects of a page to the sink, and add their keys to `keys`.
+
+        Returns the resourceVersion of the list and the token of the next page.
+        """
+        page = self._decode(_page, answer, around=2)
+        for item in page.items or []:
+            meta, raw = _head.decode(item).metadata, bytes(item)
+            keys.add((meta.namespace, meta.name))
+            self._sink.present(raw, TOO_DEEP if untrusted.CUT in raw else "")
+        return page.metadata.resource_version, page.metadata.go_on
+
+    def _take_protobuf_page(
+        self, sink: ProtobufSink, answer: bytes, keys: set[NamespacedName]
+    ) -> tuple[str, str]:
+        """Do the same as `_take_page` with a page in protobuf."""
+        page = protobuf.read_page(answer, self.target.resource.kind)
+        for content in page.items:
+            key = protobuf.read_key(content)
+            keys.add((key.namespace, key.name))
+            sink.present(content)
+        return page.version, page.go_on
+
+    def _accept(self, content_types: str) -> dict[str, str] | None:
+        """Return the headers that ask for `content_types`; None for a watch that reads JSON."""
+        return None if self._protobuf_sink is None else {"Accept": content_types}
 
     async def _read_changes(
         self, version: str
@@ -229,39 +291,73 @@ class Watch:
             try:
                 async with asyncio.timeout(self._timing.open):
                     content = await stack.enter_async_context(
-                        self._client.stream(path, query=query)
+                        self._client.stream(
+                            path, query=query, headers=self._accept(protobuf.ACCEPT_WATCH)
+                        )
                     )
             except TimeoutError:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._mark_received()
+            splitter, read = None, self._read_event
             try:
-                async for line in self._read_lines(content):
-                    event = self._decode(_event, line, around=1)
-                    raw = bytes(event.object)
-                    match event.type:
-                        case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
-                            yield partial(self._sink.present, reason=TOO_DEEP), raw
-                        case "ADDED" | "MODIFIED":
-                            yield self._sink.present, raw
-                        case "DELETED":
-                            yield self._sink.gone, raw
-                        case "BOOKMARK":
-                            self._reached(_head.decode(raw).metadata.resource_version)
-                        case _:
-                            status = _status.decode(event.object)
-                            must_list = status.code == 410 or VERSION_AHEAD in status.causes
-                            if event.type == "ERROR" and must_list:
-                                raise VersionExpired(status.message)
-                            raise errors.Unavailable(
-                                f"the watch failed: {event.type} {status.message}"
-                            )
-                    newest = event.object
-                    self._mark_received()
+                while chunk := await self._read_chunk(content):
+                    if splitter is None:
+                        splitter, read = self._choose_format(chunk)
+                    for piece in splitter.feed(chunk):
+                        change = read(piece)
+                        yield change.take, change.object
+                        newest = change
+                        self._mark_received()
+                if splitter is not None:
+                    splitter.end()
             finally:
                 if newest is not None:  # decoded once after the watch, not for each event
-                    self._version = _head.decode(newest).metadata.resource_version
+                    self._version = newest.read_version(newest.object)
         if asyncio.get_running_loop().time() - began < 1.0:
             raise errors.Unavailable("the watch ended at once")
+
+    def _choose_format(self, chunk: bytes) -> tuple[_Splitter, Callable[[bytes], _Change]]:
+        """Return how to read a watch whose answer begins with `chunk`."""
+        if self._protobuf_sink is None or chunk.startswith(b"{"):
+            return _LineSplitter(), self._read_event
+        return protobuf.FrameSplitter(), partial(self._read_frame, self._protobuf_sink)
+
+    def _read_event(self, line: bytes) -> _Change:
+        event = self._decode(_event, line, around=1)
+        raw = bytes(event.object)
+        match event.type:
+            case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
+                take = partial(self._sink.present, reason=TOO_DEEP)
+            case "ADDED" | "MODIFIED":
+                take = self._sink.present
+            case "DELETED":
+                take = self._sink.gone
+            case "BOOKMARK":
+                take = partial(self._take_bookmark, _read_version)
+            case _:
+                _fail(event.type, _status.decode(event.object))
+        return _Change(take, raw, _read_version)
+
+    def _read_frame(self, sink: ProtobufSink, frame: bytes) -> _Change:
+        event = protobuf.read_event(frame)
+        kind, content = event.object
+        if event.type == "ERROR" and kind == "Status":
+            _fail(event.type, answers.read_protobuf_status(content))
+        if kind != self.target.resource.kind:
+            raise protobuf.MalformedMessage(f"{event.type[:60]} of a {kind[:60]}")
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                take = sink.present
+            case "DELETED":
+                take = sink.gone
+            case "BOOKMARK":
+                take = partial(self._take_bookmark, _read_protobuf_version)
+            case _:
+                raise protobuf.MalformedMessage(f"an event {event.type[:60]}")
+        return _Change(take, content, _read_protobuf_version)
+
+    def _take_bookmark(self, read_version: Callable[[bytes], str], content: bytes) -> None:
+        self._reached(read_version(content))
 
     def _decode(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
         """Decode an answer; values that are nested too deeply are pruned first.
@@ -277,29 +373,16 @@ class Watch:
             untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer
         )
 
-    async def _read_lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
-        """Split the answer into lines of any length.
+    async def _read_chunk(self, content: aiohttp.StreamReader) -> bytes:
+        """Return the next bytes of the answer; empty at its end.
 
         Raises `Unavailable` if the server falls silent.
         """
-        buffer = bytearray()
-        while True:
-            try:
-                async with asyncio.timeout(self._timing.silence):
-                    chunk = await content.readany()
-            except TimeoutError:
-                raise errors.Unavailable(f"no bookmark for {self._timing.silence:g} s") from None
-            if not chunk:
-                return
-            start = len(buffer)
-            buffer += chunk
-            if b"\n" not in chunk:
-                continue
-            *lines, tail = bytes(buffer).split(b"\n") if start else chunk.split(b"\n")
-            buffer = bytearray(tail)
-            for line in lines:
-                if line:
-                    yield line
+        try:
+            async with asyncio.timeout(self._timing.silence):
+                return await content.readany()
+        except TimeoutError:
+            raise errors.Unavailable(f"no bookmark for {self._timing.silence:g} s") from None
 
     def _mark_received(self) -> None:
         self.received_at = self.active_at = asyncio.get_running_loop().time()
@@ -342,3 +425,40 @@ class Watch:
             return wait
         after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
         return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
+
+
+class _LineSplitter:
+    """Splits an answer into lines of any length."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Take the next bytes of the answer; yield the lines that are complete."""
+        start = len(self._buffer)
+        self._buffer += chunk
+        if b"\n" not in chunk:
+            return
+        *lines, tail = bytes(self._buffer).split(b"\n") if start else chunk.split(b"\n")
+        self._buffer = bytearray(tail)
+        for line in lines:
+            if line:
+                yield line
+
+    def end(self) -> None:
+        """Ignore a line that was cut off: the next watch brings its event again."""
+
+
+def _read_version(raw: bytes) -> str:
+    return _head.decode(raw).metadata.resource_version
+
+
+def _read_protobuf_version(content: bytes) -> str:
+    return protobuf.read_key(content).version
+
+
+def _fail(event_type: str, status: ApiStatus) -> NoReturn:
+    """Raise the error for an event without an object."""
+    if event_type == "ERROR" and (status.code == 410 or VERSION_AHEAD in status.causes):
+        raise VersionExpired(status.message)
+    raise errors.Unavailable(f"the watch failed: {event_type} {status.message}")

@@ -55,7 +55,11 @@ async def test_paused_aborted_timed_out_and_promoted(stepping: Live) -> None:
         "it times out",
     )
     await live.until(is_complete, "all is back again")
-    assert "UpgradeStalled" in await live.reasons()
+
+    async def is_reported() -> bool:  # Events are written after the actions that they report
+        return "UpgradeStalled" in await live.reasons()
+
+    await eventually_true(is_reported, within=TIMEOUT, what="the Event UpgradeStalled is there")
 
     await annotate(live, promote="true")
     await live.patch(serveConfigV2=a_serve_config(message="v2"))

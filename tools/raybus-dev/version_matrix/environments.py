@@ -17,7 +17,7 @@ RAY_PYTHON: Final = "3.11"
 EXTRAS: Final = "serve,default"
 OLD_PACKAGES: Final = {
     "2.9.3": ("setuptools<81", "click<8.2"),
-    "2.46.0": ("click<8.2", "protobuf<5"),
+    "2.46.0": ("click<8.2", "protobuf<7"),
 }
 """Packages, by version of Ray, whose newest release came later and breaks this version."""
 

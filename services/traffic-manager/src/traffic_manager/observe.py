@@ -312,7 +312,7 @@ class Observer:
         beside = await gateways.beside(self._sources, observed.service, policy)
         observed = msgspec.structs.replace(observed, policy=policy, side_routes=beside)
         if SideRole.MIRROR in side_routes.wanted(observed.service, policy):
-            gateway_class = await gateways.class_of(self._sources, observed.gateway)
+            gateway_class = await gateways.read_class(self._sources, observed.gateway)
             observed = msgspec.structs.replace(observed, gateway_class=gateway_class)
         if pair is None or policy is None:
             return observed

@@ -148,7 +148,7 @@ def test_small_messages_are_remembered_and_large_ones_are_not() -> None:
         reads.append(data)
         return data
 
-    remembered = protobuf.remembering(read, entries=2, max_size=2)
+    remembered = protobuf.cache_results(read, entries=2, max_size=2)
     for data in (b"a", b"a", b"abc", b"abc"):
         assert remembered(data) == data
     assert reads == [b"a", b"abc", b"abc"]

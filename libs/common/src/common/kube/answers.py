@@ -102,13 +102,13 @@ def _build_details(*, name: str = "", causes: Iterable[StatusCause] = ()) -> Sta
     return StatusDetails(name, tuple(causes))
 
 
-_cause: Final = protobuf.reader_of(StatusCause, protobuf.text(1, "reason"))
-_details: Final = protobuf.reader_of(
+_cause: Final = protobuf.build_reader(StatusCause, protobuf.text(1, "reason"))
+_details: Final = protobuf.build_reader(
     _build_details,
     protobuf.text(1, "name"),
     protobuf.message(4, "causes", _cause, repeated=True),
 )
-_protobuf_status: Final = protobuf.reader_of(
+_protobuf_status: Final = protobuf.build_reader(
     ApiStatus,
     protobuf.text(3, "message"),
     protobuf.text(4, "reason"),

@@ -14,13 +14,13 @@ from common.api.meta import ObjectMeta, OwnerReference
 from common.kube.protobuf import (
     Field,
     boolean,
+    build_reader,
+    cache_results,
     integer,
     message,
     read_bytes,
     read_fields,
     read_text,
-    reader_of,
-    remembering,
     text,
 )
 
@@ -62,11 +62,11 @@ def _read_restart_policy(data: bytes) -> str:
 
 
 def _struct(build: Any, *fields: tuple[int, Field], **defaults: Any) -> Any:
-    return remembering(reader_of(build, *fields, **defaults), entries=256, max_size=SMALL)
+    return cache_results(build_reader(build, *fields, **defaults), entries=256, max_size=SMALL)
 
 
-_time: Final = lru_cache(256)(reader_of(_build_time, integer(1, "seconds")))
-_annotation: Final = reader_of(_build_entry, text(1, "key"), text(2, "value"))
+_time: Final = lru_cache(256)(build_reader(_build_time, integer(1, "seconds")))
+_annotation: Final = build_reader(_build_entry, text(1, "key"), text(2, "value"))
 # The API server limits the size of a label, so its size is not checked again.
 _label: Final = lru_cache(1024)(_annotation)
 _owner: Final = _struct(
@@ -78,7 +78,7 @@ _owner: Final = _struct(
     boolean(6, "controller"),
     boolean(7, "block_owner_deletion"),
 )
-_meta: Final = reader_of(
+_meta: Final = build_reader(
     _build_meta,
     text(1, "name"),
     text(2, "generate_name"),
@@ -93,9 +93,9 @@ _meta: Final = reader_of(
     message(13, "owner_references", _owner, repeated=True),
     text(14, "finalizers", repeated=True),
 )
-_port: Final = reader_of(core.ContainerPort, text(1, "name"), integer(3, "container_port"))
-_container: Final = remembering(
-    reader_of(
+_port: Final = build_reader(core.ContainerPort, text(1, "name"), integer(3, "container_port"))
+_container: Final = cache_results(
+    build_reader(
         core.Container,
         text(1, "name"),
         text(2, "image"),
@@ -105,7 +105,7 @@ _container: Final = remembering(
     entries=128,
     max_size=8192,
 )
-_spec: Final = reader_of(
+_spec: Final = build_reader(
     core.PodSpec,
     message(2, "containers", _container, repeated=True),
     message(3, "restart_policy", _read_restart_policy),
@@ -122,8 +122,8 @@ _condition: Final = _struct(
     type="",
     status="",
 )
-_waiting: Final = reader_of(core.StateWaiting, text(1, "reason"), text(2, "message"))
-_terminated: Final = reader_of(
+_waiting: Final = build_reader(core.StateWaiting, text(1, "reason"), text(2, "message"))
+_terminated: Final = build_reader(
     core.StateTerminated,
     integer(1, "exit_code"),
     text(3, "reason"),
@@ -133,7 +133,7 @@ _terminated: Final = reader_of(
 _state: Final = _struct(
     core.ContainerState, message(1, "waiting", _waiting), message(3, "terminated", _terminated)
 )
-_container_status: Final = reader_of(
+_container_status: Final = build_reader(
     core.ContainerStatus,
     text(1, "name"),
     message(2, "state", _state),
@@ -142,7 +142,7 @@ _container_status: Final = reader_of(
     integer(5, "restart_count"),
     name="",
 )
-_status: Final = reader_of(
+_status: Final = build_reader(
     core.PodStatus,
     text(1, "phase"),
     message(2, "conditions", _condition, repeated=True),

@@ -155,7 +155,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             raise MalformedMessage("a number has more than 64 bits")
 
 
-def reader_of(
+def build_reader(
     build: Callable[..., T], *fields: tuple[int, Field], **defaults: Any
 ) -> Callable[[bytes], T]:
     """Return a function that reads a message and passes its fields to `build` by name.
@@ -168,7 +168,9 @@ def reader_of(
     return lambda data: build(**{**defaults, **read_fields(data, wanted)})
 
 
-def remembering(read: Callable[[bytes], T], *, entries: int, max_size: int) -> Callable[[bytes], T]:
+def cache_results(
+    read: Callable[[bytes], T], *, entries: int, max_size: int
+) -> Callable[[bytes], T]:
     """Return `read` with a cache of its last results, for immutable results that repeat.
 
     Larger messages than `max_size` bytes are not remembered, so that no user can fill the memory.
@@ -229,7 +231,7 @@ _list_meta: Final = dict([text(2, "version"), text(3, "go_on")])
 _list: Final = dict(
     [message(1, "meta", read_bytes), message(2, "items", read_bytes, repeated=True)]
 )
-_key: Final = reader_of(ObjectKey, text(1, "name"), text(3, "namespace"), text(6, "version"))
+_key: Final = build_reader(ObjectKey, text(1, "name"), text(3, "namespace"), text(6, "version"))
 _object: Final = dict([message(1, "key", _key)])
 
 

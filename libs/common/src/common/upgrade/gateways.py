@@ -78,7 +78,7 @@ async def grpc(
     return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=FOREIGN_AT_REST)
 
 
-async def class_of(sources: Sources, gateway: Gateway | None) -> GatewayClass | None:
+async def read_class(sources: Sources, gateway: Gateway | None) -> GatewayClass | None:
     """Return the class of a Gateway; None if it does not exist or may not be read."""
     name = "" if gateway is None else gateway.spec.gateway_class_name
     if not name:

@@ -1,8 +1,10 @@
-"""All five services are rolled to another build and back while a RayService is upgraded in steps and a RayCluster is scaled, under load.
+"""All five services are rolled to another build and back while a RayService is upgraded in steps
+and a RayCluster is scaled, under load.
 
-10 requests a second and one of 8 s every 2 s go through the gateway; nothing is sent a second time. `make e2e-rolling`; the figures go to
-build/rolling.txt. The other build has messages of another major, which this one does not read, nor it ours; with
-`RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, that one follows.
+10 requests a second and one of 8 s every 2 s go through the gateway; nothing is sent a second time.
+`make e2e-rolling`; the figures go to build/rolling.txt. The other build has messages of another
+major, which this one does not read, nor it ours; with `RAYBUS_EARLIER_CHECKOUT`, a folder with an
+older commit, that one follows.
 """
 
 import asyncio

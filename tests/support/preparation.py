@@ -1,4 +1,5 @@
-"""Builds and installs all that test suites need, with progress, before pytest begins; what is there already takes no time.
+"""Builds and installs all that test suites need, with progress, before pytest begins; what is there
+already takes no time.
 
 raybus-dev prepare test         # what `make test` needs
 raybus-dev prepare long-running # and what the long-running tests need
@@ -62,7 +63,9 @@ async def for_third_party(progress: Progress) -> None:
 
 
 async def for_containers(progress: Progress) -> None:
-    """Install also what the tests of docker-compose.yml need, and a Docker engine unless one answers."""
+    """Install also what the tests of docker-compose.yml need, and a Docker engine unless one
+    answers.
+    """
     await for_tests(progress)
     async with asyncio.TaskGroup() as group:
         settings = LocalSettings.from_environment()

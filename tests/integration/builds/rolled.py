@@ -1,8 +1,10 @@
-"""Upgrades of RayServices while all five services are rolled between two builds, on a real API server and a real NATS.
+"""Upgrades of RayServices while all five services are rolled between two builds, on a real API
+server and a real NATS.
 
     cd tests && RAYBUS_EARLIER_CHECKOUT=FOLDER python -m integration.builds.rolled --upgrades 4 --seed 1 --logs DIR
 
-Heads and the gateway are fakes, so no request is sent. What was found stands on standard output as JSON.
+Heads and the gateway are fakes, so no request is sent. What was found stands on standard output as
+JSON.
 """
 
 import argparse

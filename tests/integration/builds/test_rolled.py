@@ -1,6 +1,8 @@
-"""All five services are replaced by another build and back, in any order, while RayServices are upgraded.
+"""All five services are replaced by another build and back, in any order, while RayServices are
+upgraded.
 
-Without `RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, the other build is this one: then it is a rolling restart.
+Without `RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, the other build is this one: then
+it is a rolling restart.
 """
 
 import os

@@ -1,7 +1,9 @@
-"""The overlay `namespaced` at work, and gone again: five real services with its very rights, each as its own ServiceAccount.
+"""The overlay `namespaced` at work, and gone again: five real services with its very rights, each
+as its own ServiceAccount.
 
-They run outside the cluster's network, so the rights of the API server's proxy are added in the watched namespace.
-Run in a network of its own (`bench.pod_network`), where one process plays all Ray heads; prints what came of it as JSON:
+They run outside the cluster's network, so the rights of the API server's proxy are added in the
+watched namespace. Run in a network of its own (`bench.pod_network`), where one process plays all
+Ray heads; prints what came of it as JSON:
 
     python -m integration.deploy.confined KUBECTL
 """
@@ -38,7 +40,9 @@ from support.waiting import eventually_true
 
 WATCHED: Final = "default"
 OVERLAY: Final = Path(__file__).parent / "namespaced_with_proxy"
-"""The overlay `namespaced` with the rights of the API server's proxy, through which these services reach Ray."""
+"""The overlay `namespaced` with the rights of the API server's proxy, through which these services
+reach Ray.
+"""
 TIMEOUT: Final = 180.0
 ROUTES: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
 

@@ -1,4 +1,6 @@
-"""The wheel of the command line in a new virtual environment, as `pip install` makes it: without a checkout, a compiler or another package of raybus."""
+"""The wheel of the command line in a new virtual environment, as `pip install` makes it: without a
+checkout, a compiler or another package of raybus.
+"""
 
 import os
 import subprocess

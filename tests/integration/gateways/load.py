@@ -1,4 +1,6 @@
-"""Requests through a gateway: an open loop of short ones, and long ones beside it; none is repeated."""
+"""Requests through a gateway: an open loop of short ones, and long ones beside it; none is
+repeated.
+"""
 
 import asyncio
 import itertools

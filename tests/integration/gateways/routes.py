@@ -15,7 +15,8 @@ from integration.gateways.report import Share
 from support.fakes.listener import Recorder
 
 SETTLE_SECONDS: Final = 2.5
-"""Requests so soon after a write of weights do not count: a gateway may apply it up to 2 s later."""
+"""Requests so soon after a write of weights do not count: a gateway may apply it up to 2 s later.
+"""
 _SUFFIX: Final = "-serve-svc"
 
 

@@ -1,11 +1,12 @@
-"""A rehearsal with KubeRay's own operator: its objects handed over to raybus, and back again; nothing of theirs may change.
+"""A rehearsal with KubeRay's own operator: its objects handed over to raybus, and back again;
+nothing of theirs may change.
 
     make rehearsal PEER='CMD' PEER_CRDS=DIR [RECORD=1]
 
-`PEER` starts the operator on the cluster of `KUBECONFIG`; it must reach dashboards through the API server
-(`--use-kubernetes-proxy`) and have the feature gates `stage.GATES`.
-A real API server, etcd, scheduler and controller-manager; simulated pods (kwok); one process plays all
-heads, in a network of its own; a Gateway controller that accepts everything. With `--record` what KubeRay left goes to
+`PEER` starts the operator on the cluster of `KUBECONFIG`; it must reach dashboards through the API
+server (`--use-kubernetes-proxy`) and have the feature gates `stage.GATES`. A real API server, etcd,
+scheduler and controller-manager; simulated pods (kwok); one process plays all heads, in a network
+of its own; a Gateway controller that accepts everything. With `--record` what KubeRay left goes to
 `tests/golden/kuberay/services`, where the tests take it over without an operator.
 """
 

@@ -1,7 +1,9 @@
-"""Hostile objects from Hypothesis: a sound object, changed in a few places by the dictionary of nasty values.
+"""Hostile objects from Hypothesis: a sound object, changed in a few places by the dictionary of
+nasty values.
 
-`attacks()` draws what one tenant does: a RayCluster, a RayService, a RayJob or a RayCronJob, what it is changed into later, objects beside it, annotations
-on what raybus makes, and what dashboards answer. `collect` draws many of them from a seed, for runs outside pytest.
+`attacks()` draws what one tenant does: a RayCluster, a RayService, a RayJob or a RayCronJob, what
+it is changed into later, objects beside it, annotations on what raybus makes, and what dashboards
+answer. `collect` draws many of them from a seed, for runs outside pytest.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,10 @@
-"""One tenant and all five services in memory: watcher → stream → four reconcilers with their queues and workers, in virtual time.
+"""One tenant and all five services in memory: watcher → stream → four reconcilers with their queues
+and workers, in virtual time.
 
-Everything on the way of an object is the code that runs in production: nesting check, relay, messages, informer caches, quarantine,
-controllers, planners, statuses, Events, the adapter for dashboards, the collectors of `/metrics`. Fakes are the API server, the
-stream, kubelet, the Gateway controller and what dashboards answer.
+Everything on the way of an object is the code that runs in production: nesting check, relay,
+messages, informer caches, quarantine, controllers, planners, statuses, Events, the adapter for
+dashboards, the collectors of `/metrics`. Fakes are the API server, the stream, kubelet, the Gateway
+controller and what dashboards answer.
 """
 
 import asyncio

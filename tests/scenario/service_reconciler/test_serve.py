@@ -215,7 +215,9 @@ def reads_of_secrets(sim: Simulator) -> list[Request]:
 
 
 async def a_harness_with_a_token(stored: str) -> Simulator:
-    """Return a sim at rest with a cluster with a head that asks for the token in its Secret, given in base64."""
+    """Return a sim at rest with a cluster with a head that asks for the token in its Secret, given
+    in base64.
+    """
     sim = Simulator()
     sim.apply(config=a_cluster_config(authOptions={"mode": "token"}))
     await sim.reconcile()

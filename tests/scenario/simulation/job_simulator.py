@@ -1,8 +1,9 @@
 """RayJobs and two replicas of job-reconciler, of which one owns them, taken apart at every write.
 
-A pass runs as a task of its own and stops at the boundaries of `boundaries`. Chance decides who goes
-on next among all that are due, so that a user, Ray, a death, a hand-over or an old cache comes
-between any two writes. All chance comes from the seed. `support.laws.jobs` judges what was recorded.
+A pass runs as a task of its own and stops at the boundaries of `boundaries`. Chance decides who
+goes on next among all that are due, so that a user, Ray, a death, a hand-over or an old cache comes
+between any two writes. All chance comes from the seed. `support.laws.jobs` judges what was
+recorded.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Holds an interleaved upgrade against the laws: after each write, as time passes, and before each request."""
+"""Holds an interleaved upgrade against the laws: after each write, as time passes, and before each
+request.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -129,7 +131,9 @@ class LawJudge(RuleJudge):
         self._unmet = tuple(self.lacking())
 
     def note_late(self, changed: dict[str, int]) -> None:
-        """Note clusters whose target Ray changed after the sender's timeout, with the target before."""
+        """Note clusters whose target Ray changed after the sender's timeout, with the target
+        before.
+        """
         self._surprised_at |= dict.fromkeys(changed, self._sim.clock.monotonic())
         self._targets_before = changed | self._targets_before
 
@@ -368,12 +372,16 @@ class LawJudge(RuleJudge):
         return sum(ref in TWINS for rule in rules_of for ref in rule.get("backendRefs", []))
 
     def _ended_by(self) -> str:
-        """Return `onFailure` where a gate ended the upgrade to the spec as it is, and the user does not promote it nevertheless."""
+        """Return `onFailure` where a gate ended the upgrade to the spec as it is, and the user does
+        not promote it nevertheless.
+        """
         is_overruled = labels.PROMOTE in self._sim.annotations_now
         return "" if is_overruled else self._failed_at.get(self._sim.generation, "")
 
     def _is_unserved(self, name: str) -> bool:
-        """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 41)."""
+        """Return whether a cluster with a head has no Serve config; a pending one gets none from a
+        spec that is invalid (ADR 41).
+        """
         head = self._sim.model(name)
         has_config = (
             bool(head.puts) or not self._sim.pending
@@ -499,7 +507,9 @@ class LawJudge(RuleJudge):
                 yield "ends", what, f"its {what} does not end; there are {left}: {self._sim.status}"
 
     def _standing(self, seconds: float, are_well: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield an upgrade in which nothing moves although its user asks for it, and nothing says why."""
+        """Yield an upgrade in which nothing moves although its user asks for it, and nothing says
+        why.
+        """
         still, pending = self._still, self._sim.pending
         puts = {name: len(self._sim.model(name).puts) for name in self._sim.clusters}
         shape = (
@@ -587,7 +597,9 @@ class LawJudge(RuleJudge):
         return self._takes_no_requests(name) or self._carries(name) < self._sim.weights.get(name, 0)
 
     def _may_serve(self) -> bool:
-        """Return whether the writer of Serve configs runs, receives changes, and may record them; routing is not checked."""
+        """Return whether the writer of Serve configs runs, receives changes, and may record them;
+        routing is not checked.
+        """
         if self._sim.clock.monotonic() - self.struck_at <= REPEAT:
             return False
         text = "" if self._sim.refusal_of is None else self._sim.refused_kind
@@ -618,8 +630,8 @@ class LawJudge(RuleJudge):
     def _versions(self) -> Iterator[tuple[str, str]]:
         """Yield clusters that run something else than what is recorded.
 
-        An intent without an outcome leaves open whether Ray carried it out, so what was recorded before it counts as well, down
-        to what Ray accepted (ADR 5); what Ray refused does not.
+        An intent without an outcome leaves open whether Ray carried it out, so what was recorded
+        before it counts as well, down to what Ray accepted (ADR 5); what Ray refused does not.
         """
         for name in self._sim.clusters:
             head = self._sim.model(name)
@@ -696,10 +708,12 @@ class LawJudge(RuleJudge):
             self.break_law("frozen", cluster, text)
 
     def _reverted_configs(self, cluster: str) -> frozenset[str]:
-        """Return the Serve configs that came with a spec that is the cluster's own, after another one was named.
+        """Return the Serve configs that came with a spec that is the cluster's own, after another
+        one was named.
 
-        Such a spec ends a blue/green upgrade in the reconcile that sends its config: nothing was sent to the other cluster, so
-        there is nothing to wait for, and the status shows the end right after. In steps the status shows the end first.
+        Such a spec ends a blue/green upgrade in the reconcile that sends its config: nothing was
+        sent to the other cluster, so there is nothing to wait for, and the status shows the end
+        right after. In steps the status shows the end first.
         """
         if self._sim.view.capacities[1] is not None:
             return frozenset()

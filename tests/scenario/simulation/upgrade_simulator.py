@@ -1,4 +1,6 @@
-"""A simulated upgrade: both services, heads with replicas, a user, and everybody else who may interfere."""
+"""A simulated upgrade: both services, heads with replicas, a user, and everybody else who may
+interfere.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -245,7 +247,9 @@ class UpgradeSimulator(Simulator, Generic[AnyJudge]):
     @property
     @of_objects
     def steps(self) -> tuple[int, ...]:
-        """Return the weights of the policy that the upgrade follows; none where its user promotes it."""
+        """Return the weights of the policy that the upgrade follows; none where its user promotes
+        it.
+        """
         body = self.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, self.pending), {})
         record = body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD)
         if record is None or labels.PROMOTE in self.service["metadata"].get("annotations", {}):
@@ -321,7 +325,9 @@ class UpgradeSimulator(Simulator, Generic[AnyJudge]):
         return self.serve.head(f"{cluster}-head-svc")
 
     def ask(self, config: Json, **fields: Any) -> None:
-        """Apply a spec; the applications differ with the image of the clusters, and the rest stays as it is."""
+        """Apply a spec; the applications differ with the image of the clusters, and the rest stays
+        as it is.
+        """
         world, image = self.draw.world, image_of(config)
         message = self._message = fields.pop("message", image)
         serve = a_config(
@@ -377,7 +383,9 @@ class UpgradeSimulator(Simulator, Generic[AnyJudge]):
         )
 
     def annotate(self, **values: str | None) -> None:
-        """Set or remove annotations of ours, as `kubectl annotate` does; underscores stand for hyphens."""
+        """Set or remove annotations of ours, as `kubectl annotate` does; underscores stand for
+        hyphens.
+        """
         service = self.service
         annotations = dict(service["metadata"].get("annotations", {}))
         for name, value in values.items():
@@ -491,7 +499,9 @@ class UpgradeSimulator(Simulator, Generic[AnyJudge]):
             head.move_on()
 
     def _answer(self, head: ElasticHead, *, is_new: bool) -> None:
-        """Let a cluster answer requests; those of a bad version fail in part. Users of a preview send some before all traffic moves at once."""
+        """Let a cluster answer requests; those of a bad version fail in part. Users of a preview
+        send some before all traffic moves at once.
+        """
         count = head.share / 4
         count += 1 if is_new and self.view.capacities[1] is None else 0
         is_bad = is_new and self.sources.now("metrics") == "bad" and count > 0

@@ -1,6 +1,7 @@
 """Protobuf as the API server writes it, built from the JSON of an object.
 
-The numbers are those of `generated.proto` in `k8s.io/api`. A shape has more fields than raybus reads.
+The numbers are those of `generated.proto` in `k8s.io/api`. A shape has more fields than raybus
+reads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,8 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias, cast
 
 Shape: TypeAlias = Mapping[str, tuple[int, "str | Shape"]]
-"""The fields of a message: the number and the kind of each (`text`, `int`, `time`, `map`, a shape)."""
+"""The fields of a message: the number and the kind of each (`text`, `int`, `time`, `map`, a shape).
+"""
 
 OWNER: Final[Shape] = {
     "apiVersion": (5, "text"),

@@ -1,8 +1,8 @@
 """The jobs of a Ray head as its dashboard shows them: submitted, running, ended, unknown.
 
 What it models was measured on Ray 2.60: code 404 with a text for an unknown job, code 500 with the
-traceback of the agent for a used ID, code 400 for a body that is no submission, and `stopped: false`
-for a job that has ended.
+traceback of the agent for a used ID, code 400 for a body that is no submission, and `stopped:
+false` for a job that has ended.
 """
 
 from typing import Any, Final

@@ -312,12 +312,13 @@ def overloaded(state: State) -> Iterator[tuple[str, str, float]]:
 
 
 def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
-    """Yield clusters of which the weight grows beyond what they were seen ready for, less the allowance in proportion.
+    """Yield clusters of which the weight grows beyond what they were seen ready for, less the
+    allowance in proportion.
 
-    Exception: no other cluster is left that has a capacity, so all goes to the last cluster with one.
-    A cluster that relieves another one, which gets more than it carries, is measured by its running
-    replicas, whatever the status of its applications (ADR 41). So is an active cluster with a silent
-    dashboard that takes traffic back from a version that failed a gate.
+    Exception: no other cluster is left that has a capacity, so all goes to the last cluster with
+    one. A cluster that relieves another one, which gets more than it carries, is measured by its
+    running replicas, whatever the status of its applications (ADR 41). So is an active cluster with
+    a silent dashboard that takes traffic back from a version that failed a gate.
     """
     if after.weights is None or before.weights is None:
         return
@@ -340,13 +341,14 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
 
 
 def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
-    """Yield autoscaled clusters of which the weight grows beyond that to which their replicas can follow, less the allowance.
+    """Yield autoscaled clusters of which the weight grows beyond that to which their replicas can
+    follow, less the allowance.
 
-    One replica of the other one may have next to nothing to do, since autoscalers round up: the smaller the part of the traffic that
-    its replicas carry, the less they show about all of it.
+    One replica of the other one may have next to nothing to do, since autoscalers round up: the
+    smaller the part of the traffic that its replicas carry, the less they show about all of it.
 
-    Exception: the other one does not carry what it gets, or its dashboard does not answer, so health moves traffic, and there is
-    nothing to hold the replicas against.
+    Exception: the other one does not carry what it gets, or its dashboard does not answer, so
+    health moves traffic, and there is nothing to hold the replicas against.
     """
     if after.weights is None or before.weights is None:
         return
@@ -378,11 +380,12 @@ def _rounded(weight: int) -> int:
 
 
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
-    """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion.
+    """Yield clusters that a write leaves with less capacity than their share, less the allowance in
+    proportion.
 
-    A PUT that Ray applies long after the call of its sender timed out is no process's write, and
-    a move of traffic that was decided before it could not know of it. The law of time bounds how
-    long both hold.
+    A PUT that Ray applies long after the call of its sender timed out is no process's write, and a
+    move of traffic that was decided before it could not know of it. The law of time bounds how long
+    both hold.
     """
     for name, text in _short(new):
         shrinks = new.targets[name] < old.targets.get(name, new.targets[name])

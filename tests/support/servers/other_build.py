@@ -1,8 +1,10 @@
-"""Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE [KIND…]`.
+"""Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE
+[KIND…]`.
 
-That build reads the labels of a Pod from a field of its own, `tags`. As 1.2 it publishes them in both places, as 2.0 in the new one alone. So a
-reader that took the messages of another build would find a RayCluster without pods, and make them again. Each KIND has another number, too,
-and the same fields; so services that do not read Pods wait for their watcher as well.
+That build reads the labels of a Pod from a field of its own, `tags`. As 1.2 it publishes them in
+both places, as 2.0 in the new one alone. So a reader that took the messages of another build would
+find a RayCluster without pods, and make them again. Each KIND has another number, too, and the same
+fields; so services that do not read Pods wait for their watcher as well.
 """
 
 import runpy

@@ -1,4 +1,6 @@
-"""Drives the services in a fixed order: each receives a change at once and reconciles until nothing is due."""
+"""Drives the services in a fixed order: each receives a change at once and reconciles until nothing
+is due.
+"""
 
 from typing import TYPE_CHECKING, Final
 

@@ -1,8 +1,9 @@
-"""One RayService with everything around it, as scenario tests and the simulation of upgrades use it.
+"""One RayService with everything around it, as scenario tests and the simulation of upgrades use
+it.
 
-The simulator is made of parts: an API server, dashboards, RayClusters, a Gateway controller, and the
-servers that gates ask, all in memory; a bus; the services, each of which has its own cache; a clock; and
-a driver, which decides when a service reconciles and when time passes.
+The simulator is made of parts: an API server, dashboards, RayClusters, a Gateway controller, and
+the servers that gates ask, all in memory; a bus; the services, each of which has its own cache; a
+clock; and a driver, which decides when a service reconciles and when time passes.
 """
 
 from collections.abc import Callable

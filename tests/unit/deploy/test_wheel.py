@@ -1,4 +1,6 @@
-"""The wheel of the command line has every package that it needs, and names every requirement of these packages."""
+"""The wheel of the command line has every package that it needs, and names every requirement of
+these packages.
+"""
 
 import re
 import tomllib

@@ -115,8 +115,8 @@ e2e-rolling: prepare-node ## all five services rolled to another build and back 
 e2e-gateways: prepare-gateways ## upgrades, rollback, preview and mirror through real Gateway controllers under load (GATEWAY=contour: only this one); a table (3 minutes each)
 	GATEWAY=$(GATEWAY) $(RUN)/pytest -v -s tests/integration/gateways
 
-kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX); a table
-	$(DEV) kuberay-e2e --kuberay '$(abspath $(KUBERAY))' $(if $(SUITE),--suite $(SUITE)) $(if $(RUN),--run '$(RUN)')
+kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX, SKIP=REGEX); a table
+	$(DEV) kuberay-e2e --kuberay '$(abspath $(KUBERAY))' $(if $(SUITE),--suite $(SUITE)) $(if $(RUN),--run '$(RUN)') $(if $(SKIP),--skip '$(SKIP)')
 
 soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak

@@ -2,6 +2,8 @@
 explained.
 """
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -94,7 +96,7 @@ def test_the_table_has_results_reasons_and_patches() -> None:
     found = a_run(a_result("TestA/a_b", Outcome.PASS), a_result("TestB", Outcome.SKIP))
     assert results.format_table(found, declared) == (
         "| e2e | result | seconds |\n|---|---|---|\n"
-        "| TestA/a b | pass | 2 |\n| TestB | skip: no docker | 2 |\n"
+        "| A: a b | pass | 2 |\n| B | skip: no docker | 2 |\n"
         "\n1 patched lines:\n\n- `test/e2e/a.go`: no registry\n"
     )
 
@@ -137,11 +139,20 @@ def test_patches_of_the_shared_package_belong_to_each_suite_on_the_node() -> Non
     assert [each.file for each in declared.list_patches("controllers/ray")] == files[2:]
 
 
-def test_a_patch_that_does_not_fit_names_its_file_and_text() -> None:
+def test_a_patch_replaces_its_text_in_all_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.go").write_text("old, old")
+    (tmp_path / "b.go").write_text("old")
+    patch = SourcePatch(file="*.go", find="old", replace="new", reason="why", count=3)
+    declarations.apply(tmp_path, patch)
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["new, new", "new"]
+
+
+def test_a_patch_that_does_not_fit_names_its_file_and_text(tmp_path: Path) -> None:
+    (tmp_path / "a.go").write_text("old")
     patch = SourcePatch(file="a.go", find="old", replace="new", reason="why", count=2)
-    assert declarations.apply("old, old", [patch]) == "new, new"
     with pytest.raises(ClusterError, match=r"a\.go has 1 times the text 'old', expected 2"):
-        declarations.apply("old", [patch])
+        declarations.apply(tmp_path, patch)
+    assert (tmp_path / "a.go").read_text() == "old"
 
 
 def test_each_patch_belongs_to_a_suite_and_changes_no_assertion() -> None:

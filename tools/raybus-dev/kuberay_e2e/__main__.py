@@ -6,9 +6,10 @@ The suite controllers/ray runs on an API server without pods; the other suites r
 other on a local node with real Ray. `suites.yaml` lists each change of KubeRay's code, and the
 tests that cannot pass (exemptions). The run fails if any other test does not pass.
 
-The table of a suite is printed and written to build/kuberay-e2e/SUITE.md. SUITE.json has the events
-of `go test`. controllers/ray writes controllers-ray.md, controllers-ray.json (a JSON report of
-Ginkgo), controllers.log (the output of `go test`) and the folder logs (the logs of raybus).
+The table of a suite is printed and written to build/kuberay-e2e/SUITE.md, and results of a suite
+on the node to docs/kuberay-suites.md. SUITE.json has the events of `go test`. controllers/ray
+writes controllers-ray.md, controllers-ray.json (a JSON report of Ginkgo), controllers.log (the
+output of `go test`) and the folder logs (the logs of raybus).
 """
 
 import argparse
@@ -17,14 +18,14 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Collection, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from kuberay_e2e import building, declarations, node, results
+from kuberay_e2e import building, declarations, node, page, results
 from kuberay_e2e.building import SuiteSource
 from kuberay_e2e.declarations import Declarations
 from kuberay_e2e.results import Outcome, SuiteRun
@@ -38,11 +39,24 @@ from support import node as support_node
 
 CONTROLLERS: Final = "controllers/ray"
 """KubeRay's suite of its controllers. It needs an API server, but no node and no Ray."""
-ON_NODE: Final = ("e2erayjob", "e2erayjobsubmitter", "e2eraycronjob")
+WITH_GATEWAY: Final = "e2eincrementalupgrade"
+WITH_CERT_MANAGER: Final = "e2e"
+ON_NODE: Final = (
+    "e2erayjob",
+    "e2erayjobsubmitter",
+    "e2eraycronjob",
+    "e2erayservice",
+    WITH_CERT_MANAGER,
+    WITH_GATEWAY,
+    "e2eautoscaler",
+)
 SUITES: Final = (CONTROLLERS, *ON_NODE)
 FOCUS: Final = "RayJob"
 """Pattern for the Ginkgo specs to run in KubeRay's suite of its controllers."""
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "kuberay-e2e"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "kuberay-suites.md"
+IMAGES: Final = ("kuberay-suites", "redis")
+"""The images that the suites need beside those of a user."""
 TIMEOUT: Final = "150m"
 """Timeout of `go test` for a suite. KubeRay's tests have shorter timeouts for each step."""
 
@@ -150,18 +164,27 @@ def _show(line: bytes) -> None:
 
 
 @contextmanager
-def _start_node(given: Namespace, submitter: Path) -> Generator[ClusterRecord]:
-    """Start a node with all images, or use the one that `--cluster` names; yield it.
+def _start_node(
+    given: Namespace, submitter: Path, suites: Collection[str]
+) -> Generator[ClusterRecord]:
+    """Start a node with all that the suites need, or use the one that `--cluster` names; yield it.
 
     A started node is removed after the `with` block. `submitter` is an image to load into the node.
     """
-    if given.cluster is not None:
-        record = node.find(given.cluster)
-        demo_cluster.load_images([submitter], given.cluster)
+    with ExitStack() as stack:
+        if given.cluster is not None:
+            record = node.find(given.cluster)
+            demo_cluster.load_images([submitter], given.cluster)
+        else:
+            has_gateway = WITH_GATEWAY in suites
+            record = stack.enter_context(
+                support_node.running(
+                    "suites", more_images=IMAGES, archives=[submitter], gateway=has_gateway
+                )
+            )
+        if WITH_CERT_MANAGER in suites:
+            stack.enter_context(node.run_cert_manager(record, OUTPUT / "cert-manager.log"))
         yield record
-    else:
-        with support_node.running("suites", gateway=False, archives=[submitter]) as record:
-            yield record
 
 
 def run(given: Namespace, declared: Declarations) -> list[str]:
@@ -180,10 +203,12 @@ def run(given: Namespace, declared: Declarations) -> list[str]:
         problems += report(run_controllers(source, assets, given), declared)
     if on_node:
         submitter = asyncio.run(building.build_submitter(source, progress))
-        with _start_node(given, submitter) as record:
+        with _start_node(given, submitter, on_node) as record:
             asyncio.run(node.install(record))
             for suite in on_node:
                 found = run_on_node(suite, source, record, variables, given)
+                is_whole = not given.run and not given.skip
+                PAGE.write_text(page.record(PAGE.read_text(), found, declared, is_whole=is_whole))
                 problems += report(found, declared)
     return problems
 

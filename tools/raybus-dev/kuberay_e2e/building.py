@@ -55,8 +55,7 @@ async def prepare(checkout: Path, declared: Declarations, progress: Progress) ->
     for name in _FILES:
         shutil.copyfile(origin / name, folder / name)
     for patch in declared.patches:
-        path = folder / patch.file
-        path.write_text(declarations.apply(path.read_text(), [patch]))
+        declarations.apply(folder, patch)
     for path in _TEST_DOUBLES:
         shutil.copyfile(path, folder / "controllers" / "ray" / path.stem)
     go = await binaries.find_go_toolchain(given, progress)

@@ -6,7 +6,7 @@ raybus in place of KubeRay's manager. No patch changes an assertion about what K
 whose text does not occur exactly `count` times fails the run, because KubeRay's code has changed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +18,15 @@ FILE: Final = Path(__file__).with_name("suites.yaml")
 
 
 class SourcePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text of a file that is replaced, and the reason."""
+    """A text that is replaced, and the reason."""
 
     file: str
-    """Path of the file in the folder ray-operator."""
+    """Path of the file in the folder ray-operator; a pattern, as `*.yaml`, for several files."""
     find: str
     replace: str
     reason: str
     count: int = 1
-    """Number of occurrences of `find`; all are replaced."""
+    """Number of occurrences of `find` in all these files; all are replaced."""
 
 
 class TestVariable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,16 +69,19 @@ def load(path: Path = FILE) -> Declarations:
     return msgspec.yaml.decode(path.read_bytes(), type=Declarations)
 
 
-def apply(text: str, patches: Iterable[SourcePatch]) -> str:
-    """Return a file's text after patching. Raises `ClusterError` if a patch does not fit."""
-    for patch in patches:
-        if (found := text.count(patch.find)) != patch.count:
-            raise ClusterError(
-                f"{patch.file} has {found} times the text {patch.find!r}, expected {patch.count}: "
-                "adapt suites.yaml to this checkout of KubeRay"
-            )
-        text = text.replace(patch.find, patch.replace)
-    return text
+def apply(folder: Path, patch: SourcePatch) -> None:
+    """Patch the files in a copy of the folder ray-operator.
+
+    Raises `ClusterError` if the patch does not fit.
+    """
+    texts = {path: path.read_text() for path in sorted(folder.glob(patch.file))}
+    if (found := sum(text.count(patch.find) for text in texts.values())) != patch.count:
+        raise ClusterError(
+            f"{patch.file} has {found} times the text {patch.find!r}, expected {patch.count}: "
+            "adapt suites.yaml to this checkout of KubeRay"
+        )
+    for path, text in texts.items():
+        path.write_text(text.replace(patch.find, patch.replace))
 
 
 def count_lines(patches: Sequence[SourcePatch]) -> int:

@@ -168,13 +168,31 @@ def find_problems(run: SuiteRun, declared: Declarations) -> list[str]:
     return problems
 
 
+def format_rows(run: SuiteRun, declared: Declarations) -> dict[str, str]:
+    """Return a line of a Markdown table for each test of a suite, by the name that it shows."""
+    rows: dict[str, str] = {}
+    for result in run.results:
+        name = _format_name(result.name)
+        rows[name] = f"| {name} | {_explain(result, declared)} | {result.seconds:.0f} |"
+    return rows
+
+
+def _format_name(test: str) -> str:
+    """Return `TestA/does_b` as `A: does b`. The names of Ginkgo's specs stay as they are."""
+    if not test.startswith("Test"):
+        return test
+    return test.removeprefix("Test").replace("/", ": ", 1).replace("_", " ")
+
+
+def _explain(result: TestResult, declared: Declarations) -> str:
+    reason = declared.find_reason(result.name)
+    return f"{result.outcome}: {reason}" if reason else str(result.outcome)
+
+
 def format_table(run: SuiteRun, declared: Declarations) -> str:
     """Return the results of a suite as a table in Markdown, with the patches below it."""
     lines = [f"| {run.suite} | result | seconds |", "|---|---|---|"]
-    for result in run.results:
-        reason = declared.find_reason(result.name)
-        outcome = f"{result.outcome}: {reason}" if reason else str(result.outcome)
-        lines.append(f"| {result.name.replace('_', ' ')} | {outcome} | {result.seconds:.0f} |")
+    lines += format_rows(run, declared).values()
     patches = declared.list_patches(run.suite)
     if patches:
         lines += ["", f"{count_lines(patches)} patched lines:", ""]

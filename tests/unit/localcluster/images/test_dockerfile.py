@@ -116,6 +116,7 @@ def test_our_own_dockerfile_names_every_image() -> None:
     assert {stage.name: stage.image for stage in stages if stage.image} == {
         "pause": "raybus.local/pause:1",
         "ray": "docker.io/rayproject/ray:2.60.0",
+        "kuberay-suites": "registry.invalid/raybus/kuberay-suites:dev",
         "envoy": "registry.invalid/raybus/envoy:dev",
         "envoy-gateway": "registry.invalid/raybus/envoy-gateway:dev",
         "redis": "registry.invalid/raybus/redis:dev",

@@ -3,13 +3,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
-RUN := $(VENV)/bin
+BIN := $(VENV)/bin
 # The system's Python comes first: the images run it, and Debian compiles it with profile-guided
 # optimisation (a quarter faster than pyenv's default). PYTHON=/path/to/python3 takes another.
 USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach each,/usr/bin/python3 python3,$(shell $(each) -c '$(USABLE)' 2>/dev/null && echo $(each))))
-DEV := $(RUN)/raybus-dev
-UV := UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv
+DEV := $(BIN)/raybus-dev
+UV := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv
 BENCHMARKS := start clusters services jobs latency scale-out upgrades large
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,17 +45,17 @@ lock: setup ## resolve all requirements anew into uv.lock
 	$(UV) export --quiet --frozen --only-group build --no-header --no-annotate -o requirements-build.lock >/dev/null
 
 lint: setup ## format, lint, types and import rules; no test
-	$(RUN)/ruff format --quiet --check .
-	$(RUN)/ruff check --quiet .
-	$(RUN)/lint-imports --no-cache >.imports.out || { cat .imports.out; rm .imports.out; exit 1; }; rm .imports.out
-	$(RUN)/pyright --warnings >.pyright.out || { cat .pyright.out; rm .pyright.out; exit 1; }; rm .pyright.out
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/lint-imports --no-cache >.imports.out || { cat .imports.out; rm .imports.out; exit 1; }; rm .imports.out
+	$(BIN)/pyright --warnings >.pyright.out || { cat .pyright.out; rm .pyright.out; exit 1; }; rm .pyright.out
 
 check: lint ## what lint does, stale files, unit and scenario tests but the long ones
-	$(RUN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture
+	$(BIN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture
 
 format: setup ## format, and fix what ruff can fix
-	$(RUN)/ruff format .
-	$(RUN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 prepare: setup ## build and install all that `make test` needs, with progress; quick once it is there
 	$(DEV) prepare test
@@ -83,50 +83,50 @@ prepare-node-all: setup ## what `make e2e-all` needs, too: cert-manager, an S3 s
 test: prepare unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 
 unit: setup ## unit and scenario tests only
-	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
+	$(BIN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: prepare ## contract and integration tests only
-	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party and not containers and not gateways"
+	$(BIN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running and not third_party and not containers and not gateways"
 
 long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
-	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
+	$(BIN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
 
 third-party: prepare-third-party ## real cert-manager, Kueue and Ray dashboards beside raybus
-	$(RUN)/pytest -v -s tests/integration/third_party
+	$(BIN)/pytest -v -s tests/integration/third_party
 
 containers: prepare-containers ## docker-compose.yml on a Docker engine: started, used, each container killed, scaled, removed
-	$(RUN)/pytest -v -s tests/integration/containers
+	$(BIN)/pytest -v -s tests/integration/containers
 
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
-	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not policies and not ondemand"
+	$(BIN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not policies and not ondemand"
 
 e2e-all: prepare-node-all ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
-	$(RUN)/pytest -v -s tests/e2e -m ondemand
+	$(BIN)/pytest -v -s tests/e2e -m ondemand
 
 e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (20 minutes)
-	$(RUN)/pytest -v -s tests/e2e -m upgrades
+	$(BIN)/pytest -v -s tests/e2e -m upgrades
 
 e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicies and noisy load, and streams of minutes; a table (45 minutes)
-	$(RUN)/pytest -v -s tests/e2e -m policies
+	$(BIN)/pytest -v -s tests/e2e -m policies
 
 e2e-rolling: prepare-node ## all five services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
-	$(RUN)/pytest -v -s tests/e2e -m rolling
+	$(BIN)/pytest -v -s tests/e2e -m rolling
 
 e2e-gateways: prepare-gateways ## upgrades, rollback, preview and mirror through real Gateway controllers under load (GATEWAY=contour: only this one); a table (3 minutes each)
-	GATEWAY=$(GATEWAY) $(RUN)/pytest -v -s tests/integration/gateways
+	GATEWAY=$(GATEWAY) $(BIN)/pytest -v -s tests/integration/gateways
 
 kuberay-e2e: prepare-node ## KubeRay's own suites with raybus in its place, from a checkout: KUBERAY=DIR (SUITE=e2erayjob, RUN=REGEX, SKIP=REGEX); a table
 	$(DEV) kuberay-e2e --kuberay '$(abspath $(KUBERAY))' $(if $(SUITE),--suite $(SUITE)) $(if $(RUN),--run '$(RUN)') $(if $(SKIP),--skip '$(SKIP)')
 
 soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
-	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
+	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(BIN)/pytest -v -s tests/e2e -m soak
 
 chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, JOBS=200, AGAIN=0, UNTIMED=1) on a real API server and NATS; a checker judges
 	$(DEV) cluster prepare --control-plane-only >/dev/null
 	$(DEV) chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --jobs $(or $(JOBS),200) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
 
 hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API server and NATS, judged; IN_MEMORY=1 without servers
-	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(RUN)/pytest -q tests/scenario/hostile,\
+	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(BIN)/pytest -q tests/scenario/hostile,\
 	  $(DEV) cluster prepare --control-plane-only >/dev/null && $(DEV) hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(RATE),--rate $(RATE)) $(if $(UNTIMED),--untimed))
 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 shows the events of one (make simulate SEED=7)
@@ -202,19 +202,19 @@ hops: setup ## how many functions a change goes through, from its watch event to
 
 docs: setup ## build the documentation into build/docs, every link and anchor checked
 	$(UV) sync --quiet --frozen --inexact --group docs
-	$(RUN)/zensical build --strict --clean
-	$(RUN)/pytest -q tests/docs_site
+	$(BIN)/zensical build --strict --clean
+	$(BIN)/pytest -q tests/docs_site
 
 wheel: setup ## the command line as one wheel in build/wheel, to install without a checkout
 	rm -rf build/wheel
-	$(RUN)/uv build --quiet --wheel --no-build-isolation --offline --python $(PY) --out-dir build/wheel deploy/wheel
+	$(BIN)/uv build --quiet --wheel --no-build-isolation --offline --python $(PY) --out-dir build/wheel deploy/wheel
 	ls build/wheel/*.whl
 
 release: setup ## REGISTRY=HOST/PATH: images, chart, manifests and wheel in build/raybus-VERSION.tar, for clusters without a network
 	$(DEV) release --registry '$(REGISTRY)'
 
 golden: prepare ## rewrite golden files, the files of the Helm chart and docs/acceptance-*.md, from what the code does now
-	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture tests/integration/deploy/test_helm_templates.py --update-golden
+	$(BIN)/pytest -q tests/unit tests/scenario tests/architecture tests/integration/deploy/test_helm_templates.py --update-golden
 
 clean: ## remove what setup and the tests made in this tree
 	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out .cache

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,7 +155,7 @@ ESCAPE: Final = re.compile(r"\x1b\[([0-9;]*)m")
 class Server(FakeKube):
     """An API server with RayServices in two namespaces, one of them during an upgrade."""
 
-    def __init__(self, annotations: dict[str, str]) -> None:
+    def __init__(self, annotations: dict[str, str], definitions: Sequence[Body]) -> None:
         super().__init__(now=lambda: NOW)
         service = snapshots.a_service(
             READY,
@@ -187,7 +187,7 @@ class Server(FakeKube):
         self.put(RAY_JOB, {"metadata": score, "spec": job, "status": FAILED_JOB})
         cron_job = {"schedule": "0 3 * * *", "timeZone": "Europe/Paris", "jobTemplate": job}
         self.put(RAY_CRON_JOB, {"metadata": {"name": "nightly"}, "spec": cron_job})
-        for definition in installed_definitions():
+        for definition in definitions:
             self.put(CRD, definition)
         self.put(
             UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"})
@@ -203,7 +203,8 @@ class Server(FakeKube):
         """Do nothing, since there is no connection."""
 
 
-def installed_definitions() -> list[dict[str, Any]]:
+@cache
+def installed_definitions() -> list[Body]:
     """Return CRDs of another version: a field less, a field more, and one of another type."""
     found = copy.deepcopy(manifest.list_definitions())
     del found["ray.io_raycronjobs.yaml"]
@@ -320,9 +321,11 @@ def _report() -> MigrationReport:
     )
 
 
-async def _connect(annotations: dict[str, str], pods: Sequence[Body], _place: Where) -> Server:
-    server = Server(annotations)
-    for each in pods:
+async def _connect(name: str, _place: Where) -> Server:
+    """Return the server of a case. Only one case reads CRDs, which are large."""
+    definitions = installed_definitions() if name == "crds-check" else []
+    server = Server(ANNOTATED.get(name, {}), definitions)
+    for each in PODS.get(name, []):
         server.put(POD, each)
     return server
 
@@ -381,9 +384,7 @@ def _score_events() -> list[CloudEvent[JobEventData]]:
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     name: str = request.param
     snapshot = SNAPSHOTS.get(name, in_steps)()
-    monkeypatch.setattr(
-        session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, []))
-    )
+    monkeypatch.setattr(session, "connect", partial(_connect, name))
     monkeypatch.setattr(session, "read_clock", _always(NOW))
     monkeypatch.setattr(trial, "reached_within", reaches(FakeServers(vector("0.93"))))
     monkeypatch.setattr(kubeconfig, "find", _find)

@@ -1,6 +1,8 @@
 """Jobs on real Ray: each way to submit one, a retry, a deadline, a run of a schedule (spec rayjob).
 
-The clusters have a head only, which takes the work, so that a job starts within seconds.
+The clusters have a head only, which takes the work, so that a job starts within seconds. These
+tests run on demand, because `make e2e` types part 5 of the tutorial: a job that succeeds, one that
+fails twice, and a scheduled run.
 """
 
 from collections.abc import AsyncGenerator
@@ -19,7 +21,7 @@ from support.waiting import eventually_true
 from .conftest import Rig
 from .ray_cluster import NAMESPACE, a_template
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.ondemand]
 
 HELLO = "the job has run"
 PRINT = (
@@ -104,7 +106,6 @@ async def test_a_submitted_job_succeeds_and_leaves_its_log(rig: Rig) -> None:
         assert "SUCCEEDED" in shown
 
 
-@pytest.mark.ondemand
 @pytest.mark.acceptance("rayjob", 55, 59, 60)
 @pytest.mark.parametrize("mode", ["HTTPMode", "SidecarMode"])
 async def test_a_job_needs_no_submitter_pod(rig: Rig, mode: str) -> None:
@@ -116,7 +117,6 @@ async def test_a_job_needs_no_submitter_pod(rig: Rig, mode: str) -> None:
         assert not msgspec.json.decode(await rig.kube.list(JOB, NAMESPACE))["items"]
 
 
-@pytest.mark.ondemand
 @pytest.mark.acceptance("rayjob", 92)
 async def test_a_job_that_fails_is_retried_on_a_new_cluster(rig: Rig) -> None:
     spec = a_spec(entrypoint=FAIL, submissionMode="HTTPMode", backoffLimit=1)
@@ -128,7 +128,6 @@ async def test_a_job_that_fails_is_retried_on_a_new_cluster(rig: Rig) -> None:
         assert "Attempt 1 of 2 has failed" in events
 
 
-@pytest.mark.ondemand
 @pytest.mark.acceptance("rayjob", 81)
 async def test_a_job_ends_at_its_deadline(rig: Rig) -> None:
     spec = a_spec(entrypoint=SLEEP, submissionMode="HTTPMode", activeDeadlineSeconds=60)
@@ -137,7 +136,6 @@ async def test_a_job_ends_at_its_deadline(rig: Rig) -> None:
         assert job.status.reason == "DeadlineExceeded"
 
 
-@pytest.mark.ondemand
 @pytest.mark.acceptance("rayjob", 131)
 async def test_a_schedule_starts_a_job_each_minute(rig: Rig) -> None:
     template = a_spec(entrypoint=PRINT, submissionMode="HTTPMode")

@@ -1,4 +1,8 @@
-"""An UpgradePolicy on real Ray behind a real Envoy Gateway, under load: a bad version takes itself back, a good one is promoted."""
+"""UpgradePolicies on real Ray behind a real Envoy Gateway, under load.
+
+A bad version takes itself back, and a good one is promoted. `make e2e` types both in part 4 of the
+tutorial, so here they run on demand, with limits of time and of shares.
+"""
 
 import time
 from collections.abc import AsyncGenerator
@@ -55,6 +59,7 @@ async def _wait_for_a_gate(service: Greeter) -> None:
     await service.wait("a gate failing", lambda state: _is_aborted_by_a_gate(state, generation))
 
 
+@pytest.mark.ondemand
 async def test_a_bad_version_is_taken_back_at_ten_percent(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)

@@ -186,10 +186,13 @@ with node.cleaned_up(*node.removal({name!r})):
 
 
 async def test_a_port_in_use_is_named(bench: Bench) -> None:
-    known = await Built().up(bench.request(1), Progress.silent())
-    taken = int(known.server.rsplit(":", 1)[1])
-    with pytest.raises(ClusterError, match=f"port {taken} is in use"):
-        await Built().up(msgspec.structs.replace(bench.request(2), port=taken), Progress.silent())
+    with processes.listen() as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterError, match=f"port {port} is in use"):
+            await Built().up(
+                msgspec.structs.replace(bench.request(1), port=port), Progress.silent()
+            )
+    assert _left_of(bench.layout(1)) == []
 
 
 async def _logs_of_a_pod(known: ClusterRecord) -> str:

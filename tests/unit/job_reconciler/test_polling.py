@@ -23,6 +23,9 @@ def seconds(value: float) -> timedelta:
         pytest.param("HTTPMode", 30, 1, 1.5, id="less often with time"),
         pytest.param("HTTPMode", 3600, 1, 3, id="but as often as KubeRay"),
         pytest.param("HTTPMode", 3600, 450, 30, id="a replica has a limit for all jobs"),
+        pytest.param("HTTPMode", 10, 450, 5, id="which delays a short job by half of its time"),
+        pytest.param("HTTPMode", 0, 100, 2, id="many new jobs share a higher limit"),
+        pytest.param("HTTPMode", 0, 450, 3, id="but each is asked about as often as by KubeRay"),
         pytest.param("K8sJobMode", 3600, 500, 62.5, id="a lower one if a submitter tells the end"),
     ],
 )

@@ -6,7 +6,7 @@ All other actions are in `common.runtime.actions`.
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.api.ray_job import RayJobStatus
-from common.runtime.actions import Action, UpdateStatus
+from common.runtime.actions import Action, Create, UpdateStatus
 
 
 class UpdateJobStatus(UpdateStatus, frozen=True, kw_only=True):
@@ -29,6 +29,13 @@ class SyncPodGroup(Action, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"size PodGroup {self.body['metadata']['name']}"
+
+
+class CreateHeadService(Create, frozen=True, kw_only=True):
+    """Create the RayJob's own head Service.
+
+    If another owner has an object of that name, the next reconcile reads and reports it.
+    """
 
 
 class SubmitJob(Action, frozen=True, kw_only=True):

@@ -12,7 +12,13 @@ from common.runtime.event_publisher import Publisher
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
 from job_reconciler import batch
-from job_reconciler.actions import StopJob, SubmitJob, SyncPodGroup, UpdateJobStatus
+from job_reconciler.actions import (
+    CreateHeadService,
+    StopJob,
+    SubmitJob,
+    SyncPodGroup,
+    UpdateJobStatus,
+)
 from job_reconciler.metrics import JobMetrics
 from job_reconciler.observe import Observer
 from job_reconciler.observed import Observed
@@ -39,6 +45,7 @@ class Execution:
         self.handlers: Handlers[Observed] = {
             SubmitJob: self._submit,
             StopJob: self._stop,
+            CreateHeadService: self._create_head_service,
             SyncPodGroup: self._sync_pod_group,
             UpdateJobStatus: self._write_status,
             Publish: publisher.publish,
@@ -74,6 +81,15 @@ class Execution:
             log.warning("cannot stop the Ray job", job=action.job_id, error=str(problem))
             return False
         return True
+
+    async def _create_head_service(
+        self, action: CreateHeadService, observed: Observed, writer: Writer
+    ) -> bool:
+        try:
+            return await writer.create(action)
+        except errors.AlreadyExists as problem:
+            self._observer.head_service_exists(observed.job)
+            raise errors.Conflict(str(problem)) from problem
 
     async def _sync_pod_group(
         self, action: SyncPodGroup, observed: Observed, writer: Writer

@@ -61,6 +61,8 @@ class Memory(msgspec.Struct):
     refusal: str = ""
     refused_generation: int = 0
     """Generation of the RayJob whose submission Ray refused."""
+    reads_head_service: bool = False
+    """Whether the name of the head Service is taken by a Service that the bus does not deliver."""
 
 
 class Validated(msgspec.Struct, frozen=True):
@@ -128,6 +130,10 @@ class Observer:
     def was_unanswered(self, job: RayJob, text: str) -> None:
         """Remember the error of a submission that got no answer."""
         self._memory(job).submission_error = text
+
+    def head_service_exists(self, job: RayJob) -> None:
+        """Remember that another owner's Service has the name of the RayJob's head Service."""
+        self._memory(job).reads_head_service = True
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -218,12 +224,13 @@ class Observer:
     async def _find_head_service(self, observed: Observed) -> Service | None:
         """Return the Service with the name of the RayJob's own head Service, whoever owns it.
 
-        The bus delivers that Service only if the RayJob owns it, so another owner's Service is read
-        from the API server.
+        The bus delivers that Service only if the RayJob owns it. After a creation has shown that
+        the name is taken, another owner's Service is read from the API server.
         """
         meta = observed.job.metadata
         place = (meta.namespace, names.head_service(meta.name))
-        if observed.state is not DeploymentState.RUNNING or observed.selects_cluster:
+        is_running = observed.state is DeploymentState.RUNNING
+        if not is_running or not self._memory(observed.job).reads_head_service:
             return self._cache.get(Service, *place)
         return await self._lookup.find(SERVICE, Service, place, max_age=FOREIGN_AGE)
 
@@ -234,7 +241,11 @@ class Observer:
         answer is added.
         """
         job, cluster, memory = observed.job, observed.cluster, self._memory(observed.job)
-        if cluster is None:
+        observed = replace(
+            observed,
+            first_poll_at=observed.now + polling.compute_first_interval(len(self._memories)),
+        )
+        if cluster is None or observed.is_to_be_submitted:
             return observed
         interval = polling.compute_interval(job, len(self._memories), observed.now)
         has_ended, began = observed.submitter.has_ended, self._clock.monotonic()

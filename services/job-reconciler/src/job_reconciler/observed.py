@@ -8,7 +8,7 @@ import msgspec
 from common import labels
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
-from common.api.ray_job import DeploymentState, RayJob, SubmissionMode
+from common.api.ray_job import DeploymentState, JobState, RayJob, SubmissionMode
 from common.feature_gates import FeatureGate
 from common.ray import cluster_traits as traits
 from common.ray import owner
@@ -63,6 +63,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Ray's text if it refused the submission over HTTP; empty if it did not."""
     poll_at: datetime | None = None
     """When to send the next request about the job to Ray."""
+    first_poll_at: datetime | None = None
+    """When to send the first request about the job to Ray if it is submitted now."""
 
     @property
     def state(self) -> DeploymentState | None:
@@ -86,6 +88,30 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.cluster is None or self.selects_cluster:
             return False
         return not owner.owns(self.job.metadata, self.cluster.metadata)
+
+    @property
+    def attempt_id(self) -> str:
+        """The part of a recorded submission that identifies the attempt.
+
+        The job ID alone is not enough: with `spec.jobId`, all attempts have the same ID.
+        """
+        return f"{self.job.status.job_id}@{self.job.status.ray_cluster_name}/"
+
+    @property
+    def is_to_be_submitted(self) -> bool:
+        """Whether the job of this attempt was never submitted over HTTP, and its head is known.
+
+        Ray need not be asked whether it knows the job, because it refuses a submission with an ID
+        that it knows.
+        """
+        job = self.job
+        record = job.metadata.annotations.get(labels.SUBMITTED_TO, "")
+        return (
+            job.spec.submission_mode == SubmissionMode.HTTP
+            and job.status.job_status == JobState.UNKNOWN
+            and bool(self.head_identity)
+            and not record.startswith(self.attempt_id)
+        )
 
     @property
     def submitter_is_foreign(self) -> bool:

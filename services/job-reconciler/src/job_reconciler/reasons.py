@@ -18,12 +18,9 @@ class EventReason(StrEnum):
     SCHEDULER_CLEANED_UP = "BatchSchedulerCleanedUp"
     SCHEDULER_FAILED = "FailedToCleanupBatchScheduler"
 
-    RUNNING = "RayJobRunning"
     WAITING = "RayJobWaiting"
-    SUBMITTED = "RayJobSubmitted"
     SUBMISSION_FAILED = "FailedToSubmitRayJob"
     ENTRYPOINT_IN_SHELL = "EntrypointRunsInShell"
-    SUCCEEDED = "RayJobSucceeded"
     STOPPED = "RayJobStopped"
     FAILED = "RayJobFailed"
     RETRYING = "RayJobRetrying"

@@ -17,15 +17,14 @@ from common.kube.resources import SERVICE
 from common.runtime.actions import (
     Action,
     Annotate,
-    Create,
     EmitEvent,
     IfExists,
     Patch,
     Plan,
     earliest,
 )
-from job_reconciler import deadlines, events, outcome, polling
-from job_reconciler.actions import SubmitJob
+from job_reconciler import deadlines, events, outcome
+from job_reconciler.actions import CreateHeadService, SubmitJob
 from job_reconciler.observed import Observed, RayAnswer
 from job_reconciler.outcome import AttemptDecision, JobAnswer, UnknownJob
 from job_reconciler.phases import ending, starting
@@ -45,9 +44,10 @@ def run(observed: Observed) -> Plan[Action]:
         return starting.report_foreign(observed, "RayCluster", name)
     if observed.refusal:
         return ending.finish(observed, failure(FailureReason.SUBMISSION, observed.refusal))
-    if observed.ray is None:
+    ray = RayAnswer(answer=UnknownJob()) if observed.is_to_be_submitted else observed.ray
+    if ray is None:
         return Plan(requeue_at=observed.now + starting.POLL, note="Ray is not asked")
-    return _follow(observed, observed.ray)
+    return _follow(observed, ray)
 
 
 def _end_before(observed: Observed) -> Plan[Action] | None:
@@ -104,7 +104,7 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
         ),
         requeue_at=earliest(
             # Not at once: a head may accept a job again and again, and still not know it.
-            now + polling.FASTEST if submission else observed.poll_at,
+            observed.first_poll_at if submission else observed.poll_at,
             deadlines.next_deadline(job),
         ),
         note=f"runs: {decision.job_state.value or 'not known to Ray'}",
@@ -182,7 +182,7 @@ def _find_lost_run(observed: Observed, ray: RayAnswer, decision: AttemptDecision
             f"Ray no longer knows job {job.status.job_id}, and its submitter is gone.",
         )
     record = job.metadata.annotations.get(labels.SUBMITTED_TO, "")
-    attempt = _format_attempt(observed)
+    attempt = observed.attempt_id
     if not decision.must_submit or not record.startswith(attempt):
         return None
     if not observed.head_identity or record == f"{attempt}{observed.head_identity}":
@@ -202,20 +202,11 @@ def _submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, 
     job, cluster, head = observed.job, observed.cluster, observed.head_identity
     if not decision.must_submit or cluster is None or not head:
         return ()
-    record = f"{_format_attempt(observed)}{head}"
-    submit = SubmitJob(cluster=cluster, events=events.submitted(job))
+    record = f"{observed.attempt_id}{head}"
+    submit = SubmitJob(cluster=cluster, events=events.not_submitted(job))
     if job.metadata.annotations.get(labels.SUBMITTED_TO) == record:
         return (submit,)
     return Annotate(name=labels.SUBMITTED_TO, value=record), submit
-
-
-def _format_attempt(observed: Observed) -> str:
-    """Return the part of a recorded submission that identifies the attempt.
-
-    The job ID alone is not enough: with `spec.jobId`, all attempts have the same ID.
-    """
-    status = observed.job.status
-    return f"{status.job_id}@{status.ray_cluster_name}/"
 
 
 def _missing_submitter(observed: Observed, ray: RayAnswer) -> tuple[Action, ...]:
@@ -250,7 +241,7 @@ def _head_service(observed: Observed) -> tuple[Action, ...]:
     name = names.head_service(job.metadata.name)
     where = f"{job.metadata.namespace}/{name}"
     if service is None:
-        create = Create(
+        create = CreateHeadService(
             resource=SERVICE,
             body=head_service.build(job, cluster, observed.config),
             if_exists=IfExists.NEED_OWN,

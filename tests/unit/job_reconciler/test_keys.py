@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from common.api.core import Pod
+from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_job import RayJob
 from common.runtime.cache import Cache
@@ -28,9 +28,13 @@ def an_owner(kind: str, name: str) -> dict[str, object]:
     }
 
 
-def a_pod(cluster: str) -> Pod:
+def a_pod(cluster: str, node: str = "worker") -> Pod:
+    return msgspec.convert({"metadata": below(cluster, {"ray.io/node-type": node})}, Pod)
+
+
+def below(cluster: str, labels: dict[str, str] | None = None) -> dict[str, object]:
     owners = [an_owner("RayCluster", cluster)]
-    return msgspec.convert({"metadata": {**META, "name": "p", "ownerReferences": owners}}, Pod)
+    return {**META, "name": "p", "ownerReferences": owners, "labels": labels or {}}
 
 
 def test_a_pod_concerns_the_job_of_its_cluster() -> None:
@@ -67,3 +71,43 @@ def test_a_job_that_runs_does_not_wait_for_those_that_have_ended(
     assert rank(cache, Key("ns", "job")) == KeyPriority(is_steady=is_steady)
     assert rank(cache, Key("ns", "gone")) == KeyPriority()
     assert rank(cache, Key("ns", "job", "RayCronJob")) == KeyPriority()
+
+
+@pytest.mark.parametrize(
+    ("status", "concerns"),
+    [
+        pytest.param({}, ["head", "worker", "Service"], id="new"),
+        pytest.param(
+            {"jobDeploymentStatus": "Initializing"}, ["head", "worker", "Service"], id="starts"
+        ),
+        pytest.param({"jobDeploymentStatus": "Running"}, ["head"], id="runs"),
+        pytest.param(
+            {
+                "jobDeploymentStatus": "Running",
+                "jobStatusCheckFailureStartTime": "2026-01-01T00:00:00Z",
+            },
+            ["head", "Service"],
+            id="its dashboard is silent",
+        ),
+        pytest.param(
+            {"jobDeploymentStatus": "Retrying"}, ["head", "worker", "Service"], id="starts over"
+        ),
+        pytest.param({"jobDeploymentStatus": "Complete"}, [], id="has ended"),
+    ],
+)
+def test_an_object_of_the_cluster_concerns_its_job_only_in_some_states(
+    status: dict[str, str], concerns: list[str]
+) -> None:
+    cache = Cache()
+    owners = [an_owner("RayJob", "job")]
+    cluster = {"metadata": {**META, "name": "job-abcde", "ownerReferences": owners}}
+    cache.put(msgspec.convert(cluster, RayCluster))
+    cache.put(msgspec.convert({"metadata": {**META, "name": "job"}, "status": status}, RayJob))
+    objects = {
+        "head": a_pod("job-abcde", "head"),
+        "worker": a_pod("job-abcde"),
+        "Service": msgspec.convert({"metadata": below("job-abcde")}, Service),
+    }
+    found = [name for name, obj in objects.items() if list(find_keys(cache, obj))]
+    assert found == concerns
+    assert list(find_keys(cache, msgspec.convert(cluster, RayCluster))) == [Key("ns", "job")]

@@ -198,14 +198,20 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 
 
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
-    """Return whether a changed object cannot affect its RayJob.
+    """Return whether a changed object of a RayJob's cluster cannot affect the RayJob.
 
-    This is so for a worker pod while the job runs.
+    After the end of the RayJob none of them can. While it runs, the head pod can, and so can the
+    address of a dashboard that does not answer. The others are read for a request to the dashboard.
     """
-    if not isinstance(obj, Pod) or obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
-        return False
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
-    return job is not None and job.status.job_deployment_status == DeploymentState.RUNNING
+    if job is None:
+        return False
+    state, matters = job.status.job_deployment_status, False
+    if isinstance(obj, Pod):
+        matters = obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
+    elif job.status.job_status_check_failure_start_time is not None:
+        matters = True
+    return state in ENDED or (state == DeploymentState.RUNNING and not matters)
 
 
 def rank(cache: Cache, key: Key) -> KeyPriority:

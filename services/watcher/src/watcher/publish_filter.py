@@ -12,8 +12,8 @@ rayjob §4), so these kinds keep that annotation.
 
 A pod that is not running yet changes several times per second, and no decision depends on these
 changes. Such a pod's state is therefore published with a delay, so that a newer state can replace
-it. EndpointSlices are read only for RayServices and RayJobs, so those of other RayClusters are not
-published.
+it. EndpointSlices are read only for RayServices and for the RayClusters of RayJobs, so those of
+other RayClusters and of a RayJob's own head Service are not published.
 
 An object whose state cannot be published is in quarantine. A message without the state replaces it,
 with the reason and the metadata by which readers find the root of the object's tree. Reconcilers
@@ -43,7 +43,7 @@ REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
     (resources.SERVICE, _HEADLESS),
     (resources.POD, labels.NODE_TYPE),
     (resources.ENDPOINT_SLICE, labels.CLUSTER),
-    (resources.ENDPOINT_SLICE, _ORIGIN),
+    (resources.ENDPOINT_SLICE, f"{_ORIGIN},{labels.ORIGIN_KIND}!=RayJob"),
     (resources.JOB, f"{labels.APP_CREATED_BY}={labels.KUBERAY_OPERATOR}"),
     (resources.CONTROLLER_REVISION, labels.CLUSTER),
 )

@@ -392,12 +392,36 @@ async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> 
             (0.0, 0.2, 0.6, 1.2), names, strict=True
         ):  # the first after a rest waits for nothing
             loop.call_at(put_at * outboxes.GATHERED_SECONDS, outbox.put, subject, a_pod(1))
-        for at in (0.1, 0.9, 1.1, 1.9, 2.1):
+        for at in (0.1, 0.9, 1.1, 2.9, 3.1):
             await asyncio.sleep(at * outboxes.GATHERED_SECONDS - loop.time())
             found[at] = len(stream.stored)
 
-    assert found == {0.1: 1, 0.9: 1, 1.1: 3, 1.9: 3, 2.1: 4}
+    # Two were given at 1, so the next ones wait for twice the time.
+    assert found == {0.1: 1, 0.9: 1, 1.1: 3, 2.9: 3, 3.1: 4}
     assert [subject for subject, _ in stream.stored] == names
+
+
+@pytest.mark.looptime
+async def test_after_very_many_changes_the_next_one_waits_for_a_limited_time() -> None:
+    stream, loop = FakeStateStream(), asyncio.get_running_loop()
+    async with working(stream) as (outbox, _):
+        outbox.put(*state_of("first"))
+        for number in range(1000):
+            outbox.put(subjects.build_state_subject(PLACE, "Pod", "ns", str(number)), a_pod(1))
+        await outbox.flush()
+        given_at = loop.time()
+        await asyncio.sleep(outboxes.GATHERED_SECONDS)
+        outbox.put(*state_of("next"))
+        await outbox.flush()
+        first_wait = loop.time() - given_at
+        await asyncio.sleep(outboxes.MAX_GATHERED_SECONDS)
+        outbox.put(*state_of("last"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_sent_at_once = len(stream.stored) == 1003
+
+    assert first_wait == pytest.approx(outboxes.MAX_GATHERED_SECONDS)
+    assert is_sent_at_once
 
 
 @pytest.mark.looptime

@@ -1,4 +1,4 @@
-"""The client of nats-py, with the three things that nats-py does not offer publicly.
+"""The client of nats-py, with what nats-py does not offer publicly, and with quicker headers.
 
 Only this module uses names of nats-py that begin with an underscore. The contract tests
 (`tests/contract/common/bus/test_client.py`) check them against a real server, so that a new version
@@ -7,9 +7,12 @@ of nats-py that changes these names fails there.
 
 import asyncio
 import ssl
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from nats.aio.client import Client
+
+_PREFACE: Final = "NATS/1.0\r\n"
 
 
 class NatsClient(Client):
@@ -43,3 +46,45 @@ class NatsClient(Client):
         connection. Raises `AssertionError` if the client has no transport any more.
         """
         await self._send_ping(answer)  # pyright: ignore[reportUnknownMemberType]
+
+    async def _send_publish(
+        self,
+        subject: str,
+        reply: str,
+        payload: bytes,
+        payload_size: int,
+        headers: dict[str, Any] | None,
+    ) -> None:
+        """Send a message as nats-py does, in a third of its time if the message has headers.
+
+        nats-py builds the headers piece by piece. It still builds those that need an escape.
+        """
+        lines = encode_headers(headers) if headers else None
+        if lines is None:
+            await super()._send_publish(subject, reply, payload, payload_size, headers)
+            return
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += payload_size
+        size = len(lines) + payload_size
+        command = f"HPUB {subject} {reply} {len(lines)} {size}\r\n".encode()
+        await self._send_command(b"".join((command, lines, payload, b"\r\n")))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        """Parse the lines of a header; nats-py also tests each character of each name."""
+        found = dict[str, str]()
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                found[name.strip()] = value.strip()
+        return found
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes | None:
+    """Return the header of a message; None if a name or a value cannot be sent as it is."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+        return None
+    return f"{_PREFACE}{lines}\r\n".encode()

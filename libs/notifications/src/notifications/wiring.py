@@ -18,6 +18,7 @@ from common.clock import SystemClock
 from common.observability import health
 from common.proxies import OutboundProxies
 from common.settings import Settings
+from common.tls import choose_verification
 from notifications.delivery import WebhookSender
 from notifications.settings import Paths, read
 
@@ -30,6 +31,7 @@ class EnvironmentProxyTransport(httpx.AsyncBaseTransport):
     def __init__(self, proxies: OutboundProxies) -> None:
         self._proxies = proxies
         self._tls = httpx.create_ssl_context()
+        choose_verification(self._tls)
         self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

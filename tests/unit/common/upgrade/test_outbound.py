@@ -319,3 +319,4 @@ async def test_certificates_are_verified() -> None:
         pool: Any = http._transport  # pyright: ignore[reportPrivateUsage]
         context: ssl.SSLContext = pool._pool._ssl_context
         assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+        assert ssl.VERIFY_X509_STRICT not in context.verify_flags

@@ -23,6 +23,7 @@ import msgspec
 from common import errors, untrusted
 from common.settings import Settings
 from common.targets import PORTS, Address, Targets, as_address
+from common.tls import choose_verification
 from common.upgrade.webhook import Answer
 
 if TYPE_CHECKING:
@@ -197,9 +198,9 @@ def client() -> "httpx.AsyncClient":
     """Return a client without connection reuse, proxies, redirects and cookies."""
     import httpx  # noqa: PLC0415  (as above)
 
+    tls = httpx.create_ssl_context()
+    choose_verification(tls)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    http = httpx.AsyncClient(
-        verify=httpx.create_ssl_context(), limits=limits, trust_env=False, follow_redirects=False
-    )
+    http = httpx.AsyncClient(verify=tls, limits=limits, trust_env=False, follow_redirects=False)
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     return http

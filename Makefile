@@ -176,8 +176,8 @@ bench-scale-out: setup ## four and five replicas against one with LATENCY=400 ms
 	$(DEV) cluster prepare --control-plane-only >/dev/null
 	$(DEV) bench scale-out -n $(or $(N),160) --latency $(or $(LATENCY),400)
 
-bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
-	$(DEV) bench start
+bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it; IMAGES=1: in the images
+	$(DEV) bench start $(if $(IMAGES),--images)
 
 bench-flames: setup ## flame graphs of watcher, cluster-reconciler and NATS while N=300 RayClusters come up
 	$(DEV) cluster prepare --control-plane-only >/dev/null

@@ -2,13 +2,22 @@
 
 A start imports the service, without the packages that no image has, and reads a kubeconfig. All
 five processes run at the same time, so PSS divides their shared pages among them.
+
+    python -m bench.start                       with this Python
+    python -m bench.start --images              with the images of this checkout
+    python -m bench.start --images ARCHIVE...   with the images in these archives
+
+The services of images run as root in one folder with the files of all of them, and with the
+environment of an image.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -19,6 +28,8 @@ from bench import chart, programs, report
 from bench.chart import Bar
 from bench.goals import FigureGoal, judged
 from bench.report import OUTPUT
+from localcluster.images import archive, builder
+from localcluster.progress import Progress
 
 SERVICES: Final = (
     "watcher",
@@ -90,23 +101,49 @@ class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
     pss_mib: float = 0.0
 
 
-def start(*, traced: bool = False) -> dict[str, StartedProcess]:
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python that has the services."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str] | None = None
+    """The variables of its processes; None for those of this process."""
+    root: Path = Path("/")
+    """The root folder of its processes."""
+
+
+HERE: Final = Interpreter(command=(sys.executable,))
+
+
+@contextmanager
+def unpacked(archives: Sequence[Path]) -> Generator[Interpreter]:
+    """Unpack images during the `with` block, and yield the Python in them."""
+    with tempfile.TemporaryDirectory(prefix="raybus-images-") as folder:
+        root = Path(folder)
+        environment = archive.unpack(archives, root)
+        yield Interpreter(
+            command=("chroot", folder, "/opt/raybus/bin/python"), environment=environment, root=root
+        )
+
+
+def start(interpreter: Interpreter = HERE, *, traced: bool = False) -> dict[str, StartedProcess]:
     """Start all services, and return measurements that are made while all are running.
 
     At the end, the services are ended. `traced` also measures the memory that modules allocate.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=interpreter.root / "tmp") as folder:
         kubeconfig = Path(folder) / "config"
         kubeconfig.write_text(KUBECONFIG)
+        inside = f"/{kubeconfig.relative_to(interpreter.root)}"
         processes = {
             service: subprocess.Popen(
                 [
-                    sys.executable,
+                    *interpreter.command,
                     "-c",
-                    STARTED % {"service": service, "kubeconfig": str(kubeconfig), "traced": traced},
+                    STARTED % {"service": service, "kubeconfig": inside, "traced": traced},
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=interpreter.environment,
             )
             for service in SERVICES
         }
@@ -164,7 +201,21 @@ def goals(rounds: Sequence[Mapping[str, StartedProcess]]) -> list[FigureGoal]:
 
 def main() -> int:
     """Measure and print the tables. Return 1 if a goal is missed, else 0."""
-    rounds = [start() for _ in range(ROUNDS)]
+    parser = argparse.ArgumentParser(prog="bench start", description="Measure the services' start.")
+    parser.add_argument("--images", nargs="*", type=Path, metavar="ARCHIVE", help="use images")
+    archives: list[Path] | None = parser.parse_args().images
+    if archives is None:
+        return _measure(HERE)
+    if not archives:
+        names = [service.replace("_", "-") for service in SERVICES]
+        images = builder.ensure(names, progress=Progress.to_stderr())
+        archives = [images[name].path for name in names]
+    with unpacked(archives) as interpreter:
+        return _measure(interpreter)
+
+
+def _measure(interpreter: Interpreter) -> int:
+    rounds = [start(interpreter) for _ in range(ROUNDS)]
     lines = [
         f"| service | CPU of its start (goal: {MAX_CPU:g} s) | modules | PSS |",
         "|---|---|---|---|",
@@ -182,7 +233,9 @@ def main() -> int:
         f"| package | {' | '.join(SERVICES)} |",
         "|---|---|---|---|---|",
     ]
-    traced = {service: Counter(found.held) for service, found in start(traced=True).items()}
+    traced = {
+        service: Counter(found.held) for service, found in start(interpreter, traced=True).items()
+    }
     for package, _ in sum(traced.values(), Counter[str]()).most_common(16):
         lines.append(
             f"| {package} | "

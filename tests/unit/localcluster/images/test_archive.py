@@ -1,5 +1,6 @@
 """An image's archive is an OCI image layout and one of Docker's, and its digest is known before a registry has it."""
 
+import io
 import json
 import tarfile
 from hashlib import sha256
@@ -86,3 +87,42 @@ def test_an_archive_without_an_index_has_no_digest_of_its_own(
             tar.addfile(tarfile.TarInfo(name))
 
     assert archive.read_manifest_digest(tmp_path / "image.tar") == ""
+
+
+def a_layer(folder: Path, name: str, *entries: str | tuple[str, str]) -> Layer:
+    """Return a layer with files (path and content), folders (ending in /) and whiteouts."""
+    path = folder / name
+    with tarfile.open(path, "w") as tar:
+        for entry in entries:
+            place, content = (entry, "") if isinstance(entry, str) else entry
+            member = tarfile.TarInfo(place.rstrip("/"))
+            member.type = tarfile.DIRTYPE if place.endswith("/") else tarfile.REGTYPE
+            member.mode = 0o755
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content.encode()))
+    return Layer(path=path, digest=f"sha256:{sha256(path.read_bytes()).hexdigest()}")
+
+
+def test_images_are_unpacked_over_each_other(tmp_path: Path) -> None:
+    base = a_layer(
+        tmp_path, "base", "old/", ("old/a", "1"), "kept/", ("kept/b", "1"), ("kept/c", "1")
+    )
+    first = a_layer(
+        tmp_path, "first", "old/", f"old/{archive.OPAQUE}", ("old/d", "2"), "kept/.wh.b",
+        "new/", f"new/{archive.OPAQUE}", ("new/e", "2"), ("kept/c", "2"),
+    )  # fmt: skip
+    second = a_layer(tmp_path, "second", ("f", "3"))
+    paths: list[Path] = []
+    for number, layer in enumerate((first, second)):
+        path = tmp_path / f"image-{number}.tar"
+        config = ImageConfig(env={"NUMBER": str(number), "TEXT": "a=b"})
+        archive.write(path, NAME, config, [base, layer], architecture="amd64")
+        paths.append(path)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+
+    environment = archive.unpack(paths, tree)
+
+    files = {str(p.relative_to(tree)): p.read_text() for p in tree.rglob("*") if p.is_file()}
+    assert files == {"old/d": "2", "kept/c": "2", "new/e": "2", "f": "3"}
+    assert environment == {"NUMBER": "1", "TEXT": "a=b"}

@@ -13,6 +13,7 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import stat
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -281,6 +282,54 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
             with tarfile.open(fileobj=tar.extractfile(name)) as layer:
                 _lay(layer, entries, wanted)
     return entries
+
+
+def unpack(paths: Sequence[Path], tree: Path) -> dict[str, str]:
+    """Unpack images into the folder `tree`, and return the environment of the last one.
+
+    The files of later images lie over those of earlier ones. A layer that several images share is
+    unpacked once.
+    """
+    unpacked = set[str]()
+    environment: dict[str, str] = {}
+    for path in paths:
+        manifest = _read_manifest(path)
+        with tarfile.open(path) as tar:
+            for name in manifest.layers:
+                if name not in unpacked:
+                    with tarfile.open(fileobj=tar.extractfile(name)) as layer:
+                        _unpack_layer(layer, tree)
+                unpacked.add(name)
+            config = tar.extractfile(manifest.config)
+            assert config is not None
+            settings = msgspec.json.decode(config.read())["config"]
+            variables: list[str] = settings["Env"] or []
+        environment = dict(variable.split("=", 1) for variable in variables)
+    return environment
+
+
+def _unpack_layer(layer: tarfile.TarFile, tree: Path) -> None:
+    brought: list[tarfile.TarInfo] = []
+    for member in layer:
+        folder, _, name = member.name.rpartition("/")
+        if name == OPAQUE:
+            # The folder may be new in this layer.
+            for path in (tree / folder).glob("*"):
+                _remove(path)
+        elif name.startswith(WHITEOUT):
+            _remove(tree / folder / name.removeprefix(WHITEOUT))
+        else:
+            brought.append(member)
+    # Pythons that check members by default would refuse links to absolute paths.
+    layer.extraction_filter = lambda member, _folder: member
+    layer.extractall(tree, brought)  # noqa: S202  (the archive is one of ours)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _lay(layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from crd_generator import definitions, upgrade_policy
 from raybus_cli.doctor import cli, prerequisites, survey
 from raybus_cli.doctor.check import CheckState
 from raybus_cli.doctor.facts import Facts, Right, StorageClass, Watching
+from support import manifests
 from support.golden import Golden
 from support.tables import cases
 from support.terminal import text_of
@@ -129,7 +129,7 @@ def test_each_finding_has_its_state(
 def test_the_rights_to_install_are_those_for_every_kind_of_the_overlay() -> None:
     files = [file for folder in INSTALLED for file in (DEPLOY / folder).rglob("*.yaml")]
     documents = [
-        each for file in files for each in yaml.safe_load_all(file.read_text()) if "kind" in each
+        each for file in files for each in manifests.parse(file.read_text()) if "kind" in each
     ]
     kinds = {(each["apiVersion"].rpartition("/")[0], each["kind"].lower()) for each in documents}
     plurals = {

@@ -106,6 +106,11 @@ STRICT = upgrade_policy.read(
 allowed."""
 
 
+def _since(mark: tuple[int, int], now: list[int]) -> Sample:
+    """Return what was counted after a mark."""
+    return a_sample(now[0] - mark[0], now[1] - mark[1])
+
+
 def fails_in_a_step(
     seed: int, *, minutes: int, rate: int, late: float = 0.01, since: int = 0
 ) -> int | None:
@@ -120,16 +125,13 @@ def fails_in_a_step(
         for name, found in counts.items():
             found[0] += 5 * rate
             found[1] += sum(rng.random() < rates[name] for _ in range(5 * rate))
-        since_marks = [
-            {
-                name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1])
-                for name, now in counts.items()
-            }
-            for mark in marks
-        ]
         recent = tuple(
-            Window(number=number, active=each["active"], pending=each["pending"])
-            for number, each in list(enumerate(since_marks, 1))[-MAX_RECENT_POLLS:]
+            Window(
+                number=number,
+                active=_since(mark["active"], counts["active"]),
+                pending=_since(mark["pending"], counts["pending"]),
+            )
+            for number, mark in list(enumerate(marks, 1))[-MAX_RECENT_POLLS:]
         )
         window = Window(
             active=a_sample(*counts["active"]), pending=a_sample(*counts["pending"]), recent=recent

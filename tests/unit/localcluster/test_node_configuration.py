@@ -14,13 +14,13 @@ from localcluster.kubeconfig import ClusterPki
 from localcluster.node import container_runtime, kubelet, manifests
 
 
-def _place(*, node: bool = True) -> Place:
+def _place(*, node: bool = True, host: str = "10.200.0.1") -> Place:
     names = ["etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kube-proxy"]
     return Place(
         binaries=Binaries(paths={name: Path("/bin") / name for name in names}),
         work=Path("/node/work"),
         pki=ClusterPki(folder=Path("/node/work/pki"), tokens={}),
-        host="10.200.0.1",
+        host=host,
         ports=Ports(api=1, etcd=2, etcd_peer=3, controller_manager=4, scheduler=5, kwok=6),
         node_authorizer=node,
     )
@@ -31,6 +31,16 @@ def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
     assert "--authorization-mode=Node,RBAC" in flags
     assert "--kubelet-certificate-authority=/node/work/pki/ca.crt" in flags
     assert not [flag for flag in flags if "insecure" in flag or "disable-admission" in flag]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("127.0.0.1", True), ("::1", True), ("10.200.0.1", False)]
+)
+def test_an_api_server_on_loopback_does_not_advertise_its_address(
+    host: str, expected: bool
+) -> None:
+    flags = components.build_api_server_argv(_place(host=host))
+    assert ("--endpoint-reconciler-type=none" in flags) is expected
 
 
 def test_the_kubelet_asks_the_api_server_for_authorization() -> None:

@@ -4,6 +4,7 @@ Does no I/O. The flags suit the Kubernetes version in `settings.KUBERNETES`. Whe
 from the default for no obvious reason, a comment gives the reason.
 """
 
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,6 +125,11 @@ def build_api_server_argv(place: Place) -> list[str]:
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1000",
     ]
+    if ipaddress.ip_address(place.host).is_loopback:
+        # The API server writes the address that it advertises into the EndpointSlice of the Service
+        # `kubernetes`. From Kubernetes 1.37 on it refuses to start with a loopback address unless
+        # this is disabled. No pod uses that Service here: a cluster on loopback has no real pods.
+        flags.append("--endpoint-reconciler-type=none")
     if place.node_authorizer:
         flags.append("--enable-admission-plugins=NodeRestriction")
     if place.audit:

@@ -3,6 +3,7 @@
 import pytest
 
 from localcluster import binaries, build_sources, settings
+from raybus_cli.doctor import prerequisites
 from version_matrix import rows, table
 from version_matrix.rows import RowOutcome, VersionRow
 
@@ -17,7 +18,7 @@ REFUSED = RowOutcome(row="nats-2.10", refusal="NATS 2.10.27 is older than 2.11.0
 
 def test_a_line_has_the_figures_of_its_row() -> None:
     line = table.update(PAGE, [UPGRADED]).splitlines()[5]
-    version = settings.TESTED_KUBERNETES[0]
+    (version,) = (row.kubernetes for row in rows.find([UPGRADED.row]))
     assert line == (
         f"| `kubernetes-1.31` | Kubernetes {version} | 1.4 | 5.0 | 6.6 | 20.2 | 0 % → 50 % → 100 % |"
     )
@@ -54,6 +55,11 @@ def test_a_row_names_what_it_runs_in_another_version() -> None:
 def test_rows_are_found_by_name() -> None:
     assert rows.find([]) == list(rows.ROWS)
     assert [row.kubernetes for row in rows.find(["kubernetes-1.31"])] == ["1.31.0"]
+
+
+def test_the_oldest_kubernetes_that_raybus_supports_is_a_row() -> None:
+    oldest = min(tuple(map(int, row.kubernetes.split("."))) for row in rows.ROWS)
+    assert oldest[:2] == prerequisites.OLDEST
 
 
 @pytest.mark.parametrize("row", rows.ROWS, ids=lambda row: row.name)

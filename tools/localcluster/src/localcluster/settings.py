@@ -44,7 +44,10 @@ contain their version, so the cache key does not.
 """
 
 TESTED_KUBERNETES = ("1.31.0", "1.37.2")
-"""The oldest and the newest Kubernetes of the version matrix, besides `KUBERNETES`."""
+"""The Kubernetes versions of the version matrix besides `KUBERNETES`, oldest first.
+
+The oldest one is the oldest that raybus promises to run on.
+"""
 TESTED_GATEWAY_API = ("0.6.0", "1.1.0", "1.7.0")
 """A Gateway API that raybus rejects, the oldest one of the version matrix, and the newest one."""
 TESTED_NATS = ("2.10.27", "2.11.0", "2.15.3")

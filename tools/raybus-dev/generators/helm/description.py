@@ -14,12 +14,13 @@ import msgspec
 import yaml
 
 from common.version import VERSION
+from raybus_cli.doctor import prerequisites
 from support.manifests import Document
 
 SUMMARY: Final = (
     "Ray clusters and Ray Serve applications on Kubernetes, upgraded without a failed request."
 )
-KUBERNETES: Final = ">=1.27.0-0"
+OLDEST_KUBERNETES: Final = ".".join(map(str, prerequisites.OLDEST))
 KEYWORDS: Final = ("ray", "ray-serve", "kuberay", "gateway-api", "nats")
 CRD_TEXTS: Final = {
     "RayCluster": "A Ray cluster: a head and groups of workers.",
@@ -90,7 +91,9 @@ def render_readme(source: str) -> str:
         f"| `{value.path}` | {value.kind} | `{_escape(value.default)}` | {_escape(value.text)} |\n"
         for value in list_values(source)
     )
-    return README.format(version=VERSION, summary=SUMMARY, kubernetes="1.27", table=table)
+    return README.format(
+        version=VERSION, summary=SUMMARY, kubernetes=OLDEST_KUBERNETES, table=table
+    )
 
 
 def _escape(text: str) -> str:
@@ -157,7 +160,7 @@ def render_chart(definitions: Iterable[Document]) -> str:
         "type": "application",
         "version": VERSION,
         "appVersion": VERSION,
-        "kubeVersion": KUBERNETES,
+        "kubeVersion": f">={OLDEST_KUBERNETES}.0-0",
         "keywords": list(KEYWORDS),
         "annotations": {
             "artifacthub.io/category": "ai-machine-learning",

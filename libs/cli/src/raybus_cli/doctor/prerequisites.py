@@ -12,10 +12,10 @@ from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
 
-OLDEST: Final = (1, 27)
-"""Oldest minor version of Kubernetes whose API has all that raybus needs.
+OLDEST: Final = (1, 31)
+"""Oldest minor version of Kubernetes that raybus supports: the oldest that its tests run on.
 
-`docs/testing.md` lists the versions that the tests run on."""
+The admission policies of `deploy/rights/own-namespace` need 1.30."""
 MAX_NAMED: Final = 20
 """Maximum number of missing rights that a check lists."""
 REMEDIES: Final = {

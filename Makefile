@@ -91,8 +91,9 @@ integration: prepare ## contract and integration tests only
 long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
 	$(BIN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
 
-third-party: prepare-third-party ## real cert-manager, Kueue and Ray dashboards beside raybus
+third-party: prepare-third-party prepare-containers ## real cert-manager, Kueue and Ray dashboards beside raybus; then what containers does
 	$(BIN)/pytest -v -s tests/integration/third_party
+	$(BIN)/pytest -v -s tests/integration/containers
 
 containers: prepare-containers ## docker-compose.yml on a Docker engine: started, used, each container killed, scaled, removed
 	$(BIN)/pytest -v -s tests/integration/containers

@@ -110,7 +110,7 @@ e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 reques
 e2e-policies: prepare-node ## bad and GOOD=20 good versions under UpgradePolicies and noisy load, and streams of minutes; a table (45 minutes)
 	$(BIN)/pytest -v -s tests/e2e -m policies
 
-e2e-rolling: prepare-node ## all five services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
+e2e-rolling: prepare-node ## all five services rolled to another build and back under 10 requests a second, during upgrades and scaling; the same from 0.1.0 (15 minutes)
 	$(BIN)/pytest -v -s tests/e2e -m rolling
 
 e2e-gateways: prepare-gateways ## upgrades, rollback, preview and mirror through real Gateway controllers under load (GATEWAY=contour: only this one); a table (3 minutes each)

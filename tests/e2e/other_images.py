@@ -19,7 +19,7 @@ from .raybus import COMMANDS, SERVICES
 HERE: Final = Path(__file__).parents[2]
 PARTS: Final = (
     *("deploy/images", "libs/common", "libs/nats-admin", "services", "pyproject.toml"),
-    *("requirements-build.lock", "uv.lock"),
+    *("requirements-build.lock", "requirements-services.lock", "uv.lock"),
 )
 """Files from which the images of the services are built; an earlier build may lack some."""
 PROGRAM: Final = Path("tests/support/servers/other_build.py")
@@ -37,6 +37,8 @@ class OtherBuild(msgspec.Struct, frozen=True, kw_only=True):
     checkout: Path = HERE
     form: str = ""
     """Form of the build's Pods; empty for the form of its checkout."""
+    services: tuple[str, ...] = SERVICES
+    """Services that the build has; an early one has no job-reconciler."""
 
     def image(self, service: str) -> str:
         """Return the name of the build's image of a service: this build's image with another tag."""
@@ -77,14 +79,14 @@ def all_of_them() -> list[OtherBuild]:
 
 
 def archives(build: OtherBuild, folder: Path) -> list[Path]:
-    """Build what is missing, in an empty folder; return the archives of all five services."""
+    """Build what is missing, in an empty folder; return the archives of the build's services."""
     for part in (each for each in PARTS if (build.checkout / each).exists()):
         _copy(build.checkout / part, folder / part)
     if build.form:
         _copy(HERE / PROGRAM, folder / PROGRAM)
     dockerfile = folder / builder.DOCKERFILE
-    dockerfile.write_text(dockerfile.read_text() + "".join(map(build.stage, SERVICES)))
-    targets = [f"{build.tag}-{service}" for service in SERVICES]
+    dockerfile.write_text(dockerfile.read_text() + "".join(map(build.stage, build.services)))
+    targets = [f"{build.tag}-{service}" for service in build.services]
     found = builder.ensure(targets, progress=Progress.to_stderr(), checkout=folder)
     sys.stderr.write(f"{build.name}: {', '.join(each.ref for each in found.values())}\n")
     return [each.path for each in found.values()]

@@ -23,6 +23,7 @@ from localcluster import binaries
 from localcluster.control_plane import ControlPlane
 from raybus_dev import release
 from raybus_dev.wheel import build_wheel, export_constraints
+from support import first_release
 from support.builders.ray_service import a_cluster_config
 from support.manifests import DEPLOY, ROOT
 from support.servers.programs import prepared
@@ -33,8 +34,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-FIRST_RELEASE: Final = "410554e5"
-"""The commit that cut 0.1.0 in the changelog."""
 PAGE: Final = ROOT / "docs" / "installation.md"
 BEGIN, END = "<!-- recorded by test_clean_machine.py -->\n", "<!-- end of the record -->\n"
 REGISTRY: Final = "--set image.registry=registry.example.com/raybus"
@@ -140,28 +139,13 @@ def machine(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ma
     )
 
 
-def unpack_first_release(folder: Path) -> None:
-    """Unpack `deploy` of 0.1.0, as `git archive` gives it, into a folder."""
-    known = subprocess.run(
-        ["git", "cat-file", "-e", f"{FIRST_RELEASE}^{{commit}}"], cwd=ROOT, check=False
-    )
-    assert known.returncode == 0, (
-        f"the clone is shallow and lacks commit {FIRST_RELEASE}: run `git fetch --unshallow`"
-    )
-    archive = folder / "deploy.tar"
-    command = ["git", "archive", f"--output={archive}", FIRST_RELEASE, "deploy"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    subprocess.run(["tar", "-xf", archive], cwd=folder, check=True)
-    archive.unlink()
-
-
 async def test_a_clean_machine_installs_and_upgrades(
     machine: Machine, request: pytest.FixtureRequest
 ) -> None:
     machine.type("pip install --quiet raybus-0.1.0-py3-none-any.whl")
     machine.type("raybus version")
     # 0.1.0, which had four services and no RayJobs.
-    unpack_first_release(machine.folder)
+    first_release.unpack(machine.folder, "deploy")
     install = f"helm install raybus deploy/helm/raybus -n raybus --create-namespace {REGISTRY}"
     machine.type(install, show=False)
     before = machine.list_versions()

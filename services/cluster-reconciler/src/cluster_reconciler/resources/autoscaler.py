@@ -3,7 +3,6 @@
 Spec raycluster §8.1, §11.12, §12.7; acceptance cases 20-21, 98.
 """
 
-import copy
 from functools import partial
 from typing import Final
 
@@ -97,7 +96,7 @@ def append_container(pod: Body, node: RayNode) -> None:
         "command": options.command or None,
         "args": options.args or None,
     }
-    container |= copy.deepcopy(
+    container |= pod_json.copied(
         {field: value for field, value in replaced.items() if value is not None}
     )
     appended = {
@@ -107,7 +106,7 @@ def append_container(pod: Body, node: RayNode) -> None:
     }
     for field, values in appended.items():
         if values:
-            pod_json.ensure_list(container, field).extend(copy.deepcopy(values))
+            pod_json.ensure_list(container, field).extend(pod_json.copied(values))
     pod["spec"]["containers"].append(container)
     if options.version == "v2":
         pod["spec"]["restartPolicy"] = "Never"

@@ -4,7 +4,6 @@ The environment of the Ray container makes Ray send its events to the collector.
 §11.16.
 """
 
-import copy
 from typing import Final
 
 from cluster_reconciler.resources.node import RayNode
@@ -47,7 +46,7 @@ def append_container(pod: Body, node: RayNode) -> None:
     options = None if server_options is None else server_options.collector_options
     if options is None or FeatureGate.HISTORY_SERVER not in node.config.gates:
         return
-    meta, users_env = node.cluster.metadata, copy.deepcopy(options.env or [])
+    meta, users_env = node.cluster.metadata, pod_json.copied(options.env or [])
     default: Body = {"limits": dict(_LIMITS), "requests": dict(_REQUESTS)}
     container: Body = {
         "name": features.COLLECTOR,
@@ -55,7 +54,7 @@ def append_container(pod: Body, node: RayNode) -> None:
         "imagePullPolicy": "IfNotPresent"
         if options.image_pull_policy is None
         else options.image_pull_policy,
-        "resources": default if options.resources is None else copy.deepcopy(options.resources),
+        "resources": default if options.resources is None else pod_json.copied(options.resources),
     }
     pod_json.add_env(
         container,

@@ -3,7 +3,6 @@
 Spec raycluster §8.2, §12.4, §12.5; acceptance case 110.
 """
 
-import copy
 import hashlib
 from typing import Final
 
@@ -46,7 +45,7 @@ def build(cluster: RayCluster) -> Body:
     if ingress_class is not None:
         spec["ingressClassName"] = ingress_class
     if options.tls:
-        spec["tls"] = copy.deepcopy(options.tls)
+        spec["tls"] = pod_json.copied(options.tls)
     return _build_child(
         cluster, INGRESS, names.checked(f"{cluster.metadata.name}-head-ingress"), spec, annotations
     )

@@ -9,7 +9,6 @@ Spec raycluster §11.1, §11.8 (last paragraph), §11.9 rows 6-15, §11.10, §11
 95-98, 103.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Final
 
@@ -38,7 +37,7 @@ AUTOSCALER: Final = "autoscaler"
 
 def copy_template(node: RayNode) -> Body:
     """Return a pod in the cluster's namespace with all fields of the user's pod template."""
-    template = copy.deepcopy(node.group.template)
+    template = pod_json.copied(node.group.template)
     metadata = pod_json.ensure_body(template, "metadata")
     metadata["namespace"] = node.cluster.metadata.namespace
     annotations = pod_json.ensure_body(metadata, "annotations")
@@ -70,7 +69,7 @@ def complete(pod: Body, node: RayNode) -> None:
     tls.configure_pod(pod, node)
     collector.append_container(pod, node)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
-    pod["spec"]["containers"].extend(copy.deepcopy(sidecars))
+    pod["spec"]["containers"].extend(map(pod_json.copied, sidecars))
     # With the parameter, the user placed the object store elsewhere.
     if "plasma-directory" not in params:
         resources = pod_json.body(container, "resources")

@@ -9,7 +9,7 @@ import msgspec
 
 from cluster_reconciler.reasons import Failure
 from cluster_reconciler.resources.node import ReplicaIndex
-from common.api.ray_cluster import WorkerGroupSpec
+from cluster_reconciler.resources.worker_pod import WorkerPods
 from common.kube.resources import POD
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Patch, Plan
 
@@ -22,7 +22,8 @@ class CreateWorker(Action, frozen=True, kw_only=True):
     """
 
     name: str
-    group: WorkerGroupSpec
+    pods: WorkerPods
+    """The pods of its group, shared by all workers of the group in a plan."""
     replica: ReplicaIndex
     annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Annotations of the pod in addition to those of its template."""

@@ -19,10 +19,9 @@ from cluster_reconciler.actions import ClusterPlan, CreateWorker, is_of_pod, mak
 from cluster_reconciler.observe import Observer, build_selector
 from cluster_reconciler.observed import ChildCreation, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
-from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import ExecutionOutcome
-from common import conditions, errors, labels, pod_json, untrusted
+from common import conditions, errors, labels, untrusted
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
@@ -175,11 +174,8 @@ class Execution:
     def _create_worker(
         self, action: CreateWorker, observed: Observed, writer: Writer
     ) -> Awaitable[bool]:
-        group = action.group
-        body = worker_pod.build(
-            observed.cluster, group, self._reads.config, name=action.name, replica=action.replica
-        )
-        pod_json.ensure_body(body["metadata"], "annotations").update(action.annotations)
+        group, body = action.pods.group, action.pods.build(name=action.name, replica=action.replica)
+        body["metadata"]["annotations"].update(action.annotations)
         batch.get_scheduler(self._reads.config).mark(
             observed.cluster, self._reads.config, group.group_name, body
         )

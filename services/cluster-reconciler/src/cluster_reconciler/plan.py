@@ -19,6 +19,7 @@ from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.node import Namer, ReplicaIndex
+from cluster_reconciler.resources.worker_pod import WorkerPods
 from common import labels, pod_json
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
@@ -212,6 +213,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
                 DeleteCollection(resource=POD, selector=selector, events=report), is_side=True
             )
         created, prefix = list[Action](), worker_pod.format_name_prefix(cluster, group)
+        pods = WorkerPods(cluster=cluster, group=group, config=observed.config)
         for index in decision.creations:
             drawn, replica_name = namer.draw(
                 prefix, group.group_name, str(index), hosts=decision.hosts
@@ -221,7 +223,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
                 report = events.CREATED_WORKER.about(cluster, name)
                 created.append(
                     CreateWorker(
-                        name=name, group=group, replica=replica, annotations=marks, events=report
+                        name=name, pods=pods, replica=replica, annotations=marks, events=report
                     )
                 )
         if created:

@@ -161,7 +161,9 @@ def test_a_pod_that_another_group_names_is_replaced_by_its_own_in_the_same_plan(
         each for some in plan.make_plan(observed, observed.now).actions for each in some.actions
     ]
     assert [each.name for each in actions if isinstance(each, Delete)] == ["b-0"]
-    assert [each.group.group_name for each in actions if isinstance(each, CreateWorker)] == ["b"]
+    assert [each.pods.group.group_name for each in actions if isinstance(each, CreateWorker)] == [
+        "b"
+    ]
 
 
 class CountedPods(tuple[Any, ...]):

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, owner, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
+from cluster_reconciler.resources.worker_pod import WorkerPods
+from common import labels
 from common.api.opaque import Json
+from common.feature_gates import BETA, FeatureGate
 from support.builders.ray_cluster import (
     a_container,
     a_group,
@@ -24,6 +27,7 @@ from support.builders.ray_pod import head_of, ray_container_of, worker_of
 from support.tables import cases
 
 FIXED = Config(head_pod_name_is_fixed=True)
+MULTI_HOST = Config(gates=BETA | {FeatureGate.MULTI_HOST_INDEXING})
 
 
 @pytest.mark.parametrize(
@@ -167,3 +171,25 @@ def test_a_spec_without_optional_objects_is_enough() -> None:
     cluster = a_ray_cluster(head=a_head(template=bare), groups=[a_group(template=bare)])
     assert head_of(cluster)["spec"]["containers"][0]["name"] == "r"
     assert worker_of(cluster)["spec"]["initContainers"][0]["name"] == "wait-gcs-ready"
+
+
+def test_pods_of_a_group_differ_in_name_and_place_only() -> None:
+    cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2)])
+    pods = WorkerPods(cluster=cluster, group=first_group(cluster), config=MULTI_HOST)
+    first, second = (
+        pods.build(name=name, replica=ReplicaIndex(1, host, "g-x"))
+        for host, name in enumerate(("a", "b"))
+    )
+    assert (first["metadata"].pop("name"), second["metadata"].pop("name")) == ("a", "b")
+    places = [pod["metadata"]["labels"].pop(labels.HOST_INDEX) for pod in (first, second)]
+    assert places == ["0", "1"]
+    assert first == second
+
+
+def test_marks_of_one_worker_do_not_reach_another() -> None:
+    cluster = a_ray_cluster()
+    pods = WorkerPods(cluster=cluster, group=first_group(cluster), config=Config())
+    first, before = (pods.build(name="w", replica=ReplicaIndex(0)) for _ in range(2))
+    first["metadata"]["labels"]["queue"] = first["metadata"]["annotations"]["mark"] = "x"
+    first["spec"]["schedulerName"] = first["metadata"]["annotations"]["gang"] = "y"
+    assert pods.build(name="w", replica=ReplicaIndex(0)) == before

@@ -43,12 +43,11 @@ class ReplicaIndex(msgspec.Struct, frozen=True):
 
 
 class RayNode(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The head of a cluster, or a worker at a place in its group."""
+    """The head of a cluster, or any worker of a group."""
 
     cluster: RayCluster
     config: Config
     group: HeadGroupSpec | WorkerGroupSpec
-    replica: ReplicaIndex | None = None
 
     @property
     def is_head(self) -> bool:
@@ -69,7 +68,7 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
     """Return the labels of a node's pod.
 
     In rising precedence they come from the operator's configuration, raybus, the template and the
-    group. Users cannot change the `FIXED` labels.
+    group. Users cannot change the `FIXED` labels. `build_place_labels` has those of the place.
     """
     group, name, node_type = (
         node.group,
@@ -88,17 +87,21 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
         **labels.BY_OPERATOR,
         **{key: value for key, value in users_own.items() if key not in FIXED},
     }
-    replica = node.replica if FeatureGate.MULTI_HOST_INDEXING in node.config.gates else None
-    if isinstance(group, WorkerGroupSpec) and replica is not None:
-        all_labels[labels.REPLICA_INDEX] = str(replica.index)
-        if group.num_of_hosts > 1:
-            all_labels[labels.REPLICA_NAME] = replica.replica_name
-            all_labels[labels.HOST_INDEX] = str(replica.host)
     all_labels = node.config.default_pod_labels | all_labels
     # service-reconciler sets the head's label when its proxy is healthy.
     if traits.is_for_a_service(node.cluster):
         all_labels[labels.SERVE] = "false" if node.is_head else "true"
     return all_labels
+
+
+def build_place_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
+    """Return the labels of a worker's place, which take precedence over all others."""
+    if FeatureGate.MULTI_HOST_INDEXING not in node.config.gates:
+        return {}
+    place = {labels.REPLICA_INDEX: str(replica.index)}
+    if isinstance(node.group, WorkerGroupSpec) and node.group.num_of_hosts > 1:
+        place |= {labels.REPLICA_NAME: replica.replica_name, labels.HOST_INDEX: str(replica.host)}
+    return place
 
 
 class Namer:

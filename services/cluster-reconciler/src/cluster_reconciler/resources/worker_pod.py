@@ -3,11 +3,19 @@
 Spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 """
 
+from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import drain_hook, ray_pod, ray_start
-from cluster_reconciler.resources.node import WAIT_GCS_READY, RayNode, ReplicaIndex
+from cluster_reconciler.resources.node import (
+    WAIT_GCS_READY,
+    RayNode,
+    ReplicaIndex,
+    build_place_labels,
+)
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -23,26 +31,65 @@ def format_name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
     return names.pod_prefix(f"{cluster.metadata.name}-{group.group_name}", labels.WORKER)
 
 
+class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The worker pods of a group, which differ only in their names and places.
+
+    What they have in common is built once, for the first pod.
+    """
+
+    cluster: RayCluster
+    group: WorkerGroupSpec
+    config: Config
+
+    def build(self, *, name: str, replica: ReplicaIndex) -> Body:
+        """Return the pod for a place in the group.
+
+        Only the pod's metadata, its labels and annotations, and the fields of its spec may be
+        changed. Deeper values belong to all pods of the group.
+        """
+        common, metadata = self._common, self._common["metadata"]
+        return {
+            **common,
+            "metadata": {
+                **metadata,
+                "name": name,
+                "labels": metadata["labels"] | build_place_labels(self._node, replica),
+                "annotations": dict(metadata["annotations"]),
+            },
+            "spec": dict(common["spec"]),
+        }
+
+    @cached_property
+    def _node(self) -> RayNode:
+        return RayNode(cluster=self.cluster, config=self.config, group=self.group)
+
+    @cached_property
+    def _common(self) -> Body:
+        """The pod without its name and place."""
+        cluster, pod = self.cluster, ray_pod.copy_template(self._node)
+        pod["metadata"]["generateName"] = format_name_prefix(cluster, self.group)
+        if self.config.injects_init_container:
+            # This comes before anything is added to the Ray container, whose env and mounts it
+            # copies.
+            pod_json.ensure_list(pod["spec"], "initContainers").append(
+                _build_wait_container(pod_json.ray_container(pod), self._node)
+            )
+        if traits.is_fault_tolerant(cluster):  # A worker waits long enough for a new head.
+            timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
+            pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
+        if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
+            pod["spec"]["restartPolicy"] = "Never"
+        ray_pod.complete(pod, self._node)
+        drain_hook.configure(pod, cluster, is_head=False)
+        return pod
+
+
 def build(
     cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
 ) -> Body:
-    """Return the worker pod for a place in its group."""
-    node = RayNode(cluster=cluster, config=config, group=group, replica=replica)
-    pod = ray_pod.copy_template(node)
-    pod["metadata"] |= {"name": name, "generateName": format_name_prefix(cluster, group)}
-    if config.injects_init_container:
-        # This comes before anything is added to the Ray container, whose env and mounts it copies.
-        pod_json.ensure_list(pod["spec"], "initContainers").append(
-            _build_wait_container(pod_json.ray_container(pod), node)
-        )
-    if traits.is_fault_tolerant(cluster):  # A worker waits long enough for a new head.
-        timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
-        pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
-    if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
-        pod["spec"]["restartPolicy"] = "Never"
-    ray_pod.complete(pod, node)
-    drain_hook.configure(pod, cluster, is_head=False)
-    return pod
+    """Return one worker pod, for a place in its group."""
+    pods = WorkerPods(cluster=cluster, group=group, config=config)
+    return pods.build(name=name, replica=replica)
 
 
 def _build_wait_container(ray_container: Body, node: RayNode) -> Body:

@@ -8,11 +8,13 @@ from typing import Any, Final
 import pytest
 
 from cluster_reconciler.config import Config
+from cluster_reconciler.resources import ray_pod
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, FeatureGate
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
+from common.validation import ray_cluster
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 from support.fakes.kube import FakeKube, refusing
@@ -33,6 +35,29 @@ async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -
         each.body["reportingController"] for each in harness.kube.requests if each.kind == "Event"
     }
     assert sources == {"raybus.io/cluster-reconciler"}
+
+
+async def test_a_reconcile_checks_the_spec_once_and_builds_the_pod_of_a_group_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    def count(module: object, name: str) -> None:
+        original = getattr(module, name)
+
+        def counted(*arguments: Any) -> Any:
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(ray_cluster, "spec")
+    count(ray_pod, "complete")
+    harness = Harness()
+    harness.apply(a_ray_cluster(groups=[a_group("a", replicas=5), a_group("b", replicas=2)]))
+    await harness.reconcile()
+    assert len(harness.pods()) == 8
+    assert (calls.count("spec"), calls.count("complete")) == (1, 3)
 
 
 @pytest.mark.acceptance("raycluster", 111)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+from cluster_reconciler import refusals
 from cluster_reconciler.actions import ClusterPlan, Continue
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
@@ -112,14 +113,17 @@ def a_head_service(**spec: Any) -> Service:
 
 def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any) -> Observed:
     """Build what a reconcile has observed: a cluster, these pods and its head Service."""
+    cluster, config = cluster or a_ray_cluster(), fields.pop("config", Config())
     defaults: dict[str, Any] = {
-        "cluster": cluster or a_ray_cluster(),
-        "config": Config(),
+        "is_valid": refusals.find_violation_plan(cluster, config) is None,
         "now": NOW,
+        "head_services": (a_head_service(),),
     }
-    defaults["head_services"] = (a_head_service(),)
     return Observed(
-        **{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name))
+        cluster=cluster,
+        config=config,
+        pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)),
+        **{**defaults, **fields},
     )
 
 

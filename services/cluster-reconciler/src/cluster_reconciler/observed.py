@@ -71,8 +71,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster: RayCluster
     config: Config
     now: datetime
-    is_valid: bool = True
-    """Whether the spec is valid; only `RayCluster.intent` is read from an invalid spec."""
+    is_valid: bool
+    """Whether `refusals.find_violation_plan` finds no reason to refuse the cluster.
+
+    Of an invalid spec only `RayCluster.intent` is read.
+    """
     pods: tuple[Pod, ...] = ()
     """All pods with the cluster's label and a Ray node type."""
     head_services: tuple[Service, ...] = ()

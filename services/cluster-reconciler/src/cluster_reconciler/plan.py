@@ -93,6 +93,8 @@ def _report_overdue(observed: Observed) -> Continue:
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
     """Refuse an invalid spec; a suspension continues, since it needs nothing from the spec."""
+    if observed.is_valid:
+        return Continue()
     violation_plan = refusals.find_violation_plan(observed.cluster, observed.config)
     if violation_plan is None or not observed.is_to_be_suspended:
         return violation_plan or Continue()

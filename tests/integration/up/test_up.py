@@ -16,8 +16,8 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.integration]
 
 PROGRAMS = [
-    *("nats", "provisioner", "watcher", "cluster-reconciler", "service-reconciler"),
-    *("traffic-manager", "job-reconciler"),
+    *("nats", "watcher", "cluster-reconciler", "service-reconciler", "traffic-manager"),
+    "job-reconciler",
 ]
 
 

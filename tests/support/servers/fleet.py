@@ -5,6 +5,7 @@ when it ends; the number of replicas can be changed.
 import asyncio
 import os
 import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access
 from raybus_cli import child_processes
 from raybus_cli.up import programs
-from raybus_cli.up.programs import MODULES, BusAccess, ChildProgram, UpOptions
+from raybus_cli.up.programs import MODULES, BusAccess, ChildProgram, ProgramCommand, UpOptions
 from support.servers import fault_proxy
 from support.servers.fault_proxy import FaultProxy, Judge
 from support.waiting import eventually_true
@@ -287,22 +288,28 @@ async def streams_kept(
     """Run the keeper of the streams for the duration of a block, and export the server's metrics if
     requested.
     """
-    options = UpOptions(kubeconfig=Path(), server="", log_dir=logs)
-    program = programs.build_provisioner(bus, environment=os.environ, options=options)
+    argv = [sys.executable, "-m", "nats_admin.provision", "streams", "--watch"]
+    environment = {**os.environ, "RAYBUS_NATS_URL": bus.url}
+    if bus.credentials is not None:
+        users = bus.credentials / "users"
+        argv += ["--outside-seed", str(users / f"{programs.KEEPER}-outside.seed")]
+        environment |= {
+            "RAYBUS_NATS_SEED_FILE": str(users / f"{programs.KEEPER}.seed"),
+            "RAYBUS_NATS_CA_FILE": str(bus.credentials / "ca.crt"),
+        }
     if observed is not None:
-        argv = [
-            *program.argv,
-            "--metrics",
-            "--server-monitor",
-            f"http://127.0.0.1:{observed.monitor}",
-        ]
-        environment = {**program.environment, "RAYBUS_HTTP_PORT": str(observed.port)}
-        program = msgspec.structs.replace(program, argv=argv, environment=environment)
-    provisioner = ChildProgram(program, emit)
+        argv += ["--metrics", "--server-monitor", f"http://127.0.0.1:{observed.monitor}"]
+        environment["RAYBUS_HTTP_PORT"] = str(observed.port)
+    keeper = ChildProgram(
+        ProgramCommand(
+            name=programs.KEEPER, argv=argv, environment=environment, log=logs / "keeper.log"
+        ),
+        emit,
+    )
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(provisioner.keep())
+        keeping = group.create_task(keeper.keep())
         try:
             yield
         finally:
             keeping.cancel()
-            await programs.stop([provisioner], timeout=2.0)
+            await programs.stop([keeper], timeout=2.0)

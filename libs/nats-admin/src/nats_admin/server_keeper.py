@@ -98,7 +98,15 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
             nobody = {settings.service: nkeys.derive_public_key(nkeys.new_seed())}
             await Keeper(kube, place, SystemClock(), nobody).write_once()
             return
-        accounts, own_keys = _assign_keys(stream_keeper.build_accounts(settings, options), place)
+        accounts, own_keys = _assign_keys(
+            stream_keeper.build_accounts(
+                settings,
+                outside_seed=options.outside_seed,
+                replicas=options.replicas,
+                named=options.subscribers,
+            ),
+            place,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(Keeper(kube, place, SystemClock(), own_keys).run())
             group.create_task(stream_keeper.watch(accounts, settings, options))

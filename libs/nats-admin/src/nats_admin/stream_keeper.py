@@ -190,16 +190,22 @@ class StreamAccount(msgspec.Struct, frozen=True):
     consumers: list[streams.Config] = []
     keys: Keys | None = None
     """The keys of the user; None for the keys that `settings` name."""
+    last_check: LastCheck = msgspec.field(default_factory=LastCheck)
 
 
-def build_accounts(settings: Settings, options: argparse.Namespace) -> list[StreamAccount]:
+def build_accounts(
+    settings: Settings,
+    *,
+    outside_seed: Path | None = None,
+    replicas: int = 1,
+    named: Sequence[NamedSubscriber] = (),
+) -> list[StreamAccount]:
     """Return the account of raybus, and that of external subscribers if its user has a key.
 
     With `nats_register_key`, the user registers a key, so the second account is returned too.
+    `outside_seed` is the file with the key of that user otherwise, and `named` are the subscribers
+    for which the account has consumers.
     """
-    outside_seed: Path | None = options.outside_seed
-    replicas: int = options.replicas
-    named: tuple[NamedSubscriber, ...] = options.subscribers
     own = StreamAccount(
         settings,
         [
@@ -223,6 +229,17 @@ def build_accounts(settings: Settings, options: argparse.Namespace) -> list[Stre
     ]
 
 
+async def keep_accounts(accounts: Sequence[StreamAccount]) -> None:
+    """Maintain the streams of all accounts until cancelled."""
+    async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+        for account in accounts:
+            bus = await stack.enter_async_context(connected(account.settings, account.keys))
+            group.create_task(
+                keep_streams(bus, account.configs, account.consumers, last_check=account.last_check)
+            )
+        await asyncio.Event().wait()
+
+
 async def watch(
     accounts: Sequence[StreamAccount], settings: Settings, options: argparse.Namespace
 ) -> None:
@@ -231,13 +248,8 @@ async def watch(
     With `--metrics`, also export the server's metrics, and report ready while all streams exist.
     """
     monitor: str = options.server_monitor
-    checks = [LastCheck() for _ in accounts]
-    async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
-        for account, check in zip(accounts, checks, strict=True):
-            bus = await stack.enter_async_context(connected(account.settings, account.keys))
-            group.create_task(
-                keep_streams(bus, account.configs, account.consumers, last_check=check)
-            )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(keep_accounts(accounts))
         if options.metrics:
             from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB)
 
@@ -245,10 +257,11 @@ async def watch(
                 Monitor(monitor).run(
                     settings.http_port,
                     port_file=settings.http_port_file,
-                    ready=lambda: next(filter(None, (check.problem for check in checks)), None),
+                    ready=lambda: next(
+                        filter(None, (account.last_check.problem for account in accounts)), None
+                    ),
                 )
             )
-        await asyncio.Event().wait()
 
 
 async def make(accounts: Sequence[StreamAccount]) -> int:

@@ -1,9 +1,10 @@
 """`raybus up`: runs NATS and the five services as child processes until a signal.
 
-It waits for the API server, starts NATS, then the services, and polls their readiness. Standard
-output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for
-the first time; standard error reports each change of readiness. A signal stops the services first,
-because they release their Leases, and then NATS; together this takes less than 10 s.
+It waits for the API server, starts NATS, then the services, and polls their readiness. It creates
+the streams of NATS, and creates them again after a loss. Standard output gets one line, `{"ready":
+true, "pids": {…}}`, when all services answer /readyz with 200 for the first time; standard error
+reports each change of readiness. A signal stops the services first, because they release their
+Leases, and then NATS; together this takes less than 10 s.
 """
 
 import asyncio
@@ -24,11 +25,14 @@ from common import errors
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from nats_admin import credential_folder
+from common.observability import logging
+from common.settings import Settings
+from nats_admin import credential_folder, stream_keeper
 from nats_admin.server_conf import ServerConfig
+from nats_admin.stream_keeper import StreamAccount
 from raybus_cli import child_processes, waiting
 from raybus_cli.up import programs
-from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, ChildProgram, UpOptions
+from raybus_cli.up.programs import KEEPER, MODULES, NATS, BusAccess, ChildProgram, UpOptions
 
 POLL_SECONDS: Final = 0.2
 CALM_POLL_SECONDS: Final = 1.0
@@ -170,6 +174,23 @@ async def prepare_nats(folder: Path, port: int) -> None:
     )
 
 
+def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
+    """Return the NATS accounts whose streams this process keeps, as the user `keeper`.
+
+    No child keeps the streams, because this process has the keys of all users anyway.
+    """
+    if bus.credentials is None:
+        return stream_keeper.build_accounts(Settings(service=KEEPER, nats_url=bus.url))
+    users = bus.credentials / "users"
+    settings = Settings(
+        service=KEEPER,
+        nats_url=bus.url,
+        nats_seed_file=users / f"{KEEPER}.seed",
+        nats_ca_file=bus.credentials / "ca.crt",
+    )
+    return stream_keeper.build_accounts(settings, outside_seed=users / f"{KEEPER}-outside.seed")
+
+
 async def wait_for_listener(port: int, *, timeout: float = NATS_SECONDS) -> bool:
     """Wait until a server listens on a loopback port.
 
@@ -258,8 +279,8 @@ class Up:
                     "--nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
-        program = programs.build_provisioner(bus, environment=self._environment, options=options)
-        self._keep(group, ChildProgram(program, report), self._services)
+        logging.configure(KEEPER, level=options.log_level)
+        group.create_task(stream_keeper.keep_accounts(build_stream_accounts(bus)))
         return bus
 
     def _keep(
@@ -270,11 +291,7 @@ class Up:
         return child
 
     def _print_ready(self) -> None:
-        around = [
-            child
-            for child in (*self._bus, *self._services)
-            if child.program.name in {NATS, PROVISIONER}
-        ]
+        around = [child for child in (*self._bus, *self._services) if child.program.name == NATS]
         pids: dict[str, int | list[int]] = {child.program.name: child.pid for child in around}
         for service, replicas in self._replicas.items():
             pids[service] = (
@@ -332,7 +349,7 @@ def up(
     """Run NATS and the five services as local processes.
 
     When all are ready, one JSON line is printed on standard output: {"ready":
-    true, "pids": {"nats": 1, "provisioner": 2, "watcher": 3, …}}. The pids of a
+    true, "pids": {"nats": 1, "watcher": 2, …}}. The pids of a
     service with several replicas are a list. The command ends within 10 s of
     SIGTERM or SIGINT, with exit code 0.
 

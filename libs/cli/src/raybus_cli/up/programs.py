@@ -288,9 +288,8 @@ def _describe_exit(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-PROVISIONER: Final = "provisioner"
 KEEPER: Final = "keeper"
-"""NATS user of the provisioner."""
+"""NATS user that creates missing streams."""
 NATS: Final = "nats"
 
 
@@ -328,24 +327,6 @@ def build_nats_server(
         argv=[str(binary), "--config", str(folder / "nats-server.conf")],
         environment=NATS_GO | dict(environment),
         log=_log(log_dir, NATS),
-    )
-
-
-def build_provisioner(
-    bus: BusAccess, *, environment: Mapping[str, str], options: UpOptions
-) -> ProgramCommand:
-    """Return the command that creates the NATS streams and keeps them."""
-    argv = [sys.executable, "-m", "nats_admin.provision", "streams", "--watch"]
-    if bus.credentials is not None:
-        argv += ["--outside-seed", str(bus.credentials / "users" / f"{KEEPER}-outside.seed")]
-    return ProgramCommand(
-        name=PROVISIONER,
-        argv=argv,
-        environment=MALLOC
-        | _inherit_environment(environment)
-        | _build_bus_variables(bus, KEEPER)
-        | {"RAYBUS_LOG_LEVEL": options.log_level},
-        log=_log(options.log_dir, PROVISIONER),
     )
 
 

@@ -588,14 +588,23 @@ async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: S
 
 
 async def test_every_partition_is_marked(setup: Setup) -> None:
-    marker = Synced(epoch="epoch", version=40)
+    marker = Synced(epoch="epoch", version=40, renewed=10.0)
     setup.relay.publish_marker(marker)
 
     assert setup.waiting() == {
-        f"ray.state.{partition}.{tree}.synced": marker
+        f"ray.state.{partition}.{tree}.synced": (
+            msgspec.structs.replace(marker, renewed=0.0) if partition else marker
+        )
         for partition in range(subjects.PARTITIONS)
         for tree in ("service", "job")
     }
+
+
+async def test_a_renewal_repeats_the_marker_of_the_first_partition(setup: Setup) -> None:
+    marker = Synced(epoch="epoch", version=40, renewed=10.0)
+    setup.relay.renew_marker(marker)
+
+    assert setup.waiting() == {f"ray.state.0.{tree}.synced": marker for tree in ("service", "job")}
 
 
 async def test_a_list_below_an_earlier_one_ends_the_session(setup: Setup) -> None:

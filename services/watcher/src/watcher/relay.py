@@ -265,10 +265,25 @@ class Relay:
         return min((version for version in self._versions.values() if version), default=0)
 
     def publish_marker(self, marker: Synced) -> None:
-        """Put a sync marker for every partition into the outbox."""
-        for partition in range(subjects.PARTITIONS):
-            for tree in subjects.MARKED_TREES:
-                self.outbox.put(subjects.build_marker_subject(partition, tree), marker)
+        """Put a sync marker for every partition into the outbox.
+
+        Only the marker of the first partition is announced as one that is renewed.
+        """
+        self.renew_marker(marker)
+        unrenewed = msgspec.structs.replace(marker, renewed=0.0)
+        for partition in range(1, subjects.PARTITIONS):
+            self._put_marker(partition, unrenewed)
+
+    def renew_marker(self, marker: Synced) -> None:
+        """Put the sync marker of the first partition into the outbox, for the readers of all.
+
+        Every reader follows this marker, so the others need no renewal (ADR 56).
+        """
+        self._put_marker(0, marker)
+
+    def _put_marker(self, partition: int, marker: Synced) -> None:
+        for tree in subjects.MARKED_TREES:
+            self.outbox.put(subjects.build_marker_subject(partition, tree), marker)
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -40,7 +40,7 @@ MAX_RETRY_DELAY: Final = 5.0
 HEALTHY_SECONDS: Final = 10.0
 """Duration of a session after which the backoff starts over."""
 RENEW_SECONDS: Final = 10.0
-"""Interval at which a sync marker confirms to readers that the stream is up to date."""
+"""Interval at which the first partition's sync marker confirms that the stream is up to date."""
 FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, RAY_JOB, RAY_CRON_JOB})
 """Kinds that are listed first, because users create them.
 
@@ -221,7 +221,8 @@ class Sessions:
     ) -> NoReturn:
         """Wait until all lists are complete, publish the differences, then publish the sync marker.
 
-        The marker is published again for each newer list, and every `RENEW_SECONDS`. `kept_epoch`
+        The marker of every partition is published again for each newer list, and that of the first
+        partition every `RENEW_SECONDS`. `kept_epoch`
         is the epoch of the previous leader; None if a new epoch begins.
         """
         loop = asyncio.get_running_loop()
@@ -240,16 +241,18 @@ class Sessions:
                     f"{len(relay.outbox)} objects are not published yet" if not marked else None
                 )
                 await relay.outbox.flush()
-                relay.publish_marker(
-                    Synced(
-                        epoch=epoch,
-                        version=version,
-                        partitions=subjects.PARTITIONS,
-                        renewed=RENEW_SECONDS,
-                        history=history,
-                        forms=forms.list_forms(),
-                    )
+                marker = Synced(
+                    epoch=epoch,
+                    version=version,
+                    partitions=subjects.PARTITIONS,
+                    renewed=RENEW_SECONDS,
+                    history=history,
+                    forms=forms.list_forms(),
                 )
+                if version > marked:
+                    relay.publish_marker(marker)
+                else:
+                    relay.renew_marker(marker)
                 await relay.outbox.flush()
                 if not marked:
                     self._problem = None

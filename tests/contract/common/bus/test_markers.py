@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.integration]
 NUMBER = count()
 
 
-async def mark(bus: Bus, marker: Synced) -> None:
+async def mark(bus: Bus, marker: Synced, *, partition: int = 3) -> None:
     wire = messages.encode(marker)
     await bus.publish(
-        subjects.build_marker_subject(3),
+        subjects.build_marker_subject(partition),
         wire.payload,
         wire.headers,
         expected=None,
@@ -71,6 +71,26 @@ async def test_nobody_decides_on_a_state_that_the_watcher_no_longer_confirms(
 
         await mark(bus, marker)
         await eventually(lambda: recorder.is_synced, what="the next load")
+
+
+async def test_the_marker_of_the_first_partition_confirms_the_others(tmp_path: Path) -> None:
+    marker = Synced(epoch="e", version=5, renewed=0.1)
+    async with (
+        reading(tmp_path, Synced(epoch="e", version=5)) as (bus, feed, recorder),
+        asyncio.TaskGroup() as group,
+    ):
+        await mark(bus, marker, partition=0)
+        checking = group.create_task(feed.check_forms())
+        await eventually(feed.forms_checked.is_set, what="a confirmation")
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await mark(bus, marker, partition=0)
+        assert (recorder.is_synced, recorder.reasons) == (True, ["started"])
+
+        await eventually(lambda: not recorder.is_synced, what="the end of trust")
+        await mark(bus, marker, partition=0)
+        await eventually(lambda: recorder.is_synced, what="the next load")
+        checking.cancel()
 
 
 async def test_a_watcher_of_an_earlier_release_need_not_confirm(

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from common.bus import messages, subjects
+from common.bus import consumer, messages, subjects
 from common.bus.messages import Synced
 from common.bus.nats import Bus
 from common.bus.session import Handler
@@ -129,3 +129,65 @@ async def test_a_marker_that_is_not_readable_stops_its_partition() -> None:
         await server.deliver({messages.KIND: messages.SYNCED}, b"{", number=2)
         assert not recorder.is_synced
         following.cancel()
+
+
+RENEWED = Synced(epoch="one", version=9, renewed=10.0)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a consumer wait for long, because this server sends no heartbeats."""
+    monkeypatch.setattr(consumer, "SILENCE_SECONDS", 10_000.0)
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_partition_is_confirmed_by_the_marker_of_another_one() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    feed = StateFeed(cast("Bus", server), reader="test")
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(feed.follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        for sequence in range(5, 15):
+            feed.confirm(RENEWED, sequence)
+            await asyncio.sleep(10)
+        assert (recorder.is_synced, recorder.reasons) == (True, ["started"])
+
+        await asyncio.sleep(51)
+        assert not recorder.is_synced
+        assert "has not confirmed the state" in recorder.reasons[-1]
+
+        feed.confirm(RENEWED, 14)  # delivered again
+        await asyncio.sleep(1)
+        assert not recorder.is_synced
+
+        feed.confirm(RENEWED, 15)
+        await asyncio.sleep(1)
+        assert (recorder.is_synced, recorder.syncs) == (True, [9, 9])
+        following.cancel()
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_load_of_a_stale_state_waits_for_a_confirmation() -> None:
+    server, recorder = EarlyServer(), Recorder()
+    feed = StateFeed(cast("Bus", server), reader="test")
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(feed.follow(PARTITION, recorder))
+        await asyncio.sleep(1)
+        feed.confirm(RENEWED, 5)
+        await asyncio.sleep(61)
+        server.lost("the connection was lost")
+        await asyncio.sleep(61)
+        assert (recorder.is_synced, recorder.syncs) == (False, [9])
+
+        feed.confirm(RENEWED, 6)
+        assert (recorder.is_synced, recorder.syncs) == (True, [9, 9])
+        following.cancel()
+
+
+async def test_a_marker_of_a_recreated_stream_confirms_the_state() -> None:
+    feed = StateFeed(cast("Bus", EarlyServer()), reader="test")
+    feed.confirm(RENEWED, 500)
+    await asyncio.sleep(61)
+    assert feed.is_stale
+    feed.confirm(Synced(epoch="two", version=9, renewed=10.0), 7)
+    assert not feed.is_stale

@@ -20,7 +20,7 @@ from common.clock import Silence
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
 """Seconds without any message after which the server, or its consumer, counts as gone."""
-LISTENING_SECONDS: Final = 3.0
+LISTENING_SECONDS: Final = 6.0
 """Seconds between two checks whether the server is silent.
 
 A process that was stopped for longer may still have messages in its socket, so that time does not

@@ -115,8 +115,8 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     renewed: float = 0.0
     """Seconds between two repetitions of the marker; 0 if it is never repeated.
 
-    The watcher repeats the marker only while the stream holds everything that the API server
-    reports."""
+    The watcher repeats the marker of the first partition, and only while the stream holds
+    everything that the API server reports."""
     history: str = ""
     """Identifies a sequence of resourceVersions.
 

@@ -3,6 +3,9 @@
 Each partition has its own consumer: the server's permissions can restrict a consumer only by the
 subject of its create request, and that subject holds a single filter. Partitions are followed
 independently of each other, so a problem that all of them have is logged once.
+
+Whether the watcher still confirms the state is known from the markers of the first partition, for
+all partitions together (ADR 56).
 """
 
 import asyncio
@@ -17,7 +20,7 @@ from msgspec.structs import replace
 
 from common import errors
 from common.bus import feed, forms, messages, subjects
-from common.bus.consumer import ReadingInterrupted, StreamSource, consume
+from common.bus.consumer import ReadingInterrupted, RunningConsumer, StreamSource, consume
 from common.bus.feed import NOT_READ, PartitionListener
 from common.bus.messages import Message, Synced, Tombstone
 from common.bus.nats import Bus, StoredMessage
@@ -36,6 +39,9 @@ COMPLAINT_SECONDS: Final = 10.0
 """Seconds for which a load may wait before the log repeats the reason for the wait."""
 MISSED: Final = 6.0
 """Number of missing confirmations from the watcher after which the state counts as stale."""
+NOT_CONFIRMED: Final = (
+    "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
+)
 NO_MARKER: Final = "the watcher has not yet published 1 of 1 partitions"
 
 
@@ -72,16 +78,53 @@ class StateFeed:
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
         """Consumer names. They are unique, also across replicas."""
         self._silent_until = float("-inf")
+        self.loads: set[_Load] = set()
+        """The present load of each followed partition."""
+        self.is_stale = False
+        """Whether the watcher has not confirmed the state in time."""
+        self._expiry: asyncio.TimerHandle | None = None
+        """Timer after which the state is stale; None before a marker that will be renewed."""
+        self._confirmed_by = ("", 0)
+        """Epoch and sequence of the newest marker that confirmed the state."""
 
     @property
     def problem(self) -> str | None:
         """Why no partition of the stream can be used; None otherwise."""
         return self._problem or self.unreadable
 
-    async def check_forms(self) -> None:
-        """Follow one sync marker until cancelled, to know whether this build can read the stream.
+    def confirm(self, marker: Synced, sequence: int) -> None:
+        """Take a sync marker as the watcher's confirmation of the whole state.
 
-        A replica waits for the result before it acquires a partition.
+        The watcher publishes a marker only after everything that the API server reports, so the
+        marker of one partition confirms all. A marker that the server delivers again confirms
+        nothing. `sequence` is the marker's sequence in the stream.
+        """
+        epoch, newest = self._confirmed_by
+        if marker.epoch == epoch and sequence <= newest:
+            return
+        self._confirmed_by = marker.epoch, sequence
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = (
+            asyncio.get_running_loop().call_later(MISSED * marker.renewed, self._expire)
+            if marker.renewed
+            else None
+        )
+        self.is_stale = False
+        for load in list(self.loads):
+            load.resume()
+
+    def _expire(self) -> None:
+        self.is_stale = True
+        self.complain("state stale", NOT_CONFIRMED)
+        for load in list(self.loads):
+            load.suspend()
+
+    async def check_forms(self) -> None:
+        """Follow the marker of the first partition until cancelled.
+
+        It shows whether this build can read the stream, and whether the watcher confirms the state.
+        A replica waits for the first result before it acquires a partition.
         """
         while True:
             source = StreamSource(
@@ -99,9 +142,12 @@ class StateFeed:
     def _check_form(self, stored: StoredMessage) -> None:
         reason: str | None = None
         try:
-            _decode(stored, self.kinds)
+            marker = _decode(stored, self.kinds)
         except messages.UndecodableMessage as problem:
             reason = str(problem)
+        else:
+            if isinstance(marker, Synced):
+                self.confirm(marker, stored.sequence)
         if reason is None and self.unreadable is not None:
             log.info("messages of the watcher are readable again")
         elif reason != self.unreadable:
@@ -120,10 +166,13 @@ class StateFeed:
                 source = StreamSource(
                     stream=subjects.STATE_STREAM, filter=subject, name=next(self._names)
                 )
+                self.loads.add(load)
                 try:
                     reason = await load.run(self._bus, source)
                 except errors.Retryable as problem:
                     reason = str(problem)
+                finally:
+                    self.loads.discard(load)
                 self._problem = load.unusable
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("reloading state", reason)
@@ -161,14 +210,9 @@ class _Load:
         self._unreadable: dict[str, str] = {}
         """Subjects whose newest message this build cannot read, with the reason."""
         self._is_suspended = False
+        self._reading: RunningConsumer | None = None
         self.unusable: str | None = None
         """Why a new load will not help: another installation or release writes the stream."""
-        self._stale_at: float | None = None
-        """When the state becomes stale without a confirmation by the watcher, in seconds of the
-        event loop.
-
-        None: never.
-        """
         self.is_synced = False
         self.history = history
         """The `history` of the versions that the listener knows; None before the first load."""
@@ -179,25 +223,33 @@ class _Load:
         If the watcher does not confirm the state in time, the listener is told to stop deciding.
         """
         async with consume(bus, source, take=self.take, read=self.read) as reading:
-            loop = asyncio.get_running_loop()
-            while not self.is_synced or self._stale_at is None or loop.time() < self._stale_at:
-                until = self._stale_at if self.is_synced else loop.time() + COMPLAINT_SECONDS
+            self._reading = reading
+            if not self._state.is_stale:
+                self.resume()
+            while not self.is_synced:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
+                    async with asyncio.timeout(COMPLAINT_SECONDS):
                         return await reading.until_broken()
                 if not self.is_synced:
                     missing = NO_MARKER if self._is_read else "the stream is still being read"
+                    missing = NOT_CONFIRMED if self._state.is_stale else missing
                     missing = next(iter(self._unreadable.values()), missing)
                     self._state.complain("state incomplete", missing)
-            reason = (
-                "the watcher has not confirmed the state in time: the stream may be full, or "
-                "no watcher leads"
-            )
-            metrics.STATE_RELOADS.labels("stale").inc()
-            self._state.complain("state stale", reason)
-            self._is_suspended = True
-            self._listener.loading(reason)
             return await reading.until_broken()
+
+    def suspend(self) -> None:
+        """Tell the listener to stop deciding, because the state is stale."""
+        if self.is_synced and not self._is_suspended:
+            metrics.STATE_RELOADS.labels("stale").inc()
+            self._is_suspended = True
+            self._listener.loading(NOT_CONFIRMED)
+
+    def resume(self) -> None:
+        """End a suspension, or complete a load that waited, because the state is confirmed."""
+        if self._is_suspended and self._reading is not None:
+            self._reading.abort("the watcher confirms the state again")
+        else:
+            self._advance()
 
     def read(self) -> None:
         self._is_read = True
@@ -217,7 +269,7 @@ class _Load:
         trace = stored.headers.get(messages.TRACE, "")
         match message:
             case Synced():
-                self._take_marker(stored.subject, message)
+                self._take_marker(stored, message)
             case Tombstone(moved_to=TreeLocation(tree=tree)) if self._state.tree not in {
                 None,
                 tree,
@@ -250,12 +302,7 @@ class _Load:
             self._listener.loading(reason)
             raise ReadingInterrupted(reason)
 
-    def _take_marker(self, subject: str, marker: Synced) -> None:
-        if self._is_suspended:
-            raise ReadingInterrupted("the watcher confirms the state again")
-        self._stale_at = (
-            asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
-        )
+    def _take_marker(self, stored: StoredMessage, marker: Synced) -> None:
         if self.history not in {None, marker.history}:
             self.history = marker.history
             reason = (
@@ -276,10 +323,12 @@ class _Load:
                 f"{PARTITIONS}: run all services in one version"
             )
             raise ReadingInterrupted(self.unusable)
-        if subject == self._marker_subject:
+        if stored.subject == self._marker_subject:
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
                 raise ReadingInterrupted(f"the watcher began epoch {marker.epoch}")
             self._marker = marker
+        if marker.renewed:  # else only the first partition's markers are renewed
+            self._state.confirm(marker, stored.sequence)
 
     def _advance(self) -> None:
         """Call `synced` of the listener once, as soon as the loaded state is complete."""
@@ -287,6 +336,7 @@ class _Load:
             self._is_read
             and self._marker is not None
             and not self._unreadable
+            and not self._state.is_stale
             and not self.is_synced
         ):
             self.is_synced = True

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from string import Formatter
 from typing import Final
 
 from raybus_cli.events import rendering
@@ -51,3 +52,5 @@ def _texts() -> Iterator[str]:
     for node in ast.walk(ast.parse(Path(rendering.__file__).read_text())):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+    for template in rendering.TEXTS.values():
+        yield "".join(literal for literal, *_ in Formatter().parse(template))

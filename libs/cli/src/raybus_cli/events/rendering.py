@@ -1,8 +1,8 @@
 """Formats an event as one line: time, RayService or RayJob, description. Does no I/O."""
 
+from collections.abc import Mapping
 from datetime import UTC, timedelta
-from functools import singledispatch
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -63,155 +63,95 @@ def describe(event: CloudEvent[Any]) -> str:
     return _escape(text if kind in event_catalogue.KINDS else f"{kind}: {text}")
 
 
-@singledispatch
+TEXTS: Final[Mapping[type[EventData], str]] = {
+    Started: (
+        "upgrade started: {shares} ({data.reason}, {data.strategy}, generation {data.generation})"
+    ),
+    ClusterCreated: "cluster created: {data.cluster}",
+    CapacityChanged: "capacity{direction}: {capacities}",
+    TrafficShifted: "traffic{direction}: {weights}",
+    GateEvaluated: "gate {outcome} at {data.traffic_percent} %: {data.message}",
+    Paused: "paused ({data.reason}): {data.message}",
+    Resumed: "resumed: {shares}",
+    Stalled: "stalled ({data.reason}): {data.message}",
+    Promoted: "promoted: {data.upgrade.new} serves all requests",
+    DrainStarted: (
+        "draining: {data.cluster} gets no new requests; it is deleted after "
+        "{data.deletion_delay_seconds} s, "
+        "or {data.drain_timeout_seconds} s later while requests are in flight"
+    ),
+    Completed: "completed: {data.receipt}",
+    Aborted: "aborted ({data.reason}): {data.message}",
+    RolledBack: (
+        "rolled back ({data.outcome}): {data.upgrade.old} serves all requests, "
+        "{data.upgrade.new} is deleted"
+    ),
+    Failed: "failed ({data.reason}): {data.message}",
+    JobSubmitted: (
+        "attempt {data.attempt.number} of {data.max_attempts} begins: {data.attempt.cluster}{run}"
+    ),
+    JobRunning: "job runs: {data.attempt.submission_id} on {data.attempt.cluster}",
+    JobSucceeded: "job succeeded{duration}",
+    JobStopped: "job stopped{duration}",
+    JobFailed: "job failed in attempt {data.attempt.number}{duration}{cause}",
+    JobRetried: "attempt {data.attempt.number} failed, another one follows{cause}",
+    JobSuspended: "job suspended in attempt {data.attempt.number}",
+    JobDeleted: "job deleted ({data.state})",
+}
+"""The description of each kind of event. `_build_parts` has the parts that are no field."""
+
+_OUTCOMES: Final[Mapping[str, str]] = {
+    GateOutcome.PASS: "passed",
+    GateOutcome.FAIL: "failed",
+    GateOutcome.INCONCLUSIVE: "is waited for",
+}
+
+
 def describe_data(data: EventData) -> str:
-    """Return the description of an event's data; each kind of data registers its own function."""
-    return data.kind
+    """Return the description of an event's data; of an unknown kind only what is common."""
+    text = TEXTS.get(type(data))
+    if text is not None:
+        return text.format(data=data, **_build_parts(data))
+    match data:
+        case UpgradeEventData():
+            return _format_shares(data)
+        case JobEventData():
+            return f"attempt {data.attempt.number}"
+        case _:
+            return data.kind
 
 
-@describe_data.register
-def _(data: UpgradeEventData) -> str:
-    return _format_shares(data)
-
-
-@describe_data.register
-def _(data: Started) -> str:
-    return (
-        f"upgrade started: {_format_shares(data)} ({data.reason}, {data.strategy}, generation "
-        f"{data.generation})"
-    )
-
-
-@describe_data.register
-def _(data: ClusterCreated) -> str:
-    return f"cluster created: {data.cluster}"
-
-
-@describe_data.register
-def _(data: CapacityChanged) -> str:
-    old = data.before.old.capacity_percent, data.after.old.capacity_percent
-    new = data.before.new.capacity_percent, data.after.new.capacity_percent
-    return f"capacity{_format_direction(data.direction)}: {_change(data.upgrade, old, new)}"
-
-
-@describe_data.register
-def _(data: TrafficShifted) -> str:
-    old = data.before.old.traffic_percent, data.after.old.traffic_percent
-    new = data.before.new.traffic_percent, data.after.new.traffic_percent
-    return f"traffic{_format_direction(data.direction)}: {_change(data.upgrade, old, new)}"
-
-
-@describe_data.register
-def _(data: GateEvaluated) -> str:
-    verb = {
-        GateOutcome.PASS: "passed",
-        GateOutcome.FAIL: "failed",
-        GateOutcome.INCONCLUSIVE: "is waited for",
-    }
-    known = next((text for outcome, text in verb.items() if outcome == data.outcome), data.outcome)
-    return f"gate {known} at {data.traffic_percent} %: {data.message}"
-
-
-@describe_data.register
-def _(data: Paused) -> str:
-    return f"paused ({data.reason}): {data.message}"
-
-
-@describe_data.register
-def _(data: Resumed) -> str:
-    return f"resumed: {_format_shares(data)}"
-
-
-@describe_data.register
-def _(data: Stalled) -> str:
-    return f"stalled ({data.reason}): {data.message}"
-
-
-@describe_data.register
-def _(data: Promoted) -> str:
-    return f"promoted: {data.upgrade.new} serves all requests"
-
-
-@describe_data.register
-def _(data: DrainStarted) -> str:
-    return (
-        f"draining: {data.cluster} gets no new requests; it is deleted after "
-        f"{data.deletion_delay_seconds} s, "
-        f"or {data.drain_timeout_seconds} s later while requests are in flight"
-    )
-
-
-@describe_data.register
-def _(data: Completed) -> str:
-    return f"completed: {data.receipt}"
-
-
-@describe_data.register
-def _(data: Aborted) -> str:
-    return f"aborted ({data.reason}): {data.message}"
-
-
-@describe_data.register
-def _(data: RolledBack) -> str:
-    return (
-        f"rolled back ({data.outcome}): {data.upgrade.old} serves all requests, "
-        f"{data.upgrade.new} is deleted"
-    )
-
-
-@describe_data.register
-def _(data: Failed) -> str:
-    return f"failed ({data.reason}): {data.message}"
-
-
-@describe_data.register
-def _(data: JobEventData) -> str:
-    return f"attempt {data.attempt.number}"
-
-
-@describe_data.register
-def _(data: JobSubmitted) -> str:
-    attempt = data.attempt
-    run = f", run of RayCronJob {attempt.cron_job}" if attempt.cron_job else ""
-    return f"attempt {attempt.number} of {data.max_attempts} begins: {attempt.cluster}{run}"
-
-
-@describe_data.register
-def _(data: JobRunning) -> str:
-    return f"job runs: {data.attempt.submission_id} on {data.attempt.cluster}"
-
-
-@describe_data.register
-def _(data: JobSucceeded) -> str:
-    return f"job succeeded{_format_duration(data.duration_seconds)}"
-
-
-@describe_data.register
-def _(data: JobStopped) -> str:
-    return f"job stopped{_format_duration(data.duration_seconds)}"
-
-
-@describe_data.register
-def _(data: JobFailed) -> str:
-    return (
-        f"job failed in attempt {data.attempt.number}{_format_duration(data.duration_seconds)}"
-        f"{_format_cause(data)}"
-    )
-
-
-@describe_data.register
-def _(data: JobRetried) -> str:
-    return f"attempt {data.attempt.number} failed, another one follows{_format_cause(data)}"
-
-
-@describe_data.register
-def _(data: JobSuspended) -> str:
-    return f"job suspended in attempt {data.attempt.number}"
-
-
-@describe_data.register
-def _(data: JobDeleted) -> str:
-    return f"job deleted ({data.state})"
+def _build_parts(data: EventData) -> dict[str, str]:
+    """Return the parts of a description that are computed from several fields."""
+    parts: dict[str, str] = {}
+    if isinstance(data, UpgradeEventData):
+        parts["shares"] = _format_shares(data)
+    match data:
+        case CapacityChanged(before=before, after=after):
+            old = before.old.capacity_percent, after.old.capacity_percent
+            new = before.new.capacity_percent, after.new.capacity_percent
+            parts["capacities"] = _format_change(data.upgrade, old, new)
+            parts["direction"] = _format_direction(data.direction)
+        case TrafficShifted(before=before, after=after):
+            old = before.old.traffic_percent, after.old.traffic_percent
+            new = before.new.traffic_percent, after.new.traffic_percent
+            parts["weights"] = _format_change(data.upgrade, old, new)
+            parts["direction"] = _format_direction(data.direction)
+        case GateEvaluated():
+            parts["outcome"] = _OUTCOMES.get(data.outcome, data.outcome)
+        case JobSubmitted(attempt=attempt):
+            is_scheduled = bool(attempt.cron_job)
+            parts["run"] = f", run of RayCronJob {attempt.cron_job}" if is_scheduled else ""
+        case JobSucceeded() | JobStopped():
+            parts["duration"] = _format_duration(data.duration_seconds)
+        case JobFailed():
+            parts["duration"] = _format_duration(data.duration_seconds)
+            parts["cause"] = _format_cause(data)
+        case JobRetried():
+            parts["cause"] = _format_cause(data)
+        case _:
+            pass
+    return parts
 
 
 def _format_duration(seconds: int | None) -> str:
@@ -232,7 +172,7 @@ def _format_shares(data: UpgradeEventData) -> str:
     )
 
 
-def _change(upgrade: UpgradeReference, old: tuple[int, int], new: tuple[int, int]) -> str:
+def _format_change(upgrade: UpgradeReference, old: tuple[int, int], new: tuple[int, int]) -> str:
     sides = ((upgrade.old, old), (upgrade.new, new))
     return ", ".join(f"{name} {_format_step(*percent)} %" for name, percent in sides)
 

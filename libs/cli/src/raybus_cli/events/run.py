@@ -36,7 +36,7 @@ RETRY_SECONDS: Final = 1.0
 Report = Callable[[str], None]
 
 
-class Taker(Protocol):
+class EventReceiver(Protocol):
     """Receives the events of a reader one after the other.
 
     Each method returns whether the reader should continue.
@@ -62,7 +62,7 @@ class EventReader:
         self._created: str | None = None
         self._count = 0
 
-    async def run(self, taker: Taker, *, is_patient: bool, report: Report) -> None:
+    async def run(self, taker: EventReceiver, *, is_patient: bool, report: Report) -> None:
         """Pass events to `taker` until one of its methods returns False.
 
         If `is_patient`, `Unavailable` and `NotFound` after a first success are passed to `report`
@@ -80,7 +80,7 @@ class EventReader:
             report(f"{why}; going on after the last event in {RETRY_SECONDS:g} s")
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _read(self, taker: Taker) -> str | None:
+    async def _read(self, taker: EventReceiver) -> str | None:
         """Read until a method of `taker` returns False, or until the read breaks.
 
         Returns None in the first case, the reason in the second.
@@ -116,7 +116,7 @@ class Breakable(Protocol):
 class EventHandOver:
     """Passes the events of one read to the taker as they arrive, so that none has to be stored."""
 
-    def __init__(self, taker: Taker) -> None:
+    def __init__(self, taker: EventReceiver) -> None:
         self.last: int | None = None
         """Sequence of the last event that the taker has processed."""
         self._taker = taker
@@ -229,7 +229,13 @@ class Reach:
         self._settings = settings
 
     async def read(
-        self, subject: str, begin: StartPolicy, taker: Taker, *, is_patient: bool, report: Report
+        self,
+        subject: str,
+        begin: StartPolicy,
+        taker: EventReceiver,
+        *,
+        is_patient: bool,
+        report: Report,
     ) -> None:
         """Pass the events that `subject` selects to `taker` until one of its methods returns False.
 

@@ -66,20 +66,20 @@ class AuditLog:
 
     def since(self, mark: int) -> Asked:
         """Count the operator's requests after `mark`, a position that `here` returned."""
-        found = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
-        return Asked(by_kind=dict(found.most_common()))
+        counts = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
+        return Asked(by_kind=dict(counts.most_common()))
 
     def watches(self, agent: str) -> int:
         """Count the kinds of objects watched by clients whose user agent begins with `agent`.
 
         A watch that was reopened counts once.
         """
-        found = (
+        lines = (
             line
             for line in self._lines(0)
             if line.verb == "watch" and line.user_agent.startswith(agent)
         )
-        return len({(line.user_agent, line.object_ref.resource) for line in found})
+        return len({(line.user_agent, line.object_ref.resource) for line in lines})
 
     def _lines(self, mark: int) -> Iterator[_Line]:
         decoder = msgspec.json.Decoder(_Line)

@@ -179,10 +179,10 @@ def parse_arguments(
     `what` describes `-n` in the help text.
     """
     parser.add_argument("-n", type=int, default=count, help=f"{what} ({count})")
-    found = parser.parse_args(arguments)
-    if found.n < 1:
-        parser.error(f"-n {found.n}: create at least one cluster")
-    return found
+    options = parser.parse_args(arguments)
+    if options.n < 1:
+        parser.error(f"-n {options.n}: create at least one cluster")
+    return options
 
 
 def a_cluster(name: str, workers: int) -> Body:

@@ -56,48 +56,48 @@ def _beside(
     return lambda _own, peer: None if peer is None else value(peer) * most
 
 
-def _server_ms(found: ScaleUpFigures) -> float:
-    return found.control_plane_cpu.get(API_SERVER, 0.0) / found.clusters * 1000
+def _server_ms(figures: ScaleUpFigures) -> float:
+    return figures.control_plane_cpu.get(API_SERVER, 0.0) / figures.clusters * 1000
 
 
-def _cpu_ms(found: ScaleUpFigures) -> float:
-    return found.cpu_seconds / found.clusters * 1000
+def _cpu_ms(figures: ScaleUpFigures) -> float:
+    return figures.cpu_seconds / figures.clusters * 1000
 
 
 _ROWS: Final = (
     FigureRow(
         "wall time until all are ready",
-        lambda found: found.wall,
+        lambda figures: figures.wall,
         "{:.2f} s",
         is_shown_for_floor=True,
     ),
     FigureRow(
         "a cluster from its creation to ready, p50",
-        lambda found: found.latency_p50,
+        lambda figures: figures.latency_p50,
         "{:.2f} s",
         "0.5 × peer",
-        _beside(lambda found: found.latency_p50, 0.5),
+        _beside(lambda figures: figures.latency_p50, 0.5),
     ),
     FigureRow(
         "… p99",
-        lambda found: found.latency_p99,
+        lambda figures: figures.latency_p99,
         "{:.2f} s",
         "0.95 × peer",
-        _beside(lambda found: found.latency_p99, 0.95),
+        _beside(lambda figures: figures.latency_p99, 0.95),
     ),
     FigureRow(
         "the first tenth ready, since the first",
-        lambda found: found.first_tenth,
+        lambda figures: figures.first_tenth,
         "{:.2f} s",
         "2 s",
         lambda _own, _peer: 2.0,
         is_shown_for_floor=True,
     ),
     FigureRow(
-        "API requests per cluster, Events included", lambda found: found.requests_per_cluster
+        "API requests per cluster, Events included", lambda figures: figures.requests_per_cluster
     ),
-    FigureRow("… of which status writes", lambda found: found.status_writes_per_cluster),
-    FigureRow("CPU of all its processes", lambda found: found.cpu_seconds, "{:.2f} s"),
+    FigureRow("… of which status writes", lambda figures: figures.status_writes_per_cluster),
+    FigureRow("CPU of all its processes", lambda figures: figures.cpu_seconds, "{:.2f} s"),
     FigureRow("… per cluster", _cpu_ms, "{:.1f} ms"),
     FigureRow(
         "CPU of the API server per cluster",
@@ -107,40 +107,40 @@ _ROWS: Final = (
     ),
     FigureRow(
         "bytes from the API server per cluster",
-        lambda found: found.server_bytes / found.clusters / 1024,
+        lambda figures: figures.server_bytes / figures.clusters / 1024,
         "{:.0f} KiB",
         is_shown_for_floor=True,
     ),
     FigureRow(
         "… of etcd, scheduler, controllers and kwok",
-        lambda found: (
-            sum(found.control_plane_cpu.values()) / found.clusters * 1000 - _server_ms(found)
+        lambda figures: (
+            sum(figures.control_plane_cpu.values()) / figures.clusters * 1000 - _server_ms(figures)
         ),
         "{:.1f} ms",
         is_shown_for_floor=True,
     ),
     FigureRow(
         "peak PSS of all its processes",
-        lambda found: found.peak_pss,
+        lambda figures: figures.peak_pss,
         "{:.0f} MiB",
         "180 MiB",
         lambda _own, _peer: 180,
     ),
     FigureRow(
         "growth of all its processes per pod",
-        lambda found: found.kib_per_pod,
+        lambda figures: figures.kib_per_pod,
         "{:.1f} KiB",
         "22 KiB",
         lambda _own, _peer: 22,
     ),
     FigureRow(
         "… a fixed computation meanwhile",
-        lambda found: found.computation_ms,
+        lambda figures: figures.computation_ms,
         "{:.2f} ms",
         is_shown_for_floor=True,
     ),
     FigureRow(
-        "a pod in a reconciler's cache", lambda found: found.kib_per_cached_pod, "{:.1f} KiB"
+        "a pod in a reconciler's cache", lambda figures: figures.kib_per_cached_pod, "{:.1f} KiB"
     ),
 )
 
@@ -201,19 +201,19 @@ def show(result: ClustersResult) -> None:
     console, last = Console(width=120), result.rounds[-1]
     if last.contenders:
         console.print(_scale_up(result))
-        for each in result.rounds:
-            _ratios(each, console)
+        for bench_round in result.rounds:
+            _ratios(bench_round, console)
     if overheads := _overheads(result):
         console.print(overhead.build_table(overheads))
-    for found in last.contenders:
+    for figures in last.contenders:
         console.print(
-            f"{found.name} asked: {_counts(found.requests)}", soft_wrap=True, highlight=False
+            f"{figures.name} asked: {_counts(figures.requests)}", soft_wrap=True, highlight=False
         )
-        if found.idle is not None:
-            writes = _counts(found.idle.writes) or "none"
+        if figures.idle is not None:
+            writes = _counts(figures.idle.writes) or "none"
             reported = (
-                f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, "
-                f"{found.idle.cpu_seconds:.1f} s CPU"
+                f"{figures.name}, {figures.idle.minutes:g} idle minutes: writes {writes}, "
+                f"{figures.idle.cpu_seconds:.1f} s CPU"
             )
             console.print(reported, highlight=False)
     for fair in result.fairness:
@@ -223,14 +223,18 @@ def show(result: ClustersResult) -> None:
 def picture(result: ClustersResult) -> str:
     """Draw, as SVG, how many clusters were ready after how long, in the median round."""
     middle = _middle(result)
-    lines = [ReadyLine(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
+    lines = [
+        ReadyLine(figures.name, figures.ready_at) for figures in (middle.floor, *middle.contenders)
+    ]
     return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
 
 
 def processors(result: ClustersResult) -> str:
     """Draw, as SVG, each program's processor time per cluster, in the median round."""
     middle = _middle(result)
-    rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
+    rows = [
+        Bar(figures.name, _by_program(figures)) for figures in (middle.floor, *middle.contenders)
+    ]
     return chart.bars(
         rows,
         title=f"processor time for each of {middle.floor.clusters} RayClusters of 4 pods",
@@ -238,9 +242,11 @@ def processors(result: ClustersResult) -> str:
     )
 
 
-def _by_program(found: ScaleUpFigures) -> dict[str, float]:
-    used = found.control_plane_cpu | found.cpu_by_program
-    return {name: 1000 * seconds / found.clusters for name, seconds in used.items() if seconds > 0}
+def _by_program(figures: ScaleUpFigures) -> dict[str, float]:
+    used = figures.control_plane_cpu | figures.cpu_by_program
+    return {
+        name: 1000 * seconds / figures.clusters for name, seconds in used.items() if seconds > 0
+    }
 
 
 def _middle(result: ClustersResult) -> Round:
@@ -248,7 +254,9 @@ def _middle(result: ClustersResult) -> Round:
 
     The wall time is that of the first operator, or of the floor without operators.
     """
-    ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
+    ordered = sorted(
+        result.rounds, key=lambda bench_round: [*bench_round.contenders, bench_round.floor][0].wall
+    )
     return ordered[len(ordered) // 2]
 
 
@@ -263,29 +271,33 @@ def _scale_up(result: ClustersResult) -> Table:
     table = Table(
         "",
         "floor",
-        *(found.name for found in last.contenders),
+        *(figures.name for figures in last.contenders),
         "goal",
         title=title,
         title_justify="left",
     )
     for row in _ROWS:
-        floor = _text(row, [each.floor for each in rounds]) if row.is_shown_for_floor else ""
-        columns = zip(*(each.contenders for each in rounds), strict=True)
+        floor = (
+            _text(row, [bench_round.floor for bench_round in rounds])
+            if row.is_shown_for_floor
+            else ""
+        )
+        columns = zip(*(bench_round.contenders for bench_round in rounds), strict=True)
         table.add_row(
-            row.label, floor, *(_text(row, found) for found in columns), _goal(row, result)
+            row.label, floor, *(_text(row, figures) for figures in columns), _goal(row, result)
         )
     return table
 
 
-def _text(row: FigureRow, found: Sequence[ScaleUpFigures]) -> str:
-    value = median(row.value(each) for each in found)
+def _text(row: FigureRow, columns: Sequence[ScaleUpFigures]) -> str:
+    value = median(row.value(figures) for figures in columns)
     return row.form.format(value) if value else ""
 
 
 def _share(row: FigureRow, result: ClustersResult) -> float | None:
     """Return raybus's figure divided by its limit (median of all rounds); None without a limit."""
     shares: list[float] = []
-    for own, *others in (each.contenders for each in result.rounds):
+    for own, *others in (bench_round.contenders for bench_round in result.rounds):
         limit = row.limit(own, others[0] if others else None)
         if limit is not None:
             shares.append(row.value(own) / limit)
@@ -304,11 +316,11 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
 
     The wait for a head pod during a large scale-up is included only if it was measured.
     """
-    found = [_judged(row, result) for row in _ROWS if row.goal]
-    found += [added.goal for added in _overheads(result)]
+    goals_met = [_judged(row, result) for row in _ROWS if row.goal]
+    goals_met += [added.goal for added in _overheads(result)]
     for own in result.fairness[:1]:
         value = own.p99
-        found.append(
+        goals_met.append(
             FigureGoal(
                 figure=(
                     f"the head pod of a new cluster beside a scale-up of {fairness.HUGE} "
@@ -319,7 +331,7 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
                 is_reached=value <= MAX_WAIT,
             )
         )
-    return found
+    return goals_met
 
 
 def _overheads(result: ClustersResult) -> list[Overhead]:
@@ -329,8 +341,12 @@ def _overheads(result: ClustersResult) -> list[Overhead]:
         if len(result.rounds[0].contenders) < 2
         else overhead.compute(
             [
-                OverheadRound(floor=each.floor, own=each.contenders[0], peer=each.contenders[1])
-                for each in result.rounds
+                OverheadRound(
+                    floor=bench_round.floor,
+                    own=bench_round.contenders[0],
+                    peer=bench_round.contenders[1],
+                )
+                for bench_round in result.rounds
             ]
         )
     )
@@ -339,8 +355,8 @@ def _overheads(result: ClustersResult) -> list[Overhead]:
 def _judged(row: FigureRow, result: ClustersResult) -> FigureGoal:
     share = _share(row, result)
     own, *others = (
-        _text(row, found)
-        for found in zip(*(each.contenders for each in result.rounds), strict=True)
+        _text(row, figures)
+        for figures in zip(*(bench_round.contenders for bench_round in result.rounds), strict=True)
     )
     beside = "".join(f", {other} of the peer" for other in others)
     return FigureGoal(
@@ -351,9 +367,9 @@ def _judged(row: FigureRow, result: ClustersResult) -> FigureGoal:
     )
 
 
-def _ratios(found: Round, console: Console) -> None:
-    first, *others = found.contenders
-    reported = [f"{first.name} / floor {first.wall / found.floor.wall:.2f}"]
+def _ratios(bench_round: Round, console: Console) -> None:
+    first, *others = bench_round.contenders
+    reported = [f"{first.name} / floor {first.wall / bench_round.floor.wall:.2f}"]
     reported += [
         f"{first.name} / {other.name}: wall {first.wall / other.wall:.2f}, "
         f"CPU {first.cpu_seconds / other.cpu_seconds:.2f}, "
@@ -365,15 +381,15 @@ def _ratios(found: Round, console: Console) -> None:
     console.print("; ".join(reported), highlight=False)
 
 
-def _fairness(found: Fairness) -> str:
+def _fairness(fairness: Fairness) -> str:
     def waits(values: list[float]) -> str:
         return f"{' '.join(f'{wait:.2f}' for wait in values) or 'none'}"
 
     return (
-        f"{found.name}, new 1-worker clusters during a scale-up of {found.wall:.1f} s had their "
-        "head pod after at most "
-        f"{found.worst:.2f} s\n  same namespace:  {waits(found.same_namespace)}\n"
-        f"  other namespace: {waits(found.other_namespace)}"
+        f"{fairness.name}, new 1-worker clusters during a scale-up of {fairness.wall:.1f} s had "
+        f"their head pod after at most {fairness.worst:.2f} s\n"
+        f"  same namespace:  {waits(fairness.same_namespace)}\n"
+        f"  other namespace: {waits(fairness.other_namespace)}"
     )
 
 
@@ -413,11 +429,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default=1,
         help="number of rounds; medians are judged (1)",
     )
-    found = background.parse_arguments(parser, arguments, count=300)
-    if found.rounds < 1:
-        parser.error(f"--rounds {found.rounds}: measure at least once")
-    found.peer = contenders.peer_of(found, parser)
-    return found
+    options = background.parse_arguments(parser, arguments, count=300)
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: measure at least once")
+    options.peer = contenders.peer_of(options, parser)
+    return options
 
 
 def main() -> int:

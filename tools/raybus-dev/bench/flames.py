@@ -67,13 +67,15 @@ async def sample(count: int, folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, Profile]:
     """Return the profile of each process from the files that `sample` wrote."""
-    found: dict[str, Profile] = {name: parse_py_spy((folder / name).read_text()) for name in PYTHON}
+    profiles: dict[str, Profile] = {
+        name: parse_py_spy((folder / name).read_text()) for name in PYTHON
+    }
     if (file := folder / NATS).exists():
         script = subprocess.run(
             ["perf", "script", "-i", file, "-F", "ip,sym"], capture_output=True, check=True
         )
-        found[NATS] = parse_perf(script.stdout.decode(errors="replace"))
-    return found
+        profiles[NATS] = parse_perf(script.stdout.decode(errors="replace"))
+    return profiles
 
 
 @contextmanager
@@ -122,16 +124,16 @@ def parse_py_spy(raw: str) -> Profile:
 
     Each line is a stack, outermost frame first, and its number of samples.
     """
-    found = Counter[Stack]()
+    stacks = Counter[Stack]()
     for line in raw.splitlines():
         frames, _, samples = line.rpartition(" ")
-        found[tuple(PLACE.sub(r" \1", frame) for frame in frames.split(";"))] += int(samples)
-    return found
+        stacks[tuple(PLACE.sub(r" \1", frame) for frame in frames.split(";"))] += int(samples)
+    return stacks
 
 
 def parse_perf(script: str) -> Profile:
     """Parse perf's output. Each paragraph is a stack, one frame a line, innermost frame first."""
-    found = Counter[Stack]()
+    stacks = Counter[Stack]()
     for paragraph in script.split("\n\n"):
         frames = [
             line.split(maxsplit=1)[1].strip()
@@ -139,8 +141,8 @@ def parse_perf(script: str) -> Profile:
             if len(line.split()) > 1
         ]
         if frames:
-            found[tuple(reversed([_short(frame) for frame in frames]))] += 1
-    return found
+            stacks[tuple(reversed([_short(frame) for frame in frames]))] += 1
+    return stacks
 
 
 def _short(frame: str) -> str:
@@ -163,11 +165,12 @@ def main() -> int:
         report.measured(sample(options.n, Path(folder)))
         profiles = read(Path(folder))
     pictures = {
-        name: chart.flames(each, title=f"{name}: {options.n} RayClusters")
-        for name, each in profiles.items()
+        name: chart.flames(profile, title=f"{name}: {options.n} RayClusters")
+        for name, profile in profiles.items()
     }
     sampled = Sampled(
-        clusters=options.n, samples={name: sum(each.values()) for name, each in profiles.items()}
+        clusters=options.n,
+        samples={name: sum(profile.values()) for name, profile in profiles.items()},
     )
     report.write(sampled, OUTPUT / "flames", others=pictures)
     return 0

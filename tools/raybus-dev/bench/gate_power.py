@@ -24,7 +24,7 @@ SHARE: Final = 9
 EVERY: Final = 30
 SPREAD: Final = 0.3
 FINE: Final = tuple(
-    each / 1000 for each in (*range(10, 210, 10), *range(225, 400, 25), 400, 500, 750, 1000, 2000)
+    count / 1000 for count in (*range(10, 210, 10), *range(225, 400, 25), 400, 500, 750, 1000, 2000)
 )
 SERVES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0, 2.0, 5.0)
 WANTED: Final = 0.9
@@ -64,13 +64,13 @@ def of_latencies(bounds: Sequence[float]) -> Draw:
 
 def total(samples: Sequence[Sample]) -> Sample:
     """Add up samples whose histograms have the same buckets."""
-    parts = [each[""] for each in samples]
-    counts = [sum(column) for column in zip(*(each.latency.counts for each in parts), strict=True)]
+    parts = [sample[""] for sample in samples]
+    counts = [sum(column) for column in zip(*(part.latency.counts for part in parts), strict=True)]
     latency = Histogram(parts[0].latency.bounds, tuple(counts))
     return {
         "": Requests(
-            total=sum(each.total for each in parts),
-            errors=sum(each.errors for each in parts),
+            total=sum(part.total for part in parts),
+            errors=sum(part.errors for part in parts),
             latency=latency,
         )
     }
@@ -148,9 +148,9 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'gate':<40}" + "".join(f"{count:>9,}" for count in COUNTS))
     for name, (gate, draw, among) in ROWS.items():
-        found = [smallest(gate, draw, among, count, runs=options.runs) for count in COUNTS]
-        texts = ["-" if each is None else f"{100 * each:.3g} %" for each in found]
-        print(f"{name:<40}" + "".join(f"{each:>9}" for each in texts), flush=True)
+        rates = [smallest(gate, draw, among, count, runs=options.runs) for count in COUNTS]
+        texts = ["-" if rate is None else f"{100 * rate:.3g} %" for rate in rates]
+        print(f"{name:<40}" + "".join(f"{text:>9}" for text in texts), flush=True)
 
 
 if __name__ == "__main__":

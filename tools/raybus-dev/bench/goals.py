@@ -49,7 +49,12 @@ class All(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> list[FigureGoal]:
-        return [goal for each in self.benchmarks for goal in each.goals if goal.is_reached is False]
+        return [
+            goal
+            for benchmark in self.benchmarks
+            for goal in benchmark.goals
+            if goal.is_reached is False
+        ]
 
 
 def judged(benchmark: str, goals: Sequence[FigureGoal], *, folder: Path = FOLDER) -> int:
@@ -71,19 +76,19 @@ def read(folder: Path = FOLDER) -> All:
     """Read the goals that benchmarks have stored in `folder`, ordered by the benchmark's name."""
     files = sorted(folder.glob("*.json"))
     return All(
-        benchmarks=[msgspec.json.decode(each.read_bytes(), type=JudgedGoals) for each in files]
+        benchmarks=[msgspec.json.decode(file.read_bytes(), type=JudgedGoals) for file in files]
     )
 
 
-def table(found: All) -> Table:
+def table(goals: All) -> Table:
     """Build the table of all goals."""
     shown = Table(
         "benchmark", "figure", "measured", "goal", "", title="goals", title_justify="left"
     )
-    for each in found.benchmarks:
-        for index, goal in enumerate(each.goals):
+    for benchmark in goals.benchmarks:
+        for index, goal in enumerate(benchmark.goals):
             shown.add_row(
-                each.benchmark if index == 0 else "",
+                benchmark.benchmark if index == 0 else "",
                 goal.figure,
                 goal.value,
                 goal.goal,
@@ -102,12 +107,12 @@ def main() -> int:
         "-o", choices=["text", "json"], default="text", help="how to print the goals"
     )
     options = parser.parse_args()
-    found = read()
-    if not found.benchmarks:
+    goals = read()
+    if not goals.benchmarks:
         emit("no benchmark has run: make bench")
         return 1
-    report.show(found, lambda: table(found), form=options.o, width=150)
-    return 1 if found.missed else 0
+    report.show(goals, lambda: table(goals), form=options.o, width=150)
+    return 1 if goals.missed else 0
 
 
 if __name__ == "__main__":

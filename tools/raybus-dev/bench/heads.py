@@ -73,13 +73,14 @@ class Heads:
         target = _target(request)
         if (
             answer := next(
-                (each for name, each in self.answers.items() if target.startswith(name)), None
+                (answer for name, answer in self.answers.items() if target.startswith(name)), None
             )
         ) is not None:
             return web.Response(body=answer)
         if (
             location := next(
-                (each for name, each in self.redirects.items() if target.startswith(name)), None
+                (redirect for name, redirect in self.redirects.items() if target.startswith(name)),
+                None,
             )
         ) is not None:
             return web.Response(status=307, headers={"Location": location})

@@ -84,7 +84,7 @@ class HopPath(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> list[str]:
         """The files in which `functions` are defined, without repetition."""
-        return list(dict.fromkeys(each.partition(":")[0] for each in self.functions))
+        return list(dict.fromkeys(function.partition(":")[0] for function in self.functions))
 
 
 class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,47 +99,56 @@ async def measure(folder: Path) -> HopFigures:
         filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
     )  # the code beside this, not what is installed
     environment = {"PYTHONPATH": paths, "RAYBUS_HOPS": str(folder)}
-    async with rig.fresh() as found, heads.played():
-        async with found.control_plane.api() as api:
+    async with rig.fresh() as bench_rig, heads.played():
+        async with bench_rig.control_plane.api() as api:
             definitions = read_manifests(prepared(GATEWAY_CRDS))
             await api.apply_definitions(
-                [each for each in definitions if each["spec"]["names"]["kind"] in ROUTES]
+                [
+                    definition
+                    for definition in definitions
+                    if definition["spec"]["names"]["kind"] in ROUTES
+                ]
             )
         up = raybus_up.started(
-            found.work / "up", "--kubeconfig", str(found.kubeconfig), environment=environment
+            bench_rig.work / "up",
+            "--kubeconfig",
+            str(bench_rig.kubeconfig),
+            environment=environment,
         )
         with up as running:
             await running.ready(within=120)
             async with asyncio.TaskGroup() as group:
-                gateways = group.create_task(GatewayController(found.kube, ALONE).run())
-                ways = [await _scaled_up(found, folder), await _stepped(found, folder)]
+                gateways = group.create_task(GatewayController(bench_rig.kube, ALONE).run())
+                ways = [await _scaled_up(bench_rig, folder), await _stepped(bench_rig, folder)]
                 gateways.cancel()
     return HopFigures(ways=ways)
 
 
-async def _scaled_up(found: Rig, folder: Path) -> HopPath:
+async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
     """Add a worker to an idle RayCluster; return the functions up to the creation of its pod."""
-    async with background.watching(found, background.CLUSTERS, background.is_ready) as ready:
-        await background.create_cluster(found, ALONE, "scaled", workers=1)
+    async with background.watching(bench_rig, background.CLUSTERS, background.is_ready) as ready:
+        await background.create_cluster(bench_rig, ALONE, "scaled", workers=1)
         await ready.count(1)
     emit("a RayCluster is ready; seeing what happens at rest")
     rest = await _at_rest(folder)
     began = time.monotonic()
     larger = background.a_cluster("scaled", 2)["spec"]
-    async with background.watching(found, background.PODS, background.is_running) as running:
+    async with background.watching(bench_rig, background.PODS, background.is_running) as running:
         await running.count(2)
-        await found.kube.patch(RAY_CLUSTER, ALONE, "scaled", PatchRequest(body={"spec": larger}))
+        await bench_rig.kube.patch(
+            RAY_CLUSTER, ALONE, "scaled", PatchRequest(body={"spec": larger})
+        )
         await running.count(3)
     return _way(
         "a RayCluster is scaled up",
         folder,
         rest,
-        lambda each: each.at > began,
+        lambda line: line.at > began,
         _is_to("POST", "/pods"),
     )
 
 
-async def _stepped(found: Rig, folder: Path) -> HopPath:
+async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
     """Upgrade a RayService in steps; return the functions between two writes of its weights."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
@@ -147,9 +156,9 @@ async def _stepped(found: Rig, folder: Path) -> HopPath:
         config=config, upgradeStrategy=strategy, rayClusterDeletionDelaySeconds=0
     )
     del service["metadata"]["namespace"]
-    await found.kube.create(RAY_SERVICE, ALONE, service)
+    await bench_rig.kube.create(RAY_SERVICE, ALONE, service)
     await _until(
-        found,
+        bench_rig,
         lambda status: status["activeServiceStatus"].get("trafficRoutedPercent") == 100,
         "it serves",
     )
@@ -162,19 +171,23 @@ async def _stepped(found: Rig, folder: Path) -> HopPath:
     patch = PatchRequest(
         body={"spec": {"rayClusterConfig": later, "serveConfigV2": a_serve_config(message="v2")}}
     )
-    await found.kube.patch(RAY_SERVICE, ALONE, "demo", patch)
+    await bench_rig.kube.patch(RAY_SERVICE, ALONE, "demo", patch)
     pending = "pendingServiceStatus"
     await _until(
-        found,
+        bench_rig,
         lambda status: status.get(pending, {}).get("trafficRoutedPercent", 0) >= 70,
         "seven steps",
     )
     is_write = _is_to("PATCH", "/httproutes/")
-    seen = [each for each in _hand_overs(folder) if each.at > began and is_write(each)]
+    seen = [
+        hand_over
+        for hand_over in _hand_overs(folder)
+        if hand_over.at > began and is_write(hand_over)
+    ]
     writes = [
-        each
-        for last, each in pairwise([seen[0], *seen])
-        if each is last or each.at - last.at > SENT_APART
+        hand_over
+        for last, hand_over in pairwise([seen[0], *seen])
+        if hand_over is last or hand_over.at - last.at > SENT_APART
     ]
     ways = [
         _way(
@@ -187,25 +200,27 @@ async def _stepped(found: Rig, folder: Path) -> HopPath:
         for last, write in pairwise(writes)
         if write.at - last.at > INTERVAL / 2
     ]
-    return min(ways, key=lambda each: len(each.functions))
+    return min(ways, key=lambda hand_over: len(hand_over.functions))
 
 
-def _follows(sent: ProbedHandOver, each: ProbedHandOver) -> bool:
+def _follows(sent: ProbedHandOver, hand_over: ProbedHandOver) -> bool:
     """Return whether `each` comes after the request `sent` and is not the answer to it."""
-    is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (
+    is_answer = hand_over.at < sent.at + SENT_APART and (hand_over.what, hand_over.functions) == (
         sent.what,
         sent.functions,
     )
-    return each.at > sent.at and not is_answer
+    return hand_over.at > sent.at and not is_answer
 
 
-def _is_from(at: float, each: ProbedHandOver) -> bool:
-    return each.at >= at
+def _is_from(at: float, hand_over: ProbedHandOver) -> bool:
+    return hand_over.at >= at
 
 
-async def _until(found: Rig, holds: Callable[[dict[str, dict[str, int]]], bool], what: str) -> None:
+async def _until(
+    bench_rig: Rig, holds: Callable[[dict[str, dict[str, int]]], bool], what: str
+) -> None:
     async def is_so() -> bool:
-        body = msgspec.json.decode(await found.kube.get(RAY_SERVICE, ALONE, "demo"))
+        body = msgspec.json.decode(await bench_rig.kube.get(RAY_SERVICE, ALONE, "demo"))
         return holds(body.get("status", {"activeServiceStatus": {}}))
 
     await eventually_true(is_so, within=120.0, every=0.05, what=what)
@@ -219,25 +234,29 @@ async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
     await asyncio.sleep(SETTLING_SECONDS)
     began = time.monotonic()
     await asyncio.sleep(REST_SECONDS)
-    return frozenset((each.what, each.functions) for each in _hand_overs(folder) if each.at > began)
+    return frozenset(
+        (hand_over.what, hand_over.functions)
+        for hand_over in _hand_overs(folder)
+        if hand_over.at > began
+    )
 
 
 def _hand_overs(folder: Path) -> list[ProbedHandOver]:
     decoder = msgspec.json.Decoder(ProbedHandOver)
     lines = [line for file in folder.iterdir() for line in file.read_bytes().split(b"\n")[:-1]]
-    found = (decoder.decode(each) for each in lines)
+    hand_overs = (decoder.decode(line) for line in lines)
     return sorted(
         (
-            each
-            for each in found
-            if not any(function.startswith(RECORDER) for function in each.functions)
+            hand_over
+            for hand_over in hand_overs
+            if not any(function.startswith(RECORDER) for function in hand_over.functions)
         ),
-        key=lambda each: each.at,
+        key=lambda hand_over: hand_over.at,
     )
 
 
 def _is_to(verb: str, path: str) -> Callable[[ProbedHandOver], bool]:
-    return lambda each: each.what.startswith(f"{verb} ") and path in each.what
+    return lambda hand_over: hand_over.what.startswith(f"{verb} ") and path in hand_over.what
 
 
 def _way(
@@ -248,10 +267,12 @@ def _way(
     ends: Callable[[ProbedHandOver], bool],
 ) -> HopPath:
     functions: dict[str, None] = {}
-    for each in _hand_overs(folder):
-        if begins(each) and (each.what == RETURNS or (each.what, each.functions) not in rest):
-            functions |= dict.fromkeys(reversed(each.functions))
-            if ends(each):
+    for hand_over in _hand_overs(folder):
+        if begins(hand_over) and (
+            hand_over.what == RETURNS or (hand_over.what, hand_over.functions) not in rest
+        ):
+            functions |= dict.fromkeys(reversed(hand_over.functions))
+            if ends(hand_over):
                 return HopPath(name=name, functions=list(functions))
     raise SystemExit(f"hops: {name}: the change was never seen to end")
 
@@ -265,8 +286,8 @@ def table(figures: HopFigures) -> Table:
         title="functions from a change to its write",
         title_justify="left",
     )
-    for each in figures.ways:
-        shown.add_row(each.name, str(len(each.functions)), str(len(each.files)))
+    for way in figures.ways:
+        shown.add_row(way.name, str(len(way.functions)), str(len(way.files)))
     return shown
 
 

@@ -128,15 +128,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 ROWS: Final = (
-    Row("wall time until all are complete", lambda found: found.wall, "{:.1f} s", is_goal=True),
-    Row("a job from its creation to complete, p50", lambda found: found.latency_p50, "{:.1f} s"),
-    Row("… p99", lambda found: found.latency_p99, "{:.1f} s"),
-    Row("CPU of all processes per job", lambda found: found.cpu_ms, "{:.1f} ms", is_goal=True),
-    Row("CPU of the API server per job", lambda found: found.server_ms, "{:.1f} ms"),
-    Row("requests per job", lambda found: found.requests_per_job, "{:.1f}", is_goal=True),
-    Row("… that write, Events included", lambda found: found.writes_per_job, "{:.1f}"),
-    Row("peak PSS of all processes", lambda found: found.peak_pss, "{:.0f} MiB"),
-    Row("a fixed computation meanwhile", lambda found: found.computation_ms, "{:.2f} ms"),
+    Row("wall time until all are complete", lambda figures: figures.wall, "{:.1f} s", is_goal=True),
+    Row(
+        "a job from its creation to complete, p50", lambda figures: figures.latency_p50, "{:.1f} s"
+    ),
+    Row("… p99", lambda figures: figures.latency_p99, "{:.1f} s"),
+    Row("CPU of all processes per job", lambda figures: figures.cpu_ms, "{:.1f} ms", is_goal=True),
+    Row("CPU of the API server per job", lambda figures: figures.server_ms, "{:.1f} ms"),
+    Row("requests per job", lambda figures: figures.requests_per_job, "{:.1f}", is_goal=True),
+    Row("… that write, Events included", lambda figures: figures.writes_per_job, "{:.1f}"),
+    Row("peak PSS of all processes", lambda figures: figures.peak_pss, "{:.0f} MiB"),
+    Row("a fixed computation meanwhile", lambda figures: figures.computation_ms, "{:.2f} ms"),
 )
 
 
@@ -296,7 +298,7 @@ async def _share_of_a_core(operator: Operator, minutes: float) -> dict[str, floa
     before, seconds = programs.cpu_by_program(operator.pids()), minutes * 60
     await asyncio.sleep(seconds)
     used = programs.since(before, programs.cpu_by_program(operator.pids()))
-    return {name: round(100 * each / seconds, 2) for name, each in used.items()}
+    return {name: round(100 * used_seconds / seconds, 2) for name, used_seconds in used.items()}
 
 
 def is_in(state: str) -> background.Seen:
@@ -327,24 +329,26 @@ def a_job(name: str, entrypoint: str) -> Body:
 
 def text_of(row: Row, figures: Sequence[Figures]) -> str:
     """Return the median of a row's figure over the rounds, as text."""
-    return row.form.format(median(row.value(each) for each in figures))
+    return row.form.format(median(row.value(figure) for figure in figures))
 
 
-def table(found: Result) -> Table:
+def table(result: Result) -> Table:
     """Build the table of figures."""
-    last = found.rounds[-1]
-    title = f"{last[0].jobs} RayJobs; medians of {len(found.rounds)} rounds"
-    shown = Table("", *(each.name for each in last), title=title, title_justify="left")
-    columns = list(zip(*found.rounds, strict=True))
+    last = result.rounds[-1]
+    title = f"{last[0].jobs} RayJobs; medians of {len(result.rounds)} rounds"
+    shown = Table("", *(contender.name for contender in last), title=title, title_justify="left")
+    columns = list(zip(*result.rounds, strict=True))
     for row in ROWS:
         shown.add_row(row.label, *(text_of(row, figures) for figures in columns))
-    for each in last:
-        shown.add_row(f"requests of {each.name}", _counts(each.requests), end_section=True)
-        rest = each.rest
+    for contender in last:
+        shown.add_row(
+            f"requests of {contender.name}", _counts(contender.requests), end_section=True
+        )
+        rest = contender.rest
         if rest is None:
             continue
         shown.add_row(
-            f"{each.name}, {rest.jobs} running jobs for {rest.minutes:g} minutes",
+            f"{contender.name}, {rest.jobs} running jobs for {rest.minutes:g} minutes",
             f"{rest.percent_of_jobs:.1f} % of a core more than the {rest.percent_without_jobs:.1f} "
             f"% without jobs ({_counts(rest.percent_of_a_core)}); writes: "
             f"{_counts(rest.writes) or 'none'}; to dashboards per second: "
@@ -370,11 +374,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="number of rounds (1)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="form of the figures")
     parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="folder of figures")
-    found = background.parse_arguments(parser, arguments, count=1000, what="RayJobs to create")
-    if found.rounds < 1 or found.idle <= 0 or found.rest < 0:
+    options = background.parse_arguments(parser, arguments, count=1000, what="RayJobs to create")
+    if options.rounds < 1 or options.idle <= 0 or options.rest < 0:
         parser.error("--rounds and --idle must be greater than 0, and --rest not negative")
-    found.peer = contenders.peer_of(found, parser)
-    return found
+    options.peer = contenders.peer_of(options, parser)
+    return options
 
 
 def main() -> int:

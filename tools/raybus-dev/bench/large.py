@@ -92,12 +92,12 @@ class LargeFigures(msgspec.Struct, frozen=True, kw_only=True):
             ),
             *(
                 FigureGoal(
-                    figure=f"{each.what}: longest wait",
-                    value=f"{each.longest:.2f} s",
-                    goal=f"{each.goal:g} s",
-                    is_reached=each.longest <= each.goal,
+                    figure=f"{failover.what}: longest wait",
+                    value=f"{failover.longest:.2f} s",
+                    goal=f"{failover.goal:g} s",
+                    is_reached=failover.longest <= failover.goal,
                 )
-                for each in self.failovers
+                for failover in self.failovers
             ),
             FigureGoal(
                 figure="clusters that a failover made unready",
@@ -217,17 +217,17 @@ async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
         background.watching(rig, background.CLUSTERS, _is_of_a_service) as clusters,
     ):
         probes = _Probes(rig, heads, clusters)
-        found: list[Failover] = []
+        failovers: list[Failover] = []
         for number, goal in ((signal.SIGKILL, 10.0), (signal.SIGTERM, 1.0)):
             for service in SERVICES[:3]:
                 await _two(fleet, service)
                 victim = await _working(rig, fleet, service)
                 end = partial(fleet.lose if number is signal.SIGKILL else fleet.end, victim)
-                found.append(await _felt(probes, f"{service}, {number.name}", end, goal=goal))
+                failovers.append(await _felt(probes, f"{service}, {number.name}", end, goal=goal))
         fleet.scale(WATCHER, 1)
         await asyncio.sleep(SHARED_SECONDS)
         kill = partial(fleet.of(WATCHER)[0].send_signal, signal.SIGKILL)
-        found.append(
+        failovers.append(
             await _felt(
                 probes,
                 "the only watcher, SIGKILL and start",
@@ -236,7 +236,7 @@ async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
                 seconds=RESTART_SECONDS,
             )
         )
-        return found
+        return failovers
 
 
 async def _felt(
@@ -262,9 +262,9 @@ async def _felt(
         end()
     waits = await probes.waits(since=since)
     await probes.clear()
-    found = Failover(what=what, calm=calm, longest=waits[-1], created=len(waits), goal=goal)
-    emit(f"{what}: longest wait {found.longest:.2f} s, in calm {calm:.2f} s")
-    return found
+    failover = Failover(what=what, calm=calm, longest=waits[-1], created=len(waits), goal=goal)
+    emit(f"{what}: longest wait {failover.longest:.2f} s, in calm {calm:.2f} s")
+    return failover
 
 
 async def _two(fleet: Fleet, service: str) -> None:
@@ -283,7 +283,9 @@ async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
     if service != WATCHER:
         return fleet.of(service)[0]
     lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))
-    return next(each for each in fleet.of(service) if each.name == lease["spec"]["holderIdentity"])
+    return next(
+        process for process in fleet.of(service) if process.name == lease["spec"]["holderIdentity"]
+    )
 
 
 def _is_of_a_service(cluster: BenchObject) -> NamespacedName | None:
@@ -291,11 +293,11 @@ def _is_of_a_service(cluster: BenchObject) -> NamespacedName | None:
     return (ALONE, name) if cluster.metadata.namespace == ALONE and name.startswith("s") else None
 
 
-def table(found: LargeFigures) -> Table:
+def table(figures: LargeFigures) -> Table:
     """Build the table of failovers."""
     title = (
-        f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus "
-        f"{found.wall:.0f} s to ready"
+        f"{figures.clusters} RayClusters of 4 pods: the floor {figures.floor:.0f} s, raybus "
+        f"{figures.wall:.0f} s to ready"
     )
     shown = Table(
         "ended",
@@ -306,13 +308,13 @@ def table(found: LargeFigures) -> Table:
         title=title,
         title_justify="left",
     )
-    for each in found.failovers:
+    for failover in figures.failovers:
         shown.add_row(
-            each.what,
-            f"{each.calm:.2f} s",
-            f"{each.longest:.2f} s",
-            f"{each.goal:g} s",
-            f"{each.created}",
+            failover.what,
+            f"{failover.calm:.2f} s",
+            f"{failover.longest:.2f} s",
+            f"{failover.goal:g} s",
+            f"{failover.created}",
         )
     return shown
 
@@ -335,10 +337,10 @@ def main() -> int:
     report.keep_stdout_clean()
     logs = OUTPUT / "large-logs"
     logs.mkdir(parents=True, exist_ok=True)
-    found = report.measured(measure(options.n, logs), loop=uvloop.new_event_loop)
-    report.show(found, lambda: table(found), form=options.o)
-    report.write(found, OUTPUT / "large")
-    return judged("large", found.goals)
+    figures = report.measured(measure(options.n, logs), loop=uvloop.new_event_loop)
+    report.show(figures, lambda: table(figures), form=options.o)
+    report.write(figures, OUTPUT / "large")
+    return judged("large", figures.goals)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     def at(self, percent: int, stage: str | None = None) -> float:
         """Return a percentile of the total latency, or of one stage, in milliseconds."""
         return percentile(
-            sorted(each.total if stage is None else each.stages[stage] for each in self.ways),
+            sorted(way.total if stage is None else way.stages[stage] for way in self.ways),
             percent,
         )
 
@@ -153,12 +153,12 @@ async def measure(wanted: LatencyOptions) -> LatencyFigures:
                 spans.ways("idle", idle, goal=GOALS["idle"]),
                 spans.ways(
                     "busy, another namespace",
-                    [each for each in busy if each.namespace == ALONE],
+                    [span for span in busy if span.namespace == ALONE],
                     goal=goal,
                 ),
                 spans.ways(
                     "busy, the background namespace",
-                    [each for each in busy if each.namespace == BACKGROUND],
+                    [span for span in busy if span.namespace == BACKGROUND],
                     goal=goal,
                 ),
                 spans.background(
@@ -179,12 +179,12 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
             await background.create_cluster(rig, namespace, f"rest{number}", workers=1)
         await ready.count(wanted)
     await asyncio.sleep(SETTLING_SECONDS)
-    found: list[list[tuple[str, str]]] = []
+    states: list[list[tuple[str, str]]] = []
     for namespace in (ALONE, BACKGROUND):
         heads = await rig.kube.list(POD, namespace, label_selector="ray.io/node-type=head")
         listed = msgspec.json.decode(heads, type=_Listed)
-        found.append([(namespace, item.metadata.name) for item in listed.items])
-    return [pod for pair in zip(*found, strict=False) for pod in pair]
+        states.append([(namespace, item.metadata.name) for item in listed.items])
+    return [pod for pair in zip(*states, strict=False) for pod in pair]
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
@@ -247,17 +247,17 @@ class Spans:
         self._traces: dict[str, dict[str, Span]] = {}
         decoder = msgspec.json.Decoder(Span)
         with file.open("rb") as lines:
-            for each in lines:
-                span = decoder.decode(each)
+            for line in lines:
+                span = decoder.decode(line)
                 if span.service in {RECONCILER, "raybus-watcher"}:
                     self._traces.setdefault(span.trace, {}).setdefault(span.name, span)
 
     def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
         """Return a group with the latencies of the changes `sent` by the benchmark."""
-        first = min((each.at for each in sent), default=0)
-        found = [_way(self._traces.get(each.trace, {}), each.at, first) for each in sent]
-        ways = [each for each in found if each is not None]
-        return Population(name=name, goal=goal, ways=ways, lost=len(found) - len(ways))
+        first = min((span.at for span in sent), default=0)
+        hop_paths = [_way(self._traces.get(span.trace, {}), span.at, first) for span in sent]
+        ways = [way for way in hop_paths if way is not None]
+        return Population(name=name, goal=goal, ways=ways, lost=len(hop_paths) - len(ways))
 
     def background(self, name: str, *, since: int, goal: float | None) -> Population:
         """Return the latencies of changes of the scaling clusters' pods since `since`.
@@ -317,23 +317,26 @@ def table(figures: LatencyFigures) -> Table:
         "each stage: p50 / p99; from the sent PATCH, or for the background pods from their "
         "arrival at the watcher"
     )
-    for each in figures.populations:
+    for population in figures.populations:
         goal = (
             ""
-            if each.goal is None
-            else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
+            if population.goal is None
+            else f"{population.goal:g} {'reached' if population.is_reached else 'MISSED'}"
         )
-        whole = [f"{each.at(percent):.1f}" for percent in (50, 99, 100)]
-        stages = [f"{each.at(50, stage):.1f} / {each.at(99, stage):.1f}" for stage in STAGES]
-        followed = f"{len(each.ways)} of {len(each.ways) + each.lost}"
-        shown.add_row(each.name, followed, *whole, goal, *stages)
+        whole = [f"{population.at(percent):.1f}" for percent in (50, 99, 100)]
+        stages = [
+            f"{population.at(50, stage):.1f} / {population.at(99, stage):.1f}" for stage in STAGES
+        ]
+        followed = f"{len(population.ways)} of {len(population.ways) + population.lost}"
+        shown.add_row(population.name, followed, *whole, goal, *stages)
     return shown
 
 
 def picture(figures: LatencyFigures) -> str:
     """Draw the distribution of the latencies as SVG."""
     lines = [
-        ReadyLine(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
+        ReadyLine(population.name, sorted(one.total for one in population.ways))
+        for population in figures.populations
     ]
     return chart.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
 
@@ -342,13 +345,13 @@ def goals(figures: LatencyFigures) -> list[FigureGoal]:
     """Return the goal of each group of changes that has one."""
     return [
         FigureGoal(
-            figure=f"a pod's change to its reconcile, {each.name}, p99",
-            value=f"{each.at(99):.1f} ms",
-            goal=f"{each.goal:g} ms",
-            is_reached=each.is_reached,
+            figure=f"a pod's change to its reconcile, {population.name}, p99",
+            value=f"{population.at(99):.1f} ms",
+            goal=f"{population.goal:g} ms",
+            is_reached=population.is_reached,
         )
-        for each in figures.populations
-        if each.goal is not None
+        for population in figures.populations
+        if population.goal is not None
     ]
 
 

@@ -77,9 +77,9 @@ def compute(rounds: Sequence[OverheadRound]) -> list[Overhead]:
         Overhead(
             figure=figure.label,
             ratios=[
-                (figure.value(each.own) - figure.value(each.floor)) / added
-                for each in rounds
-                if (added := figure.value(each.peer) - figure.value(each.floor)) > 0
+                (figure.value(bench_round.own) - figure.value(bench_round.floor)) / added
+                for bench_round in rounds
+                if (added := figure.value(bench_round.peer) - figure.value(bench_round.floor)) > 0
             ],
             max_ratio=figure.max_ratio,
         )

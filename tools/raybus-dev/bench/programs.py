@@ -23,7 +23,7 @@ Pids = Callable[[], Sequence[int]]
 
 def tree(root: int) -> list[int]:
     """Return the ids of the process `root` and of all its descendants."""
-    found, waiting = [root], [root]
+    pids, waiting = [root], [root]
     while waiting:
         try:
             tasks = list(Path(f"/proc/{waiting.pop()}/task").iterdir())
@@ -32,9 +32,9 @@ def tree(root: int) -> list[int]:
             ]
         except OSError:
             continue
-        found += children
+        pids += children
         waiting += children
-    return found
+    return pids
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
@@ -47,7 +47,7 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
 
     A program's name is that of its Python module (`-m`) or of its executable.
     """
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for pid in pids:
         with suppress(OSError):
             arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -56,8 +56,8 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
                 if "-m" in arguments
                 else Path(arguments[0]).name
             )
-            found[name] = found.get(name, 0.0) + _cpu_seconds(pid)
-    return found
+            seconds[name] = seconds.get(name, 0.0) + _cpu_seconds(pid)
+    return seconds
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
@@ -128,7 +128,7 @@ class Machine:
 
 def _processors() -> tuple[int, int]:
     """Return the busy ticks and all ticks of the processors since the machine started."""
-    ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    ticks = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
@@ -142,7 +142,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _pss_kib(pid: int) -> int:
     try:
-        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+        match = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0

@@ -44,16 +44,18 @@ def measured(
         raise SystemExit(f"bench: {problem}") from None
 
 
-def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width: int = 120) -> None:
+def show(
+    figures: msgspec.Struct, table: Callable[[], Table], *, form: str, width: int = 120
+) -> None:
     """Print the figures: as JSON if `form` is `json`, else as a table of this width."""
     if form == "json":
-        sys.stdout.buffer.write(_json(found))
+        sys.stdout.buffer.write(_json(figures))
     else:
         Console(width=width).print(table())
 
 
 def write(
-    found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
+    result: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
 ) -> None:
     """Write the figures as JSON and the pictures as SVG; print the paths of the files.
 
@@ -62,15 +64,15 @@ def write(
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]
-    written[0].write_bytes(_json(found))
+    written[0].write_bytes(_json(result))
     pictures = {to.name: picture} if picture else {}
     for name, drawn in (
-        pictures | {f"{to.name}-{other}": each for other, each in others.items()}
+        pictures | {f"{to.name}-{other}": figures for other, figures in others.items()}
     ).items():
         written.append(to.with_name(f"{name}.svg"))
         written[-1].write_text(drawn)
     emit(f"written: {', '.join(map(str, written))}")
 
 
-def _json(found: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(found)) + b"\n"
+def _json(figures: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(figures)) + b"\n"

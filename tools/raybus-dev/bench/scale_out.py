@@ -77,7 +77,7 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
         If the processors were the limit, the value says so, because the ratio then does not measure
         the division of work.
         """
-        watches = [each.watches for each in self.figures]
+        watches = [figure.watches for figure in self.figures]
         return [
             *(
                 FigureGoal(
@@ -107,9 +107,9 @@ async def measure(count: int, latency_ms: int, logs: Path) -> ScaleOutResult:
             f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} "
             "clusters per second"
         )
-    is_bound = any(each.machine_percent > BUSY for each in figures)
+    is_bound = any(figure.machine_percent > BUSY for figure in figures)
     one, *many = figures
-    ratios = {each.replicas: round(each.per_second / one.per_second, 2) for each in many}
+    ratios = {figure.replicas: round(figure.per_second / one.per_second, 2) for figure in many}
     return ScaleOutResult(
         latency_ms=latency_ms, ratios=ratios, is_cpu_bound=is_bound, figures=figures
     )
@@ -180,46 +180,49 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     )
     leases = msgspec.json.decode(listed, type=_Leases).items
     held = [
-        len(ownership.parse_partitions(each.metadata.annotations.get(labels.PARTITIONS, "")) or ())
-        for each in leases
+        len(ownership.parse_partitions(lease.metadata.annotations.get(labels.PARTITIONS, "")) or ())
+        for lease in leases
     ]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 
-def table(found: ScaleOutResult) -> Table:
+def table(result: ScaleOutResult) -> Table:
     """Build the table of figures."""
     title = (
-        f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler "
-        f"{found.latency_ms} ms slower"
+        f"{result.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler "
+        f"{result.latency_ms} ms slower"
     )
     replicas = [
-        f"{each.replicas} replica{'s' if each.replicas > 1 else ''}" for each in found.figures
+        f"{figure.replicas} replica{'s' if figure.replicas > 1 else ''}"
+        for figure in result.figures
     ]
     shown = Table("", *replicas, title=title, title_justify="left")
     shown.add_row(
-        "wall time until all are ready", *(f"{each.wall:.1f} s" for each in found.figures)
+        "wall time until all are ready", *(f"{figure.wall:.1f} s" for figure in result.figures)
     )
-    shown.add_row("clusters per second", *(f"{each.per_second:.2f}" for each in found.figures))
+    shown.add_row("clusters per second", *(f"{figure.per_second:.2f}" for figure in result.figures))
     ratios = (
-        f"{ratio:.2f} (goal: {GOALS[replicas]:g})" for replicas, ratio in found.ratios.items()
+        f"{ratio:.2f} (goal: {GOALS[replicas]:g})" for replicas, ratio in result.ratios.items()
     )
     shown.add_row("ratio", "", *ratios)
     shown.add_row(
         "CPU of watcher, NATS and replicas",
-        *(f"{each.cpu_seconds:.1f} s" for each in found.figures),
+        *(f"{figure.cpu_seconds:.1f} s" for figure in result.figures),
     )
     shown.add_row(
         "processors of the machine in use",
-        *(f"{each.machine_percent:.0f} %" for each in found.figures),
+        *(f"{figure.machine_percent:.0f} %" for figure in result.figures),
     )
-    shown.add_row("watches that the API server saw", *(str(each.watches) for each in found.figures))
+    shown.add_row(
+        "watches that the API server saw", *(str(figure.watches) for figure in result.figures)
+    )
     return shown
 
 
-def picture(found: ScaleOutResult) -> str:
+def picture(result: ScaleOutResult) -> str:
     """Draw, as SVG, how many clusters were ready after how long."""
-    lines = [ReadyLine(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
-    title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
+    lines = [ReadyLine(f"{figure.replicas} replicas", figure.ready_at) for figure in result.figures]
+    title = f"{result.figures[0].clusters} RayClusters to ready, {result.latency_ms} ms latency"
     return chart.draw(lines, title=title)
 
 
@@ -242,10 +245,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default=OUTPUT,
         help="folder of the figures (build/bench)",
     )
-    found = parser.parse_args(arguments)
-    if found.n < 1 or found.latency < 0:
+    options = parser.parse_args(arguments)
+    if options.n < 1 or options.latency < 0:
         parser.error("-n must be at least 1 and --latency at least 0")
-    return found
+    return options
 
 
 def main() -> int:
@@ -254,15 +257,15 @@ def main() -> int:
     report.keep_stdout_clean()
     logs = options.out / "scale-out-logs"
     logs.mkdir(parents=True, exist_ok=True)
-    found = report.measured(measure(options.n, options.latency, logs), loop=uvloop.new_event_loop)
-    report.show(found, lambda: table(found), form=options.o)
-    report.write(found, options.out / "scale-out", picture=picture(found))
-    if found.is_cpu_bound:
+    result = report.measured(measure(options.n, options.latency, logs), loop=uvloop.new_event_loop)
+    report.show(result, lambda: table(result), form=options.o)
+    report.write(result, options.out / "scale-out", picture=picture(result))
+    if result.is_cpu_bound:
         emit(
             f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about "
             "sharding"
         )
-    return judged("scale-out", found.goals)
+    return judged("scale-out", result.goals)
 
 
 if __name__ == "__main__":

@@ -120,8 +120,8 @@ async def measure(contender: Contender, count: int, *, idle_minutes: float) -> S
         await at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
         if isinstance(contender, Raybus):
-            each = cached_pods.kib_each(await rig.kube.list(POD, BACKGROUND))
-            figures = msgspec.structs.replace(figures, kib_per_cached_pod=each)
+            kib_per_pod = cached_pods.kib_each(await rig.kube.list(POD, BACKGROUND))
+            figures = msgspec.structs.replace(figures, kib_per_cached_pod=kib_per_pod)
         if not idle_minutes:
             return figures
         return msgspec.structs.replace(figures, idle=await _idle(rig, operator, idle_minutes))
@@ -178,8 +178,10 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
 
 def control_plane_cpu(rig: Rig) -> dict[str, float]:
     """Return the processor seconds that each program of the control plane has used so far."""
-    found = (each.identity for each in rig.control_plane.running)
-    return {each.name: programs.cpu_seconds(programs.tree(each.pid)) for each in found}
+    identities = (program.identity for program in rig.control_plane.running)
+    return {
+        identity.name: programs.cpu_seconds(programs.tree(identity.pid)) for identity in identities
+    }
 
 
 async def bytes_sent(rig: Rig) -> int:

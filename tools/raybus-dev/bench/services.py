@@ -94,58 +94,60 @@ class ServiceFigures(msgspec.Struct, frozen=True, kw_only=True):
             ),
             *(
                 FigureGoal(
-                    figure=f"{each.change}, longest",
-                    value=f"{each.worst:.2f} s",
+                    figure=f"{reaction.change}, longest",
+                    value=f"{reaction.worst:.2f} s",
                     goal=f"{MAX_REACTION_SECONDS:g} s",
-                    is_reached=each.worst <= MAX_REACTION_SECONDS,
+                    is_reached=reaction.worst <= MAX_REACTION_SECONDS,
                 )
-                for each in self.reactions
+                for reaction in self.reactions
             ),
         ]
 
 
 async def measure(count: int, idle_minutes: float) -> ServiceFigures:
     """Create `count` RayServices, measure them at rest, then change some of them."""
-    async with rig.fresh() as found, heads.played() as played:
-        with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
+    async with rig.fresh() as bench_rig, heads.played() as played:
+        with raybus_up.started(
+            bench_rig.work / "up", "--kubeconfig", str(bench_rig.kubeconfig)
+        ) as running:
             announced = await running.ready(within=120)
             pids = {program: announced.one(program) for program in announced.pids}
             began = time.monotonic()
-            await _brought_up(found, count)
+            await _brought_up(bench_rig, count)
             ready_seconds = time.monotonic() - began
             emit(
                 f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are "
                 "at rest"
             )
-            await scale_up.wait_until_no_writes(found.audit)
+            await scale_up.wait_until_no_writes(bench_rig.audit)
             emit(f"{idle_minutes:g} minutes at rest")
-            idle = await _idle(found, played, pids, idle_minutes)
+            idle = await _idle(bench_rig, played, pids, idle_minutes)
             emit("changing some")
-            reactions = await _changed(found, played, count)
+            reactions = await _changed(bench_rig, played, count)
             return msgspec.structs.replace(
                 idle, services=count, ready_seconds=ready_seconds, reactions=reactions
             )
 
 
-async def _brought_up(found: Rig, count: int) -> None:
-    async with background.watching(found, SERVICES, _is_ready_service) as ready:
-        await background.each(count, lambda index: _create(found, name_of(index)))
+async def _brought_up(bench_rig: Rig, count: int) -> None:
+    async with background.watching(bench_rig, SERVICES, _is_ready_service) as ready:
+        await background.each(count, lambda index: _create(bench_rig, name_of(index)))
         await ready.count(count)
 
 
-async def _create(found: Rig, name: str) -> None:
-    await found.kube.create(RAY_SERVICE, BACKGROUND, a_service(name))
+async def _create(bench_rig: Rig, name: str) -> None:
+    await bench_rig.kube.create(RAY_SERVICE, BACKGROUND, a_service(name))
 
 
 async def _idle(
-    found: Rig, played: Heads, pids: Mapping[str, int], minutes: float
+    bench_rig: Rig, played: Heads, pids: Mapping[str, int], minutes: float
 ) -> ServiceFigures:
-    mark, asked, began = found.audit.here(), played.asked.copy(), time.monotonic()
+    mark, asked, began = bench_rig.audit.here(), played.asked.copy(), time.monotonic()
     before = {name: programs.cpu_seconds([pid]) for name, pid in pids.items()}
     await asyncio.sleep(minutes * 60)
     seconds = time.monotonic() - began
     used = {name: programs.cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
-    reported = found.audit.since(mark)
+    reported = bench_rig.audit.since(mark)
     # A read of a dashboard goes through the API server, so it stands in the audit log too.
     reads = {
         kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes
@@ -156,7 +158,9 @@ async def _idle(
         idle_minutes=minutes,
         writes=reported.changes,
         reads=reads,
-        percent_of_a_core={name: round(100 * each / seconds, 2) for name, each in used.items()},
+        percent_of_a_core={
+            name: round(100 * used_seconds / seconds, 2) for name, used_seconds in used.items()
+        },
         asked_per_second={
             what: round(number / seconds, 1) for what, number in (played.asked - asked).items()
         },
@@ -165,25 +169,25 @@ async def _idle(
     )
 
 
-async def _changed(found: Rig, played: Heads, count: int) -> list[ServiceReaction]:
+async def _changed(bench_rig: Rig, played: Heads, count: int) -> list[ServiceReaction]:
     """Change RayServices one after another; measure the reaction to each change before the next.
 
     `count` is the number of RayServices.
     """
-    clusters = await _clusters_of(found)
+    clusters = await _clusters_of(bench_rig)
     tried = min(2 * TRIED, count)
     chosen = [name_of(index * count // tried) for index in range(tried)]
 
     async def config(name: str) -> None:
         sent = len(played.serve.head(f"{clusters[name]}-head-svc").puts)
-        await _patch(found, name, {"serveConfigV2": a_serve_config(message="changed")})
+        await _patch(bench_rig, name, {"serveConfigV2": a_serve_config(message="changed")})
         await played.configured(clusters[name], sent + 1)
 
     async def spec(name: str) -> None:
         async with background.watching(
-            found, background.CLUSTERS, _is_second(name, clusters[name])
+            bench_rig, background.CLUSTERS, _is_second(name, clusters[name])
         ) as second:
-            await _patch(found, name, {"rayClusterConfig": a_config("rayproject/ray:2.53.0")})
+            await _patch(bench_rig, name, {"rayClusterConfig": a_config("rayproject/ray:2.53.0")})
             await second.count(1)
 
     return [
@@ -207,8 +211,8 @@ async def _reaction(
     )
 
 
-async def _patch(found: Rig, name: str, spec: Body) -> None:
-    await found.kube.patch(RAY_SERVICE, BACKGROUND, name, PatchRequest(body={"spec": spec}))
+async def _patch(bench_rig: Rig, name: str, spec: Body) -> None:
+    await bench_rig.kube.patch(RAY_SERVICE, BACKGROUND, name, PatchRequest(body={"spec": spec}))
 
 
 class _Active(msgspec.Struct, frozen=True, rename="camel"):
@@ -238,12 +242,12 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_Service]
 
 
-async def _clusters_of(found: Rig) -> dict[str, str]:
+async def _clusters_of(bench_rig: Rig) -> dict[str, str]:
     """Return the name of the active cluster by the name of the RayService."""
-    listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
+    listed = msgspec.json.decode(await bench_rig.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
-        each.metadata.name: each.status.active_service_status.ray_cluster_name
-        for each in listed.items
+        cluster.metadata.name: cluster.status.active_service_status.ray_cluster_name
+        for cluster in listed.items
     }
 
 
@@ -280,26 +284,26 @@ def a_config(image: str) -> Body:
     return {**a_cluster_config(image=image), "workerGroupSpecs": []}
 
 
-def table(found: ServiceFigures) -> Table:
+def table(figures: ServiceFigures) -> Table:
     """Build the table of figures."""
-    title = f"{found.services} RayServices, {found.idle_minutes:g} minutes at rest"
+    title = f"{figures.services} RayServices, {figures.idle_minutes:g} minutes at rest"
     shown = Table("figure", "value", title=title, title_justify="left")
-    shown.add_row("from the first to the last one ready", f"{found.ready_seconds:.1f} s")
-    writes = ", ".join(f"{kind} {number}" for kind, number in found.writes.items())
+    shown.add_row("from the first to the last one ready", f"{figures.ready_seconds:.1f} s")
+    writes = ", ".join(f"{kind} {number}" for kind, number in figures.writes.items())
     shown.add_row("writes to the API server (goal: none)", writes or "none")
     shown.add_row(
         f"CPU of all (goal: at most {MAX_CPU_SHARE:g} % of a core)",
-        f"{found.total_percent:.1f} % of a core",
+        f"{figures.total_percent:.1f} % of a core",
     )
-    for name, percent in found.percent_of_a_core.items():
-        shown.add_row(f"  {name}", f"{percent:.1f} %, {found.resident_mib[name]:.0f} MiB")
-    for what, number in found.asked_per_second.items():
+    for name, percent in figures.percent_of_a_core.items():
+        shown.add_row(f"  {name}", f"{percent:.1f} %, {figures.resident_mib[name]:.0f} MiB")
+    for what, number in figures.asked_per_second.items():
         goal = f" (goal: at most {MAX_REQUESTS_PER_SECOND:g})" if what == "dashboard" else ""
         shown.add_row(f"requests to heads: {what}{goal}", f"{number:.1f} per second")
-    for each in found.reactions:
+    for reaction in figures.reactions:
         shown.add_row(
-            f"{each.change} (goal: {MAX_REACTION_SECONDS:g} s)",
-            f"p50 {each.p50:.2f} s, worst {each.worst:.2f} s",
+            f"{reaction.change} (goal: {MAX_REACTION_SECONDS:g} s)",
+            f"p50 {reaction.p50:.2f} s, worst {reaction.worst:.2f} s",
         )
     return shown
 
@@ -320,19 +324,19 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
-    found = parser.parse_args(arguments)
-    if found.n < 1 or found.idle <= 0:
+    options = parser.parse_args(arguments)
+    if options.n < 1 or options.idle <= 0:
         parser.error("-n and --idle must be greater than 0")
-    return found
+    return options
 
 
 def main() -> int:
     """Measure and print the figures. Return 1 if a goal is missed, else 0."""
     options = parse_arguments(sys.argv[1:])
     pod_network.enter("bench.services")
-    found = report.measured(measure(options.n, options.idle))
-    report.show(found, lambda: table(found), form=options.o)
-    return judged("services", found.goals)
+    figures = report.measured(measure(options.n, options.idle))
+    report.show(figures, lambda: table(figures), form=options.o)
+    return judged("services", figures.goals)
 
 
 if __name__ == "__main__":

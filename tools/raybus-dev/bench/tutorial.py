@@ -82,9 +82,9 @@ class Measured(msgspec.Struct, kw_only=True):
 class _Run:
     """Runs the page's commands in a shell in the clone, and reads their output."""
 
-    def __init__(self, folder: Path, found: Measured) -> None:
+    def __init__(self, folder: Path, measured: Measured) -> None:
         self._folder = folder
-        self._found = found
+        self._found = measured
         self._environment = _environment(folder)
         self._began = time.monotonic()
         self._command: tuple[str, float] | None = None
@@ -108,7 +108,9 @@ class _Run:
         With `until_first_answer`, interrupt it when a model has answered.
         """
         script = (
-            "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed)
+            "".join(
+                f"printf '{MARK}%s\\n' {shlex.quote(command)}\n{command}\n" for command in typed
+            )
             + f"printf '{MARK}\\n'\n"
         )
         self._began = time.monotonic()
@@ -212,7 +214,7 @@ def _environment(folder: Path) -> dict[str, str]:
     kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
     path = os.pathsep.join(
-        each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours)
+        folder for folder in kept["PATH"].split(os.pathsep) if not folder.startswith(ours)
     )
     home = folder / "home"
     places = {
@@ -238,15 +240,15 @@ def _typed(*, until_first_answer: bool) -> Iterator[str]:
 
     The demo serves a model, so it gives the first answer. The removal of the cluster is left out.
     """
-    for each in commands.of(PAGE):
-        if each.text.startswith("raybus cluster down"):
+    for command in commands.of(PAGE):
+        if command.text.startswith("raybus cluster down"):
             continue
-        yield each.text
-        if until_first_answer and each.text.startswith("raybus demo"):
+        yield command.text
+        if until_first_answer and command.text.startswith("raybus demo"):
             return
 
 
-def table(found: Measured) -> Table:
+def table(measured: Measured) -> Table:
     """Build the table of steps in the order in which they ended."""
     shown = Table(
         "ended after",
@@ -257,42 +259,42 @@ def table(found: Measured) -> Table:
     )
     for column in shown.columns[:2]:
         column.justify = "right"
-    for phase in found.phases:
+    for phase in measured.phases:
         shown.add_row(format_duration(phase.ended), f"{phase.seconds:.1f}", phase.title)
     return shown
 
 
-def summary(found: Measured) -> Iterator[str]:
+def summary(measured: Measured) -> Iterator[str]:
     """Yield the lines that are printed below the table."""
-    if found.first_answer_seconds is None:
+    if measured.first_answer_seconds is None:
         yield "there was no answer"
         return
-    limit = found.processor_seconds / found.cores
-    busiest = max(found.load, default=0.0)
-    yield f"first answer of a model after {format_duration(found.first_answer_seconds)}"
+    limit = measured.processor_seconds / measured.cores
+    busiest = max(measured.load, default=0.0)
+    yield f"first answer of a model after {format_duration(measured.first_answer_seconds)}"
     yield (
-        f"{found.processor_seconds:.0f} s of processor time for it: no less than "
-        f"{format_duration(limit)} on {found.cores} cores"
+        f"{measured.processor_seconds:.0f} s of processor time for it: no less than "
+        f"{format_duration(limit)} on {measured.cores} cores"
     )
     yield (
-        f"load average {min(found.load, default=0.0)} to {busiest}; installed before: "
-        f"{', '.join(found.packages_there) or 'nothing'}"
+        f"load average {min(measured.load, default=0.0)} to {busiest}; installed before: "
+        f"{', '.join(measured.packages_there) or 'nothing'}"
     )
 
 
-def goals(found: Measured) -> list[FigureGoal]:
+def goals(measured: Measured) -> list[FigureGoal]:
     """Return the goal for the first answer.
 
     It is missed without an answer, or if a command failed.
     """
-    first = found.first_answer_seconds
+    first = measured.first_answer_seconds
     value = "none" if first is None else format_duration(first)
     return [
         FigureGoal(
             figure="the first answer of a model on an empty machine",
-            value=value + (", and a command failed" if found.exit_code else ""),
+            value=value + (", and a command failed" if measured.exit_code else ""),
             goal=f"{LIMIT_MINUTES:.0f} min",
-            is_reached=first is not None and first <= LIMIT_MINUTES * 60 and not found.exit_code,
+            is_reached=first is not None and first <= LIMIT_MINUTES * 60 and not measured.exit_code,
         )
     ]
 
@@ -313,7 +315,7 @@ def measure(*, until_first_answer: bool) -> Measured:
     packages = {**binaries.PACKAGES, **debian.TOOLS}
     there = sorted({*packages} - {*list_missing(packages)})
     cores = os.cpu_count() or 1
-    found = Measured(
+    measured = Measured(
         commit=_commit(),
         cores=cores,
         machine=platform.machine(),
@@ -321,7 +323,7 @@ def measure(*, until_first_answer: bool) -> Measured:
         packages_there=there,
         phases=[],
     )
-    run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), found)
+    run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), measured)
     try:
         run.clone()
         run.type(
@@ -329,7 +331,7 @@ def measure(*, until_first_answer: bool) -> Measured:
         )
     finally:
         run.clean_up()
-    return found
+    return measured
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -337,13 +339,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make tutorial-cold")
     parser.add_argument("--first-answer", action="store_true", help="end at the first answer")
     options = parser.parse_args(arguments)
-    found = measure(until_first_answer=options.first_answer)
+    measured = measure(until_first_answer=options.first_answer)
     TO.parent.mkdir(parents=True, exist_ok=True)
-    TO.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    report.show(found, lambda: table(found), form="text")
-    for line in summary(found):
+    TO.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
+    report.show(measured, lambda: table(measured), form="text")
+    for line in summary(measured):
         emit(line)
-    return judged("tutorial-cold", goals(found))
+    return judged("tutorial-cold", goals(measured))
 
 
 if __name__ == "__main__":

@@ -97,8 +97,8 @@ class UpgradesResult(msgspec.Struct, frozen=True, kw_only=True):
     def goals(self) -> list[FigureGoal]:
         """The goals of this benchmark, with their results."""
         own, *others = self.contenders
-        moving = median(each.moving for each in own.in_steps)
-        totals = [each.total for each in own.in_steps]
+        moving = median(upgrade.moving for upgrade in own.in_steps)
+        totals = [upgrade.total for upgrade in own.in_steps]
         return [
             FigureGoal(
                 figure="an upgrade in steps, from the first share to promotion",
@@ -113,8 +113,8 @@ class UpgradesResult(msgspec.Struct, frozen=True, kw_only=True):
                 is_reached=totals[-1] <= MAX_RATIO_TO_FIRST * totals[0],
             ),
             *(
-                _beside(kind, found, [other.kinds[kind] for other in others])
-                for kind, found in own.kinds.items()
+                _beside(kind, durations, [other.kinds[kind] for other in others])
+                for kind, durations in own.kinds.items()
             ),
         ]
 
@@ -135,7 +135,7 @@ def _beside(
 
 
 def _total(upgrades: Sequence[UpgradeDurations]) -> float:
-    return median(each.total for each in upgrades)
+    return median(upgrade.total for upgrade in upgrades)
 
 
 async def measure(
@@ -150,7 +150,7 @@ async def measure(
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
         options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
         await Scenario(options, kubectl, kube, View()).install()
-        found = [await _measured("raybus", rig, rounds)]
+        operators = [await _measured("raybus", rig, rounds)]
         if peer is not None:
             await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
             others = ("-l", "app.kubernetes.io/name!=nats")
@@ -164,8 +164,8 @@ async def measure(
             log = OUTPUT / "peer.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with peer.running(kubeconfig, log):
-                found.append(await _measured(peer.name, rig, rounds))
-    return UpgradesResult(contenders=found)
+                operators.append(await _measured(peer.name, rig, rounds))
+    return UpgradesResult(contenders=operators)
 
 
 async def _measured(name: str, rig: Rig, rounds: int) -> UpgradeContender:
@@ -186,19 +186,19 @@ async def _upgraded(
 ) -> list[UpgradeDurations]:
     emit(f"{what}: the service starts")
     await greeter.start()
-    found: list[UpgradeDurations] = []
+    durations: list[UpgradeDurations] = []
     for number in range(rounds):
-        found.append(await upgrade(greeter))
-        emit(f"{what}, {number + 1} of {rounds}: {found[-1].total:.1f} s")
+        durations.append(await upgrade(greeter))
+        emit(f"{what}, {number + 1} of {rounds}: {durations[-1].total:.1f} s")
     await greeter.stop()
-    return found
+    return durations
 
 
 async def _in_steps(greeter: Greeter) -> UpgradeDurations:
-    found, new = await _upgrade(greeter)
+    durations, new = await _upgrade(greeter)
     times = upgrade_status.times(greeter.history, greeter.moves, new)
     return msgspec.structs.replace(
-        found, ready=times.ready, carrying=times.carrying, moving=times.moving
+        durations, ready=times.ready, carrying=times.carrying, moving=times.moving
     )
 
 
@@ -222,7 +222,7 @@ async def _upgrade(greeter: Greeter) -> tuple[UpgradeDurations, str]:
     ), new
 
 
-def table(found: UpgradesResult) -> Table:
+def table(result: UpgradesResult) -> Table:
     """Build the table of upgrades."""
     shown = Table(
         "seconds",
@@ -234,37 +234,37 @@ def table(found: UpgradesResult) -> Table:
         title="upgrades of a RayService, from apply to promotion",
         title_justify="left",
     )
-    for contender in found.contenders:
+    for contender in result.contenders:
         for kind, upgrades in contender.kinds.items():
-            for number, each in enumerate(upgrades, start=1):
+            for number, upgrade in enumerate(upgrades, start=1):
                 parts = [
                     f"{part:.2f}" if part else ""
-                    for part in (each.accepted, each.ready, each.carrying, each.moving)
+                    for part in (upgrade.accepted, upgrade.ready, upgrade.carrying, upgrade.moving)
                 ]
-                shown.add_row(f"{contender.name}, {kind}, {number}", f"{each.total:.1f}", *parts)
+                shown.add_row(f"{contender.name}, {kind}, {number}", f"{upgrade.total:.1f}", *parts)
     return shown
 
 
-def picture(found: UpgradesResult) -> str:
+def picture(result: UpgradesResult) -> str:
     """Draw the phases of each upgrade as SVG."""
     rows = [
         Bar(
             f"{contender.name}, {kind}, {number}",
             {
-                "accepted": each.accepted,
-                "pods and Ray": each.ready,
-                "Serve's replicas": each.carrying,
-                "traffic moves": each.moving,
-                "not cut into parts": each.total
-                - each.accepted
-                - each.ready
-                - each.carrying
-                - each.moving,
+                "accepted": upgrade.accepted,
+                "pods and Ray": upgrade.ready,
+                "Serve's replicas": upgrade.carrying,
+                "traffic moves": upgrade.moving,
+                "not cut into parts": upgrade.total
+                - upgrade.accepted
+                - upgrade.ready
+                - upgrade.carrying
+                - upgrade.moving,
             },
         )
-        for contender in found.contenders
+        for contender in result.contenders
         for kind, upgrades in contender.kinds.items()
-        for number, each in enumerate(upgrades, start=1)
+        for number, upgrade in enumerate(upgrades, start=1)
     ]
     return chart.bars(rows, title="upgrades of a RayService, from apply to promotion", unit="s")
 
@@ -281,11 +281,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
-    found = parser.parse_args(arguments)
-    if found.rounds < 1:
-        parser.error(f"--rounds {found.rounds}: upgrade at least once")
-    found.peer = contenders.peer_of(found, parser)
-    return found
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: upgrade at least once")
+    options.peer = contenders.peer_of(options, parser)
+    return options
 
 
 def main() -> int:
@@ -293,12 +293,12 @@ def main() -> int:
     options = parse_arguments()
     report.keep_stdout_clean()
     with node.running("bench") as known:
-        found = report.measured(
+        result = report.measured(
             measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer)
         )
-    report.show(found, lambda: table(found), form=options.o)
-    report.write(found, OUTPUT / "upgrades", picture=picture(found))
-    return judged("upgrades", found.goals)
+    report.show(result, lambda: table(result), form=options.o)
+    report.write(result, OUTPUT / "upgrades", picture=picture(result))
+    return judged("upgrades", result.goals)
 
 
 if __name__ == "__main__":

@@ -67,14 +67,14 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUTPUT, help="folder of the logs (build/chaos)"
     )
-    found = parser.parse_args(arguments)
-    if found.minutes <= 0:
-        parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
-    if found.jobs < 0:
-        parser.error(f"--jobs {found.jobs}: must not be negative")
-    if not 1 <= found.replicas <= 16:
-        parser.error(f"--replicas {found.replicas}: must be from 1 to 16")
-    return found
+    options = parser.parse_args(arguments)
+    if options.minutes <= 0:
+        parser.error(f"--minutes {options.minutes:g}: must be greater than 0")
+    if options.jobs < 0:
+        parser.error(f"--jobs {options.jobs}: must not be negative")
+    if not 1 <= options.replicas <= 16:
+        parser.error(f"--replicas {options.replicas}: must be from 1 to 16")
+    return options
 
 
 def emit(line: str) -> None:
@@ -98,24 +98,24 @@ def _run(options: argparse.Namespace) -> Report:
             work=Path(work),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(_until_reported(wanted))
-        if found.violations:
+            outcome = runner.run(_until_reported(wanted))
+        if outcome.violations:
             for log in (Path(work) / "cp").glob("audit*.log"):
                 shutil.copy(log, folder)
-    report.write(found, folder)
-    return found
+    report.write(outcome, folder)
+    return outcome
 
 
 def _run_in_time(options: argparse.Namespace) -> Report:
     """Run, and repeat the run up to `--again` times while it breaks only time limits."""
-    found = _run(options)
+    outcome = _run(options)
     for _ in range(options.again):
-        if not found.is_only_late:
+        if not outcome.is_only_late:
             break
-        report.show(found, Console(width=150, stderr=True))
+        report.show(outcome, Console(width=150, stderr=True))
         emit("RERUN: only time limits were broken")
-        found = _run(options)
-    return found
+        outcome = _run(options)
+    return outcome
 
 
 async def _until_reported(wanted: ChaosOptions) -> Report:
@@ -135,17 +135,17 @@ def main() -> int:
     pod_network.enter("chaos")
     keep_stdout_clean()
     try:
-        found = _run_in_time(options)
+        outcome = _run_in_time(options)
     except (asyncio.CancelledError, KeyboardInterrupt):
         emit("interrupted")
         return 130
     except (ClusterError, errors.RaybusError) as problem:
         raise SystemExit(f"chaos: {problem}") from None
     if options.o == "json":
-        sys.stdout.write(report.encode(found) + "\n")
+        sys.stdout.write(report.encode(outcome) + "\n")
     else:
-        report.show(found, Console(width=150))
-    is_broken = bool(found.violations) and not (options.untimed and found.is_only_late)
+        report.show(outcome, Console(width=150))
+    is_broken = bool(outcome.violations) and not (options.untimed and outcome.is_only_late)
     return 1 if is_broken else 0
 
 

@@ -80,10 +80,10 @@ class Autoscaler:
 
     async def _scale_down(self, cluster: str) -> None:
         workers = [
-            each.metadata.name
-            for each in self._room.living("Pod", BACKGROUND)
-            if each.label.get(labels.CLUSTER) == cluster
-            and each.label.get(labels.NODE_TYPE) == labels.WORKER
+            pod.metadata.name
+            for pod in self._room.living("Pod", BACKGROUND)
+            if pod.label.get(labels.CLUSTER) == cluster
+            and pod.label.get(labels.NODE_TYPE) == labels.WORKER
         ]
         seen = self._room.latest("RayCluster", BACKGROUND, cluster)
         groups = seen.spec.worker_group_specs if seen is not None else None

@@ -45,14 +45,14 @@ class EvidenceStore:
 
     def living(self, kind: str, namespace: str) -> list[EvidenceObject]:
         """Return the objects of a kind that are alive (`Seen.is_alive`), ordered by name."""
-        found = [each for each in self._latest.values() if each.kind == kind and each.is_alive]
-        named = [each.object for each in found if each.object.metadata.namespace == namespace]
-        return sorted(named, key=lambda each: each.metadata.name)
+        alive = [seen for seen in self._latest.values() if seen.kind == kind and seen.is_alive]
+        named = [seen.object for seen in alive if seen.object.metadata.namespace == namespace]
+        return sorted(named, key=lambda seen: seen.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
         """Wait until an object passes `check`. Return the time in seconds since the run began."""
         key = (kind, namespace, name)
-        while (found := self.latest(*key)) is None or not check(found):
+        while (seen := self.latest(*key)) is None or not check(seen):
             self._stirred[key].clear()
             await self._stirred[key].wait()
         return self.now()
@@ -62,12 +62,12 @@ class EvidenceStore:
 
         Keys are the namespace and name of the RayCluster.
         """
-        found: dict[tuple[str, str], ObjectRef] = {}
-        for each in self.seen:
-            meta = each.object.metadata
-            if each.kind == "RayCluster" and (root := root_of(each.kind, meta, found)) is not None:
-                found[meta.namespace, meta.name] = root
-        return found
+        roots: dict[tuple[str, str], ObjectRef] = {}
+        for seen in self.seen:
+            meta = seen.object.metadata
+            if seen.kind == "RayCluster" and (root := root_of(seen.kind, meta, roots)) is not None:
+                roots[meta.namespace, meta.name] = root
+        return roots
 
     def take(self, seen: Seen) -> None:
         """Record a state of an object, unless a newer one is recorded."""
@@ -99,12 +99,12 @@ class EvidenceStore:
         """Watch all kinds of objects and record their states during the `with` block."""
         async with asyncio.TaskGroup() as group:
             watches = [
-                Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING)
-                for each in TARGETS
+                Watch(kube, target, _Eye(self, target), jitter=lambda: 0.0, timing=TIMING)
+                for target in TARGETS
             ]
-            tasks = [group.create_task(each.run()) for each in watches]
-            for each in watches:
-                await each.known.wait()
+            tasks = [group.create_task(watch.run()) for watch in watches]
+            for watch in watches:
+                await watch.known.wait()
             try:
                 yield self
             finally:
@@ -133,10 +133,8 @@ class _Eye:
         self._room.missing(self._kind, keys, int(version or 0))
 
     def _take(self, raw: bytes, *, is_gone: bool) -> None:
-        found = self._decoder.decode(raw)
-        version = int(found.metadata.resource_version)
+        obj = self._decoder.decode(raw)
+        version = int(obj.metadata.resource_version)
         self._room.take(
-            Seen(
-                kind=self._kind, version=version, at=self._room.now(), object=found, is_gone=is_gone
-            )
+            Seen(kind=self._kind, version=version, at=self._room.now(), object=obj, is_gone=is_gone)
         )

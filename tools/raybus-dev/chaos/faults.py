@@ -182,7 +182,7 @@ class Faults:
         await self._stack.control_plane.restart_api_server()
 
     async def _black_hole(self, fault: Fault) -> None:
-        fault_proxies = [each.fault_proxy for each in self._stack.fleet.of(WATCHER)]
+        fault_proxies = [process.fault_proxy for process in self._stack.fleet.of(WATCHER)]
         for fault_proxy in fault_proxies:
             fault_proxy.silence()
         try:
@@ -194,8 +194,8 @@ class Faults:
     async def _judged(self, fault: Fault, judge: Judge) -> None:
         with self._judging(fault.service, judge):
             if fault.kind == "410":  # those that are open go on otherwise
-                for each in self._stack.fleet.of(fault.service):
-                    each.fault_proxy.cut()
+                for process in self._stack.fleet.of(fault.service):
+                    process.fault_proxy.cut()
             await asyncio.sleep(fault.lasts)
 
     @contextmanager

@@ -135,14 +135,14 @@ class Probes:
 
 def cluster_names() -> list[str]:
     """Return the names of the RayClusters: one in each part of the partitions."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     number = 0
-    while len(found) < GROUPS:
+    while len(names) < GROUPS:
         name = f"probe-{number}"
         part = compute_partition(ObjectRef("RayCluster", PROBES, name)) * GROUPS // PARTITIONS
-        found.setdefault(part, name)
+        names.setdefault(part, name)
         number += 1
-    return [found[part] for part in sorted(found)]
+    return [names[part] for part in sorted(names)]
 
 
 def _a_cluster(name: str) -> Body:

@@ -31,8 +31,8 @@ class RayJobs:
 
     def requests(self, seconds: float) -> list[UserRequest]:
         """Return the requests of a run of so many seconds, in the order of their times."""
-        found = [*self._of_jobs(seconds * LAST_SHARE), *self._of_cron_jobs(seconds * LAST_SHARE)]
-        return sorted(found, key=lambda request: request.at)
+        requests = [*self._of_jobs(seconds * LAST_SHARE), *self._of_cron_jobs(seconds * LAST_SHARE)]
+        return sorted(requests, key=lambda request: request.at)
 
     def _of_jobs(self, seconds: float) -> Iterator[UserRequest]:
         for number in range(self._jobs):

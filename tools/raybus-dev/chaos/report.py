@@ -69,14 +69,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_only_late(self) -> bool:
         """Whether only time limits were broken. An overloaded machine may be the cause of that."""
-        return {each.rule for each in self.violations} == {gaps.RULE}
+        return {violation.rule for violation in self.violations} == {gaps.RULE}
 
     def leading_to(self, violation: Violation) -> list[RunEvent]:
         """Return the last events before a violation that concern its tree, or all trees."""
         fit = [
-            each
-            for each in self.timeline
-            if each.at <= violation.at + 1 and each.about in {"", violation.about}
+            event
+            for event in self.timeline
+            if event.at <= violation.at + 1 and event.about in {"", violation.about}
         ]
         return fit[-LAST:]
 
@@ -116,7 +116,7 @@ def write(report: Report, folder: Path) -> None:
     (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
     with (folder / "events.txt").open("w") as out:
         out.writelines(
-            f"{each.at:9.3f} {each.about or '-'} {each.text}\n" for each in report.timeline
+            f"{event.at:9.3f} {event.about or '-'} {event.text}\n" for event in report.timeline
         )
 
 
@@ -132,7 +132,7 @@ def encode(report: Report) -> str:
 
 
 def _rules(report: Report) -> Table:
-    broken = Counter(each.rule for each in report.violations)
+    broken = Counter(violation.rule for violation in report.violations)
     title = (
         f"seed {report.seed}, {report.minutes:g} minutes, up to {report.replicas} replicas: "
         f"{report.faults} faults, "

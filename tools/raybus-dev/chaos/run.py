@@ -89,7 +89,7 @@ class ChaosRun:
         wanted = self._wanted
         faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
         self._emit("starting API server, etcd, controllers, NATS")
-        async with stack.started(wanted.work, wanted.logs, self._emit) as found:
+        async with stack.started(wanted.work, wanted.logs, self._emit) as chaos_stack:
             users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
             job_requests = RayJobs(wanted.seed, wanted.jobs).requests(wanted.minutes * 60)
@@ -99,26 +99,26 @@ class ChaosRun:
                 "starting raybus"
             )
             for service in (WATCHER, *RECONCILERS):
-                found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
-            async with EvidenceStore(self.now).open(found.kube) as room:
-                return await self._watched(found, room, faults, requests, job_requests)
+                chaos_stack.fleet.scale(service, WATCHERS if service == WATCHER else 1)
+            async with EvidenceStore(self.now).open(chaos_stack.kube) as room:
+                return await self._watched(chaos_stack, room, faults, requests, job_requests)
 
     async def _watched(
         self,
-        found: Stack,
+        chaos_stack: Stack,
         room: EvidenceStore,
         faults: list[Fault],
         requests: list[UserRequest],
         job_requests: list[UserRequest],
     ) -> Report:
         probes, users, striking = (
-            Probes(found, room),
-            BackgroundUsers(found, self.now),
-            Faults(found, self.now, seed=self._wanted.seed),
+            Probes(chaos_stack, room),
+            BackgroundUsers(chaos_stack, self.now),
+            Faults(chaos_stack, self.now, seed=self._wanted.seed),
         )
-        drivers = Drivers(found.heads, self.now)
-        submitters = Submitters(found, drivers)
-        dashboards = DashboardFaults(found, room, drivers, submitters)
+        drivers = Drivers(chaos_stack.heads, self.now)
+        submitters = Submitters(chaos_stack, drivers)
+        dashboards = DashboardFaults(chaos_stack, room, drivers, submitters)
         striking.on_fault.append(dashboards.note_fault)
         async with asyncio.timeout(PREPARED_SECONDS):
             await probes.prepare()
@@ -129,7 +129,7 @@ class ChaosRun:
             running = background.create_task(drivers.run())
             progress = background.create_task(self._report_progress(striking, users, probes))
             probing = background.create_task(probes.run())
-            scaling = background.create_task(Autoscaler(found, room).run())
+            scaling = background.create_task(Autoscaler(chaos_stack, room).run())
             async with asyncio.TaskGroup() as group:
                 group.create_task(striking.carry_out(faults, since=self._since))
                 group.create_task(users.ask(requests, since=self._since))
@@ -138,23 +138,23 @@ class ChaosRun:
             probing.cancel()
             self._emit("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
-            left = await self._rested(found, room)
+            left = await self._rested(chaos_stack, room)
             if left:  # the logs then have what each process waits for
-                for each in found.fleet.all():
-                    each.send_signal(signal.SIGUSR1)
+                for process in chaos_stack.fleet.all():
+                    process.send_signal(signal.SIGUSR1)
                 await asyncio.sleep(TICK)
             progress.cancel()
             scaling.cancel()
             running.cancel()
         probes.finish()
-        log = found.control_plane.audit_log
+        log = chaos_stack.control_plane.audit_log
         origins = room.origins()
         trail = audit_trail.read(log, dict(origins), began=self._began_at)
         judged = writes.judge(trail.writes, room.seen, partitions_of)
         waits = probes.waits
         reported = gaps.summary(waits, striking.struck, end=end)
         violations = [
-            *(_as_violation(each, end) for each in left),
+            *(_as_violation(unreconciled, end) for unreconciled in left),
             *history.judge(
                 room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))
             ),
@@ -180,24 +180,24 @@ class ChaosRun:
             watches=trail.watches,
             unreconciled=left,
             gaps=reported,
-            violations=sorted(violations, key=lambda each: each.at),
+            violations=sorted(violations, key=lambda violation: violation.at),
             timeline=sorted(
                 [
                     *_timeline(striking, users, room.seen, trail, origins),
                     *_timeline_of_jobs(dashboards, drivers, origins),
                 ],
-                key=lambda each: each.at,
+                key=lambda event: event.at,
             ),
         )
 
-    async def _rested(self, found: Stack, room: EvidenceStore) -> list[Unreconciled]:
+    async def _rested(self, chaos_stack: Stack, room: EvidenceStore) -> list[Unreconciled]:
         """Wait until all objects have matched their specs for `CALM_SECONDS`; return no object.
 
         If they do not, return the objects that do not match when nothing changes any more.
         """
         began = calm_since = self.now()
         while True:
-            left = rest.judge(await read_all(found))
+            left = rest.judge(await read_all(chaos_stack))
             now = self.now()
             calm_since = now if left else calm_since
             if now - calm_since >= CALM_SECONDS:
@@ -224,36 +224,36 @@ class ChaosRun:
             await asyncio.sleep(TICK)
 
 
-async def read_all(found: Stack) -> Harness:
+async def read_all(chaos_stack: Stack) -> Harness:
     """Read all objects, and the last Serve config of each head."""
     configs: dict[str, str] = {}
-    for service, head in found.heads.serve.heads.items():
+    for service, head in chaos_stack.heads.serve.heads.items():
         if head.puts:
             config = yaml.safe_load(msgspec.json.encode(head.puts[-1]))
             configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"][
                 "env_vars"
             ]["MESSAGE"]
     return Harness(
-        clusters=await _all(found, RAY_CLUSTER),
-        services=await _all(found, RAY_SERVICE),
-        pods=await _all(found, POD),
-        routes=await _all(found, HTTP_ROUTE),
-        jobs=await _all(found, RAY_JOB),
-        job_children=[*await _all(found, JOB), *await _all(found, SERVICE)],
+        clusters=await _all(chaos_stack, RAY_CLUSTER),
+        services=await _all(chaos_stack, RAY_SERVICE),
+        pods=await _all(chaos_stack, POD),
+        routes=await _all(chaos_stack, HTTP_ROUTE),
+        jobs=await _all(chaos_stack, RAY_JOB),
+        job_children=[*await _all(chaos_stack, JOB), *await _all(chaos_stack, SERVICE)],
         configs=configs,
     )
 
 
-async def _all(found: Stack, resource: Resource) -> list[Body]:
+async def _all(chaos_stack: Stack, resource: Resource) -> list[Body]:
     items: list[Body] = []
     for namespace in (BACKGROUND, PROBES):
         while True:
             try:
-                listed: Any = msgspec.json.decode(await found.kube.list(resource, namespace))
+                listed: Any = msgspec.json.decode(await chaos_stack.kube.list(resource, namespace))
                 break
             except errors.Retryable:
                 await asyncio.sleep(0.5)
-        items += [{"kind": resource.kind, **each} for each in listed["items"]]
+        items += [{"kind": resource.kind, **item} for item in listed["items"]]
     return items
 
 
@@ -279,24 +279,24 @@ def _timeline(
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
 ) -> list[RunEvent]:
-    found = [
-        RunEvent(each.began, "", f"fault: {each.kind} {each.service}".strip())
-        for each in striking.struck
+    events = [
+        RunEvent(fault.began, "", f"fault: {fault.kind} {fault.service}".strip())
+        for fault in striking.struck
     ]
-    found += [RunEvent(each.over, "", f"over: {each.kind}") for each in striking.struck]
-    found += [
+    events += [RunEvent(fault.over, "", f"over: {fault.kind}") for fault in striking.struck]
+    events += [
         RunEvent(at, f"{BACKGROUND}/{request.name}", background.reported(request))
         for at, request in users.done
     ]
-    for each in seen:
-        root = evidence.root_of(each.kind, each.object.metadata, origins)
+    for state in seen:
+        root = evidence.root_of(state.kind, state.object.metadata, origins)
         if root is not None:
-            found.append(RunEvent(each.at, f"{root.namespace}/{root.name}", str(each)))
+            events.append(RunEvent(state.at, f"{root.namespace}/{root.name}", str(state)))
     for write in trail.writes:
         root = write.of_root
         if root is not None:
-            found.append(RunEvent(write.at, f"{root.namespace}/{root.name}", str(write)))
-    return found
+            events.append(RunEvent(write.at, f"{root.namespace}/{root.name}", str(write)))
+    return events
 
 
 def _timeline_of_jobs(

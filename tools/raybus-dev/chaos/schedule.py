@@ -112,7 +112,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
     """
     random = Random(seed)
     kinds, scales = _endless(random), _scales(seconds, most)
-    found: list[Fault] = []
+    faults: list[Fault] = []
     at = 0.0
     while at < seconds:
         if scales and at >= scales[0][0]:
@@ -121,21 +121,21 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
             )
         else:
             fault = _drawn(random, next(kinds), at)
-        found.append(fault)
+        faults.append(fault)
         at = fault.over
-    return found
+    return faults
 
 
 def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
     """Draw the faults of dashboards and heads for a run of so many seconds."""
     random = Random(f"dashboards {seed}")
-    found: list[Fault] = []
+    faults: list[Fault] = []
     at = 0.0
     while at < seconds:
         for kind in random.sample(DASHBOARD_KINDS, len(DASHBOARD_KINDS)):
-            found.append(_drawn(random, kind, at))
-            at = found[-1].over
-    return [fault for fault in found if fault.at < seconds]
+            faults.append(_drawn(random, kind, at))
+            at = faults[-1].over
+    return [fault for fault in faults if fault.at < seconds]
 
 
 def _scales(seconds: float, most: int) -> list[tuple[float, int]]:

@@ -127,12 +127,12 @@ async def _audited(control_plane: ControlPlane) -> None:
 async def _add_routes(control_plane: ControlPlane, folders: Sequence[Path]) -> None:
     """Install the CRDs of these folders, or without a folder those of the simulated gateway."""
     kind = "CustomResourceDefinition"
-    definitions = [each for folder in folders for each in read_manifests(folder, kind=kind)]
+    definitions = [manifest for folder in folders for manifest in read_manifests(folder, kind=kind)]
     if not folders:
         definitions = [
-            each
-            for each in read_manifests(prepared(GATEWAY_CRDS))
-            if each["spec"]["names"]["kind"] in ROUTES
+            manifest
+            for manifest in read_manifests(prepared(GATEWAY_CRDS))
+            if manifest["spec"]["names"]["kind"] in ROUTES
         ]
     async with control_plane.api() as api:
         await api.apply_definitions(definitions)
@@ -143,7 +143,8 @@ async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Simulate the gateway controller of both namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)
+            group.create_task(GatewayController(kube, namespace).run())
+            for namespace in (BACKGROUND, PROBES)
         ]
         try:
             yield

@@ -46,7 +46,9 @@ class _Container(msgspec.Struct, frozen=True):
 
         The last definition wins.
         """
-        return next((each.value for each in reversed(self.env) if each.name == name), "")
+        return next(
+            (variable.value for variable in reversed(self.env) if variable.name == name), ""
+        )
 
 
 class _PodSpec(msgspec.Struct, frozen=True):
@@ -77,7 +79,9 @@ class SubmitterPod(msgspec.Struct, frozen=True):
     @property
     def submitter(self) -> _Container | None:
         """The pod's container that submits a job; None if it has none."""
-        named = (each for each in self.spec.containers if each.name == SUBMITTER_CONTAINER)
+        named = (
+            container for container in self.spec.containers if container.name == SUBMITTER_CONTAINER
+        )
         return next(named, None)
 
     @property
@@ -112,8 +116,8 @@ class Submitters:
             try:
                 yield self
             finally:
-                for each in (task, *self._tasks.values()):
-                    each.cancel()
+                for other in (task, *self._tasks.values()):
+                    other.cancel()
 
     def heads(self) -> dict[str, str]:
         """Return running head pods with the name of their cluster, if a driver runs on the cluster.
@@ -186,9 +190,9 @@ class Submitters:
             await self._exit(pod, container, 1)
             return
         if job_id not in jobs.jobs:
-            found = _ENTRYPOINT.search(script)
-            assert found is not None, script
-            self._drivers.submit(head, job_id, found["entrypoint"])
+            match = _ENTRYPOINT.search(script)
+            assert match is not None, script
+            self._drivers.submit(head, job_id, match["entrypoint"])
         job = jobs.jobs[job_id]
         while job.end_time is None:
             if self._head_of(pod, container) != head:
@@ -203,9 +207,9 @@ class Submitters:
             return pod.head
         address = container.variable("RAY_DASHBOARD_ADDRESS")
         cluster = address.partition(".")[0].removesuffix("-head-svc")
-        for each in self._pods.values():
-            if each.head is not None and each.head[0] == cluster and each.runs:
-                return each.head
+        for other in self._pods.values():
+            if other.head is not None and other.head[0] == cluster and other.runs:
+                return other.head
         return None
 
     async def _exit(self, pod: SubmitterPod, container: _Container, code: int) -> None:
@@ -216,10 +220,10 @@ class Submitters:
             "finishedAt": rfc3339(self._clock.now()),
         }
         statuses = [
-            {**each, "state": {"terminated": terminated}, "ready": False}
-            if each["name"] == container.name
-            else each
-            for each in pod.status.container_statuses
+            {**status, "state": {"terminated": terminated}, "ready": False}
+            if status["name"] == container.name
+            else status
+            for status in pod.status.container_statuses
         ]
         status: Json = {"containerStatuses": statuses}
         if pod.head is None:

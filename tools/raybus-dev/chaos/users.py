@@ -186,7 +186,7 @@ class Users:
         return UserRequest(at=at, what=what, resource=RAY_SERVICE, name=thing.name, spec=spec)
 
     def _other(self, version: str) -> str:
-        return self._random.choice([each for each in VERSIONS if each != version])
+        return self._random.choice([candidate for candidate in VERSIONS if candidate != version])
 
 
 def _changed(at: float, what: str, thing: _Object, spec: Body) -> UserRequest:

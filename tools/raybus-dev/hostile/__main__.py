@@ -47,10 +47,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
-    found = parser.parse_args(arguments)
-    if found.n < 1 or found.rate <= 0 or found.samples < 1:
+    options = parser.parse_args(arguments)
+    if options.n < 1 or options.rate <= 0 or options.samples < 1:
         parser.error("-n, --rate and --samples must be greater than 0")
-    return found
+    return options
 
 
 def emit(line: str) -> None:
@@ -76,11 +76,11 @@ def main() -> int:
         rate=options.rate,
         logs=folder,
     )
-    found = report.measured(run.measure(wanted, emit))
-    report.show(found, lambda: verdict.table(found), form=options.o, width=140)
-    for rule in found.broken:
+    figures = report.measured(run.measure(wanted, emit))
+    report.show(figures, lambda: verdict.table(figures), form=options.o, width=140)
+    for rule in figures.broken:
         emit(f"broken: {rule}")
-    return 1 if found.broken else 0
+    return 1 if figures.broken else 0
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
         secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
     )()  # else a refusal would prove nothing
     watcher = secured.settings("watcher")
-    found = [
+    violations = [
         await _granted(
             "a tenant registers a key of the watcher",
             lambda: tenants[0].patch(CONFIG_MAP, NAMESPACE, KEYS, REGISTERED),
@@ -59,8 +59,8 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
         ),
     ):
         asked = _request(secured, user, subject, body)
-        found.append(await _granted(f"{user} may {subject}", asked))
-    return [each for each in found if each is not None]
+        violations.append(await _granted(f"{user} may {subject}", asked))
+    return [violation for violation in violations if violation is not None]
 
 
 def _request(

@@ -85,23 +85,23 @@ async def measure(wanted: HostileOptions, emit: Callable[[str], None]) -> RunFig
         emit(f"{len(attacks)} attacks are drawn; starting API server, etcd, controllers, NATS")
         played = await stack.enter_async_context(heads.played())
         JobDashboards(played)
-        found = await stack.enter_async_context(rig.fresh())
-        await _install(found)
+        bench_rig = await stack.enter_async_context(rig.fresh())
+        await _install(bench_rig)
         secured = await stack.enter_async_context(
-            secured_nats(found.work / "nats", subscribers=(borders.SUBSCRIBER,))
+            secured_nats(bench_rig.work / "nats", subscribers=(borders.SUBSCRIBER,))
         )
         hostile = await stack.enter_async_context(
-            tenants.admitted(found.control_plane, found.kube, played)
+            tenants.admitted(bench_rig.control_plane, bench_rig.kube, played)
         )
-        await stack.enter_async_context(_gateways(found.kube))
-        bus = BusAccess(url=secured.server.url, credentials=found.work / "nats")
+        await stack.enter_async_context(_gateways(bench_rig.kube))
+        bus = BusAccess(url=secured.server.url, credentials=bench_rig.work / "nats")
         fleet = await stack.enter_async_context(
             services_with_own_rights(
-                found.control_plane, bus, wanted.logs, emit, gates={FeatureGate.CRON_JOB: True}
+                bench_rig.control_plane, bus, wanted.logs, emit, gates={FeatureGate.CRON_JOB: True}
             )
         )
         running = list(fleet.all())
-        figures = await _beside(wanted, found, hostile, running, attacks, emit)
+        figures = await _beside(wanted, bench_rig, hostile, running, attacks, emit)
         return msgspec.structs.replace(
             figures, crossed=await borders.crossed(hostile.clients, secured)
         )
@@ -109,15 +109,15 @@ async def measure(wanted: HostileOptions, emit: Callable[[str], None]) -> RunFig
 
 async def _beside(
     wanted: HostileOptions,
-    found: Rig,
+    bench_rig: Rig,
     hostile: Tenants,
     running: Sequence[Replica],
     attacks: list[Any],
     emit: Callable[[str], None],
 ) -> RunFigures:
-    pids = {each.name: each.pid for each in running}
+    pids = {process.name: process.pid for process in running}
     phases: dict[str, RunPhase] = {}
-    prey = Victim(found.kube)
+    prey = Victim(bench_rig.kube)
     async with prey.watched():
         await prey.prepare()
         emit(
@@ -130,7 +130,7 @@ async def _beside(
             emit("control: the tenants write what raybus leaves to another controller")
             with _phase(phases, verdict.CONTROL) as phase:
                 phase.reactions = await _control(wanted, hostile.anew(), prey, attacks)
-        before = {each.name: await _late(each) for each in running}
+        before = {process.name: await _late(process) for process in running}
         emit("the tenants begin")
         with _phase(phases, verdict.BESIDE) as phase:
             async with prey.changing() as phase.reactions, asyncio.TaskGroup() as group:
@@ -139,9 +139,10 @@ async def _beside(
                 progress.cancel()
     emit("the attacks are over; judging")
     services = [
-        await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running
+        await _judged(process, pid=pids[process.name], before=before[process.name])
+        for process in running
     ]
-    lines = await asyncio.to_thread(_lines, found.control_plane.audit_log)
+    lines = await asyncio.to_thread(_lines, bench_rig.control_plane.audit_log)
     owners = {
         victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE, victim.JOB),
         **dict.fromkeys(tenants.NAMESPACES),
@@ -153,11 +154,11 @@ async def _beside(
         stored=hostile.stored,
         seconds=round(phases[verdict.BESIDE].seconds, 1),
         unexplained=hostile.unexplained,
-        outside=sorted({str(each) for each in verdict.outside(lines, owners)}),
-        requests=sum(each.user.username.startswith(ACCOUNT) for each in lines),
+        outside=sorted({str(line) for line in verdict.outside(lines, owners)}),
+        requests=sum(line.user.username.startswith(ACCOUNT) for line in lines),
         services=services,
         reactions=[_reaction(what, phases, lines) for what in victim.CHANGES],
-        busy={name: round(each.busy, 2) for name, each in phases.items()},
+        busy={name: round(phase.busy, 2) for name, phase in phases.items()},
         is_timed=wanted.is_timed,
     )
 
@@ -188,7 +189,7 @@ class Ticks(msgspec.Struct, frozen=True):
 
 
 def _processors() -> Ticks:
-    ticks = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    ticks = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return Ticks(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
 
 
@@ -220,19 +221,19 @@ def _reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> Vict
     own = [line for line in lines if line.object_ref.namespace == victim.NAMESPACE]
     return VictimReaction(
         change=what,
-        taken={name: [round(each.seconds, 3) for each in found] for name, found in spans.items()},
-        shares={name: shares.compute_shares(found, own) for name, found in spans.items()},
+        taken={name: [round(each.seconds, 3) for each in times] for name, times in spans.items()},
+        shares={name: shares.compute_shares(times, own) for name, times in spans.items()},
     )
 
 
-async def _install(found: Rig) -> None:
+async def _install(bench_rig: Rig) -> None:
     """Install the services' RBAC rights; create the namespaces of the victim and of a Secret."""
-    rights = (DEPLOY / "rights" / each for each in ("everywhere", "kubernetes-proxy"))
-    documents = [each for folder in (BASE, *rights) for each in manifests.read(folder)]
-    async with found.control_plane.api() as api:
+    rights = (DEPLOY / "rights" / part for part in ("everywhere", "kubernetes-proxy"))
+    documents = [document for folder in (BASE, *rights) for document in manifests.read(folder)]
+    async with bench_rig.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions(
-            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
+            [document for document in held if document["spec"]["names"]["kind"] in ROUTES]
         )
         for kind in RIGHTS:
             for document in manifests.of_kind(documents, kind):
@@ -240,8 +241,8 @@ async def _install(found: Rig) -> None:
                     document["metadata"].setdefault("namespace", manifests.NAMESPACE)
                 await api.apply(document)
     for name in (victim.NAMESPACE, PREY):
-        await found.kube.create(NAMESPACES, None, {"metadata": {"name": name}})
-    await found.kube.create(
+        await bench_rig.kube.create(NAMESPACES, None, {"metadata": {"name": name}})
+    await bench_rig.kube.create(
         SECRET, PREY, {"metadata": {"name": "prod-ray"}, "stringData": {"auth_token": "s3cret"}}
     )
 
@@ -300,10 +301,10 @@ async def _judged(service: Replica, *, pid: int, before: float) -> verdict.Victi
 
 def _peak_mib(pid: int) -> float:
     with suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
         )
-        return round(int(found[1]) / 1024, 1) if found else 0.0
+        return round(int(match[1]) / 1024, 1) if match else 0.0
     return 0.0
 
 

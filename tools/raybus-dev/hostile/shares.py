@@ -48,8 +48,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
     """Return for how long the reactions `spans` waited for each cause. `lines` is the audit log."""
     asked, pods = _intervals(lines)
-    each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
-    parts = [part for _, part in each]
+    by_length = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
+    parts = [part for _, part in by_length]
     slowest = parts[: max(1, len(parts) // 100)]
     api_server, nodes, rest = _means(parts)
     return Shares(api_server=api_server, nodes=nodes, rest=rest, slowest_hundredth=_means(slowest))

@@ -229,11 +229,11 @@ class Tenants:
                 listed = await kube.list(
                     resource, namespace, label_selector=f"{labels.ORIGIN_NAME}={name}"
                 )
-                for each in msgspec.json.decode(listed)["items"]:
+                for item in msgspec.json.decode(listed)["items"]:
                     patch = PatchRequest(
                         body={"metadata": {"annotations": attack.marks[resource.kind]}}
                     )
-                    await kube.patch(resource, namespace, each["metadata"]["name"], patch)
+                    await kube.patch(resource, namespace, item["metadata"]["name"], patch)
 
     async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
         """Wait until an object reports its outcome.
@@ -243,7 +243,7 @@ class Tenants:
         """
         if attack.resource == RAY_CRON_JOB and not attack.reasons:
             return None
-        found: set[str] = set()
+        reasons: set[str] = set()
         for _ in range(round(TIMEOUT / LIFE)):
             with suppress(errors.Retryable):  # the API server is asked again
                 held = msgspec.json.decode(
@@ -252,21 +252,21 @@ class Tenants:
                 if held.spec is not None and held.spec.managed_by not in {"", labels.MANAGED_BY_US}:
                     return None
                 listed = held.status.conditions if held.status is not None else None
-                conditions = {each.reason for each in listed or () if each.reason}
-                found = self._events.reasons[namespace, name] | conditions
-            if found and (not attack.reasons or not attack.reasons.isdisjoint(found)):
+                conditions = {condition.reason for condition in listed or () if condition.reason}
+                reasons = self._events.reasons[namespace, name] | conditions
+            if reasons and (not attack.reasons or not attack.reasons.isdisjoint(reasons)):
                 return None
             await asyncio.sleep(LIFE)
         return (
-            f"none of {sorted(attack.reasons)} among {sorted(found)}"
-            if found
+            f"none of {sorted(attack.reasons)} among {sorted(reasons)}"
+            if reasons
             else "neither a condition nor an Event"
         )
 
 
 def unmanaged(attack: Attack) -> Attack:
     """Return the attack with objects whose `managedBy` names another controller."""
-    body, later = (_left_to_another(each) for each in (attack.body, attack.later))
+    body, later = (_left_to_another(body) for body in (attack.body, attack.later))
     return msgspec.structs.replace(attack, body=body, later=later, marks={}, answer=None)
 
 
@@ -297,8 +297,8 @@ async def admitted(
             yield Tenants(clients, admin, heads, events)
         finally:
             watching.cancel()
-            for each in clients:
-                await each.close()
+            for client in clients:
+                await client.close()
 
 
 async def _allow(admin: KubeClient, namespace: str) -> None:

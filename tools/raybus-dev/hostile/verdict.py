@@ -138,89 +138,91 @@ def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None])
         yield line
 
 
-def _of_services(found: RunFigures) -> Iterator[str]:
-    for each in found.services:
-        if each.restarts:
-            yield f"{each.name} restarted {each.restarts} times"
-        if each.faults:
-            yield f"{each.name} met {each.faults} bugs of ours"
-        if each.peak_mib > MAX_MEMORY:
-            yield f"{each.name} took {each.peak_mib:.0f} MiB, more than {MAX_MEMORY:.0f}"
+def _of_services(figures: RunFigures) -> Iterator[str]:
+    for service in figures.services:
+        if service.restarts:
+            yield f"{service.name} restarted {service.restarts} times"
+        if service.faults:
+            yield f"{service.name} met {service.faults} bugs of ours"
+        if service.peak_mib > MAX_MEMORY:
+            yield f"{service.name} took {service.peak_mib:.0f} MiB, more than {MAX_MEMORY:.0f}"
 
 
-def _of_times(found: RunFigures) -> Iterator[str]:
-    if not found.is_timed:
+def _of_times(figures: RunFigures) -> Iterator[str]:
+    if not figures.is_timed:
         return
-    for each in found.services:
-        if each.late:
+    for reaction in figures.services:
+        if reaction.late:
             yield (
-                f"{each.name}: its event loop was blocked {each.late} times for more than "
+                f"{reaction.name}: its event loop was blocked {reaction.late} times for more than "
                 f"{MAX_LAG:g} s"
             )
-    for each in found.reactions:
-        if each.ratio > SLOWEST:
+    for reaction in figures.reactions:
+        if reaction.ratio > SLOWEST:
             yield (
-                f"the victim, {each.change}: p99 is {each.ratio:.1f} times the calm one, more "
-                f"than {SLOWEST:g}"
+                f"the victim, {reaction.change}: p99 is {reaction.ratio:.1f} times the calm one, "
+                f"more than {SLOWEST:g}"
             )
         for phase in (CALM, BESIDE):
-            if (count := len(each.taken.get(phase, []))) < ENOUGH:
+            if (count := len(reaction.taken.get(phase, []))) < ENOUGH:
                 yield (
-                    f"the victim, {each.change}: {count} reactions ({phase}), a p99 needs "
+                    f"the victim, {reaction.change}: {count} reactions ({phase}), a p99 needs "
                     f"{ENOUGH}: take more attacks"
                 )
 
 
-def _of_objects(found: RunFigures) -> Iterator[str]:
-    yield from (f"accessed outside its namespace: {each}" for each in found.outside[:SHOWN])
-    yield from (f"a border is crossed: {each}" for each in found.crossed)
-    yield from (f"no reason: {each}" for each in found.unexplained[:SHOWN])
-    if not found.requests:
+def _of_objects(figures: RunFigures) -> Iterator[str]:
+    yield from (f"accessed outside its namespace: {name}" for name in figures.outside[:SHOWN])
+    yield from (f"a border is crossed: {violation}" for violation in figures.crossed)
+    yield from (f"no reason: {name}" for name in figures.unexplained[:SHOWN])
+    if not figures.requests:
         yield "the audit log has no request: nothing was judged"
 
 
-def table(found: RunFigures) -> Table:
+def table(figures: RunFigures) -> Table:
     """Build the table of figures and their limits."""
     shown = Table(
         "figure",
         "value",
         "limit",
-        title=f"{found.attacks} hostile attacks, seed {found.seed}",
+        title=f"{figures.attacks} hostile attacks, seed {figures.seed}",
         title_justify="left",
     )
-    shown.add_row("objects that the API server refused", str(found.refused), "")
-    shown.add_row("objects that it stored", str(found.stored), "")
+    shown.add_row("objects that the API server refused", str(figures.refused), "")
+    shown.add_row("objects that it stored", str(figures.stored), "")
     shown.add_row(
         "  of them without a condition or an Event that gives the reason",
-        str(len(found.unexplained)),
+        str(len(figures.unexplained)),
         "0",
     )
-    shown.add_row("borders that are crossed", str(len(found.crossed)), "0")
-    shown.add_row("requests of the services", str(found.requests), "")
-    shown.add_row("  of them outside the namespace of their object", str(len(found.outside)), "0")
-    for each in found.services:
-        shown.add_row(f"{each.name}: restarts", str(each.restarts), "0")
-        shown.add_row("  event loop blocked for more than 250 ms", f"{each.late} times", "0")
-        shown.add_row("  memory, peak", f"{each.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
-    for each in found.reactions:
+    shown.add_row("borders that are crossed", str(len(figures.crossed)), "0")
+    shown.add_row("requests of the services", str(figures.requests), "")
+    shown.add_row("  of them outside the namespace of their object", str(len(figures.outside)), "0")
+    for reaction in figures.services:
+        shown.add_row(f"{reaction.name}: restarts", str(reaction.restarts), "0")
+        shown.add_row("  event loop blocked for more than 250 ms", f"{reaction.late} times", "0")
+        shown.add_row("  memory, peak", f"{reaction.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
+    for reaction in figures.reactions:
         shown.add_row(
-            f"the victim, {each.change}: p99 beside / calm", f"{each.ratio:.2f}", f"{SLOWEST:g}"
+            f"the victim, {reaction.change}: p99 beside / calm",
+            f"{reaction.ratio:.2f}",
+            f"{SLOWEST:g}",
         )
-        shown.add_row("  p99 beside / control", f"{each.slower_than(CONTROL):.2f}", "")
-        for phase, taken in each.taken.items():
+        shown.add_row("  p99 beside / control", f"{reaction.slower_than(CONTROL):.2f}", "")
+        for phase, taken in reaction.taken.items():
             shown.add_row(f"  {phase}: reactions; p50, p99", _times(taken), "")
-            if phase in each.shares:
+            if phase in reaction.shares:
                 shown.add_row(
                     "    API server, nodes, raybus and NATS: mean (slowest hundredth)",
-                    _parts(each.shares[phase]),
+                    _parts(reaction.shares[phase]),
                     "",
                 )
     shown.add_row(
         "processors busy",
-        ", ".join(f"{phase} {busy:.0%}" for phase, busy in found.busy.items()),
+        ", ".join(f"{phase} {busy:.0%}" for phase, busy in figures.busy.items()),
         "",
     )
-    shown.add_row("seconds", f"{found.seconds:.0f}", "")
+    shown.add_row("seconds", f"{figures.seconds:.0f}", "")
     return shown  # fmt: skip
 
 

@@ -147,7 +147,7 @@ class Victim:
     async def _repeat(
         self, what: str, name: str, do: Callable[[str, int], Awaitable[None]], enough: int
     ) -> None:
-        while any(len(self._reactions[each]) < enough for each in CHANGES):
+        while any(len(self._reactions[change]) < enough for change in CHANGES):
             self._numbers[name] += 1
             began = _now()
             await do(name, self._numbers[name])
@@ -219,12 +219,12 @@ class Victim:
 
     def _has(self, workers: int) -> bool:
         status: Json = self._clusters.held.get(CLUSTER, {}).get("status", {})
-        found = (
+        state = (
             status.get("desiredWorkerReplicas"),
             status.get("readyWorkerReplicas"),
             status.get("state"),
         )
-        return found == (workers, workers, "ready")
+        return state == (workers, workers, "ready")
 
     def _has_succeeded(self, name: str) -> bool:
         status: Json = self._jobs.held.get(name, {}).get("status", {})

@@ -122,22 +122,22 @@ class MutantTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 def by_hand(only: str) -> Iterator[MutantTrial]:
     """Yield the mutants of `table` in files whose path contains `only`."""
-    for each in TABLE:
+    for mutant in TABLE:
         sources: dict[str, str] = {}
-        for edit in each.edits:
+        for edit in mutant.edits:
             source = sources.get(edit.file) or (ROOT / edit.file).read_text()
             if source.count(edit.old) != 1:
                 sys.exit(
-                    f"{edit.file} does not have exactly once what case {each.case} changes: "
+                    f"{edit.file} does not have exactly once what case {mutant.case} changes: "
                     f"{edit.old!r}"
                 )
             sources[edit.file] = source.replace(edit.old, edit.new)
-        if only in each.file:
+        if only in mutant.file:
             yield MutantTrial(
-                file=each.file,
-                what=f"case {each.case}: {each.what}",
+                file=mutant.file,
+                what=f"case {mutant.case}: {mutant.what}",
                 sources=sources,
-                tests=(each.test,),
+                tests=(mutant.test,),
             )
 
 
@@ -175,7 +175,7 @@ class KillingTests:
         known = self._known.setdefault(job.file, [])
         if known and _failing(job, tuple(known)) is not None:
             return False
-        killer = _failing(job, tuple(f"tests/{each}" for each in job.tests))
+        killer = _failing(job, tuple(f"tests/{test}" for test in job.tests))
         if killer:
             known.append(killer)
         return killer is None

@@ -63,13 +63,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the report"
     )
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for name in ("n", "jobs"):
-        if getattr(found, name) < 1:
+        if getattr(options, name) < 1:
             parser.error(f"-{name}: must be greater than 0")
-    if not 0 <= found.first < found.n:
+    if not 0 <= options.first < options.n:
         parser.error("--first: must be at least 0 and less than -n")
-    return found
+    return options
 
 
 def run(given: argparse.Namespace, program: Path, source: Path) -> list[CaseJudgement]:
@@ -87,7 +87,7 @@ def run(given: argparse.Namespace, program: Path, source: Path) -> list[CaseJudg
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    results, found = list[CaseJudgement](), 0
+    results, count = list[CaseJudgement](), 0
     pool = ProcessPoolExecutor(
         min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program, source)
     )
@@ -98,18 +98,18 @@ def run(given: argparse.Namespace, program: Path, source: Path) -> list[CaseJudg
         chunks = [numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK)]
         for some in pool.map(partial(judging.work, given.seed), chunks):
             results += some
-            found += sum(bool(each.found) for each in some)
+            count += sum(bool(judgement.found) for judgement in some)
             for judgement in some:
-                new = {each.signature for each in judgement.found} - kinds
+                new = {difference.signature for difference in judgement.found} - kinds
                 kinds |= new
                 for kind in sorted(new):
                     console.print(f"case {judgement.number}: {kind}", markup=False)
             shown.update(
-                task, advance=len(some), description=f"cases ({found} differ)" if found else "cases"
+                task, advance=len(some), description=f"cases ({count} differ)" if count else "cases"
             )
             if not console.is_terminal and time.monotonic() - reported_at > REPORT_INTERVAL:
                 reported_at = time.monotonic()
-                console.print(f"  … {len(results)} of {len(numbers)} cases, {found} differ")
+                console.print(f"  … {len(results)} of {len(numbers)} cases, {count} differ")
     return results
 
 
@@ -125,15 +125,17 @@ def report(
     Return 1 if there are undeclared ones, else 0. `seconds` is the duration of the run.
     """
     kinds: dict[str, list[CaseJudgement]] = {}
-    for each in results:
-        for signature in {one.signature for one in each.found}:
-            kinds.setdefault(signature, []).append(each)
-    topics = sum((Counter(each.declared) for each in results), Counter[str]())
+    for result in results:
+        for signature in {one.signature for one in result.found}:
+            kinds.setdefault(signature, []).append(result)
+    topics = sum((Counter(result.declared) for result in results), Counter[str]())
     if given.o == "json":
         body = {
             "cases": len(results),
             "seconds": round(seconds, 1),
-            "undeclared": {kind: [each.number for each in some] for kind, some in kinds.items()},
+            "undeclared": {
+                kind: [judgement.number for judgement in some] for kind, some in kinds.items()
+            },
             "declared": dict(topics.most_common()),
         }
         print(msgspec.json.format(msgspec.json.encode(body)).decode())
@@ -155,10 +157,10 @@ def report(
     return 1 if kinds else 0
 
 
-def _show(judge: Judge, kind: str, found: CaseJudgement, seed: int) -> None:
-    case = judge.shrunk(judge.draw(seed, found.number), kind)
-    for each in judge.judge({0: case})[0].found:
-        print(f"  {each}")
+def _show(judge: Judge, kind: str, judgement: CaseJudgement, seed: int) -> None:
+    case = judge.shrunk(judge.draw(seed, judgement.number), kind)
+    for difference in judge.judge({0: case})[0].found:
+        print(f"  {difference}")
     print(f"  {msgspec.json.encode(case).decode()}")
 
 

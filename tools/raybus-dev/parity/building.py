@@ -27,9 +27,9 @@ _SINCE_1_7: Final = Path("controllers") / "ray" / "raycluster_mtls_controller.go
 
 def pinned() -> str:
     """Return the released version of KubeRay that `go.mod` names, such as `v1.6.2`."""
-    found = re.search(rf"{re.escape(MODULE)} (v\S+)", (SOURCES / "go.mod").read_text())
-    assert found is not None, f"kuberay/go.mod requires no {MODULE}"
-    return found[1]
+    match = re.search(rf"{re.escape(MODULE)} (v\S+)", (SOURCES / "go.mod").read_text())
+    assert match is not None, f"kuberay/go.mod requires no {MODULE}"
+    return match[1]
 
 
 async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:

@@ -17,7 +17,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """The configuration of an operator, in a form that raybus and KubeRay can be given."""
 
     gates: dict[str, bool] = msgspec.field(
-        default_factory=lambda: {each.value: each in BETA for each in FeatureGate}
+        default_factory=lambda: {gate.value: gate in BETA for gate in FeatureGate}
     )
     environment: dict[str, str] = {}
     scheduler: str = ""
@@ -77,7 +77,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> frozenset[str]:
         """Names of the pods in `objects`. These pods are compared by name."""
-        return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
+        return frozenset(body["metadata"]["name"] for body in self.objects if body["kind"] == "Pod")
 
     @property
     def features(self) -> frozenset[str]:
@@ -101,7 +101,7 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pods(self) -> frozenset[str]:
         """Names of the pods in `objects`."""
-        return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
+        return frozenset(body["metadata"]["name"] for body in self.objects if body["kind"] == "Pod")
 
 
 def a_cluster(spec: Json, *, name: str = "c", **metadata: Any) -> Body:

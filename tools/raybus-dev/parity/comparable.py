@@ -69,7 +69,7 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
     return (
         *place,
         name if name in known else "~",
-        *(own.get(each, "").zfill(4) for each in indices),
+        *(own.get(index, "").zfill(4) for index in indices),
         drawn,
         name,
     )
@@ -83,10 +83,10 @@ def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> Rou
     drawn = _drawn(outcome, known, number)
     if not drawn:
         return outcome
-    names = "|".join(re.escape(each) for each in sorted(drawn, key=len, reverse=True))
+    names = "|".join(re.escape(name) for name in sorted(drawn, key=len, reverse=True))
     text = re.sub(
         rf"(?<![\w-])(?:{names})(?![\w-])",
-        lambda found: drawn[found[0]],
+        lambda match: drawn[match[0]],
         msgspec.json.encode(outcome).decode(),
     )
     return msgspec.json.decode(text, type=RoundOutcome)
@@ -95,7 +95,7 @@ def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> Rou
 def comparable(outcome: RoundOutcome) -> Json:
     """Return the outcome of a round without everything that varies between runs."""
     pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
-    pods |= {each["metadata"]["name"] for each in outcome.objects if each["kind"] == "Pod"}
+    pods |= {body["metadata"]["name"] for body in outcome.objects if body["kind"] == "Pod"}
     notes = dict[str, set[str]]()
     for event in outcome.events:
         note = _PERIOD.sub("after a while", _RENAMED.sub("<a pod>", event["note"]))
@@ -104,10 +104,10 @@ def comparable(outcome: RoundOutcome) -> Json:
         notes.setdefault(f"{event['type']} {event['reason']}", set()).add(note)
     return {
         "objects": {_title(body): pruned(body) for body in map(_kept, outcome.objects)},
-        "events": {reason: sorted(found) for reason, found in sorted(notes.items())},
+        "events": {reason: sorted(texts) for reason, texts in sorted(notes.items())},
         "writes": dict(sorted(Counter(outcome.writes).items())),
         "hashes": outcome.hashes,
-        "built": {name: _built(name, each) for name, each in (outcome.built or {}).items() if each},
+        "built": {name: _built(name, body) for name, body in (outcome.built or {}).items() if body},
         "panic": outcome.panic.partition("\n")[0],
     }
 
@@ -125,23 +125,23 @@ def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[st
 
     `known` and `number` are those of `renamed`.
     """
-    found, numbers = dict[str, str](), Counter[str]()
-    pods = [each for each in outcome.objects if each["kind"] == "Pod"]
-    for pod in sorted(pods, key=lambda each: order(each, known)):
+    renames, numbers = dict[str, str](), Counter[str]()
+    pods = [body for body in outcome.objects if body["kind"] == "Pod"]
+    for pod in sorted(pods, key=lambda body: order(body, known)):
         meta = pod["metadata"]
         own, name = meta.get("labels", {}), meta["name"]
         if name in known or not _RANDOM.search(name):
             continue
         suffix = f"r{number}{numbers[name[:-5]]:03}"
         numbers[name[:-5]] += 1
-        found[name] = name[:-5] + suffix
+        renames[name] = name[:-5] + suffix
         if replica := own.get(labels.REPLICA_NAME):
-            found.setdefault(replica, replica[:-5] + suffix)
+            renames.setdefault(replica, replica[:-5] + suffix)
     for write in outcome.writes:
         verb, kind, name = write.split(" ", 2)
         if kind == "Pod" and verb == "create" and _RANDOM.search(name):
-            found.setdefault(name, f"{name[:-5]}gone")
-    return found
+            renames.setdefault(name, f"{name[:-5]}gone")
+    return renames
 
 
 def _kept(body: Body) -> Body:
@@ -151,8 +151,8 @@ def _kept(body: Body) -> Body:
         if field not in _CHOSEN and field != "generateName"
     }
     owners = [
-        {**each, "uid": each["uid"] if each["uid"] == CLUSTER_UID else "UID"}
-        for each in meta.get("ownerReferences", [])
+        {**owner, "uid": owner["uid"] if owner["uid"] == CLUSTER_UID else "UID"}
+        for owner in meta.get("ownerReferences", [])
     ]
     kept = _timeless({**body, "metadata": {**meta, "ownerReferences": owners}})
     match body["kind"]:
@@ -160,7 +160,9 @@ def _kept(body: Body) -> Body:
             del kept["spec"]
             kept["status"].pop("observedGeneration", None) if "status" in kept else None
             if conditions := kept.get("status", {}).get("conditions"):
-                kept["status"]["conditions"] = {each.pop("type"): each for each in conditions}
+                kept["status"]["conditions"] = {
+                    condition.pop("type"): condition for condition in conditions
+                }
         case "RayJob":
             kept["spec"] = _typed_job_spec(kept["spec"])
         case "Secret":
@@ -197,18 +199,18 @@ def _built(name: str, value: Any) -> Any:
         return value
     if name == "cluster":
         return pruned(value)
-    found = _kept(
+    service = _kept(
         {"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})}
     )
-    found["metadata"].pop("ownerReferences", None)
-    return pruned(found)
+    service["metadata"].pop("ownerReferences", None)
+    return pruned(service)
 
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {field: _timeless(each) for field, each in cast("Json", value).items()}
+        return {field: _timeless(content) for field, content in cast("Json", value).items()}
     if isinstance(value, list):
-        return [_timeless(each) for each in cast("list[Any]", value)]
+        return [_timeless(item) for item in cast("list[Any]", value)]
     return "TIME" if isinstance(value, str) and _MOMENT.fullmatch(value) else value
 
 
@@ -219,16 +221,16 @@ def pruned(value: Any, field: str = "") -> Any:
     """
     if isinstance(value, dict):
         if field in _AMOUNTS:
-            return {key: _amount(each) for key, each in cast("Json", value).items()}
-        found = {key: pruned(each, key) for key, each in cast("Json", value).items()}
+            return {key: _amount(content) for key, content in cast("Json", value).items()}
+        fields = {key: pruned(content, key) for key, content in cast("Json", value).items()}
         kept = field in _MAPS
         return {
-            key: each
-            for key, each in found.items()
-            if kept or key in _MEANINGFUL or not _is_empty(key, each)
+            key: content
+            for key, content in fields.items()
+            if kept or key in _MEANINGFUL or not _is_empty(key, content)
         }
     if isinstance(value, list):
-        return [pruned(each) for each in cast("list[Any]", value)]
+        return [pruned(item) for item in cast("list[Any]", value)]
     return _amount(value) if field in _AMOUNT else value
 
 
@@ -290,7 +292,7 @@ def _of_lists(theirs: Sequence[Any], ours: Sequence[Any], place: str) -> Iterato
     if theirs == ours:
         return
     if "events/" in place:
-        yield from (Difference(place, theirs, each) for each in ours if each not in theirs)
+        yield from (Difference(place, theirs, item) for item in ours if item not in theirs)
         return
     one, other = _by_name(theirs), _by_name(ours)
     if one is None or other is None:
@@ -302,12 +304,12 @@ def _of_lists(theirs: Sequence[Any], ours: Sequence[Any], place: str) -> Iterato
 
 
 def _numbered(items: Sequence[Any]) -> Json:
-    return {f"{number:02}": each for number, each in enumerate(items)}
+    return {f"{number:02}": item for number, item in enumerate(items)}
 
 
 def _by_name(items: Sequence[Any]) -> Json | None:
     """Return the items of a list by name; None if an item has no name, or a name occurs twice."""
-    names = [cast("Json", each).get("name") if isinstance(each, dict) else None for each in items]
+    names = [cast("Json", item).get("name") if isinstance(item, dict) else None for item in items]
     if None in names or len({*names}) < len(names):
         return None
-    return {f"{name}": each for name, each in zip(names, items, strict=True)}
+    return {f"{name}": item for name, item in zip(names, items, strict=True)}

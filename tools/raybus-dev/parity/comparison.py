@@ -24,7 +24,7 @@ The rarest known choice has a probability of 3 %.
 
 async def of_raybus(case: Case, *, version: str) -> list[Json]:
     """Run a case with raybus. Return the comparable outcome of each round."""
-    found, objects, known = list[Json](), case.objects, case.names
+    outcomes, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
         outcome = renamed(
@@ -32,9 +32,9 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
             known,
             number=number,
         )
-        found.append(comparable(outcome))
+        outcomes.append(comparable(outcome))
         objects, known = outcome.objects, known | outcome.pods
-    return found
+    return outcomes
 
 
 Asked = tuple[OperatorSettings, list[Body]]
@@ -53,7 +53,7 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
     chooses at random in a round, the round is repeated up to `TRIES` times, until it differs from
     `wanted` only as declared.
     """
-    found, objects, known = list[Json](), case.objects, case.names
+    outcomes, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
         outcome, seen = RoundOutcome(), Json()
@@ -65,29 +65,29 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
                 compare([seen], [wanted[number]]), [seen], [wanted[number]], release=release
             ):
                 break
-        found.append(seen)
+        outcomes.append(seen)
         objects, known = outcome.objects, known | outcome.pods
-    return found
+    return outcomes
 
 
 def collected(outcome: RoundOutcome) -> RoundOutcome:
     """Remove the objects that the garbage collector deletes after their RayCluster is deleted."""
-    if any(each["kind"] == "RayCluster" for each in outcome.objects):
+    if any(body["kind"] == "RayCluster" for body in outcome.objects):
         return outcome
-    left = [each for each in outcome.objects if not _is_owned(each)]
+    left = [body for body in outcome.objects if not _is_owned(body)]
     return msgspec.structs.replace(outcome, objects=left)
 
 
 def _is_owned(body: Body) -> bool:
-    return any(each["uid"] == CLUSTER_UID for each in body["metadata"].get("ownerReferences", []))
+    return any(owner["uid"] == CLUSTER_UID for owner in body["metadata"].get("ownerReferences", []))
 
 
 def service_of_raybus(case: Case) -> Json:
     """Return what raybus derives from a RayService: a validation problem, or Services and hash."""
     assert case.service is not None
     service, config = ray_service.decode(case.service), case.settings.config("")
-    if (found := validation.violation(service, config.gates)) is not None:
-        return comparable(RoundOutcome(built={"problem": found.message}))
+    if (violation := validation.violation(service, config.gates)) is not None:
+        return comparable(RoundOutcome(built={"problem": violation.message}))
     spec, name = service.raw_cluster_config, f"{service.metadata.name}-abcde"
     built: Json = {
         "head": services.head(
@@ -125,9 +125,9 @@ def chooses(objects: list[Body]) -> bool:
     It does for groups with several hosts per replica, because it keeps such replicas in a Go map.
     """
     groups = (
-        each.get("spec", {}).get("workerGroupSpecs", [])
-        for each in objects
-        if each["kind"] == "RayCluster"
+        body.get("spec", {}).get("workerGroupSpecs", [])
+        for body in objects
+        if body["kind"] == "RayCluster"
     )
     return any(group.get("numOfHosts", 1) > 1 for some in groups for group in some)
 
@@ -138,6 +138,9 @@ def compare(theirs: list[Json], ours_: list[Json]) -> list[Difference]:
     `theirs` and `ours_` are the outcomes of KubeRay and raybus, round by round.
     """
     for number, (one, other) in enumerate(zip(theirs, ours_, strict=True)):
-        if found := [*differences(one, other)]:
-            return [msgspec.structs.replace(each, place=f"{number}/{each.place}") for each in found]
+        if all_differences := [*differences(one, other)]:
+            return [
+                msgspec.structs.replace(difference, place=f"{number}/{difference.place}")
+                for difference in all_differences
+            ]
     return []

@@ -13,44 +13,44 @@ from common.api.opaque import Body, Json
 from parity.comparable import Difference
 
 
-def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
+def of_deleted_pods(difference: Difference, theirs: Json, ours: Json) -> bool:
     """Return whether the difference is a consequence of worker pods that only raybus deletes.
 
     Consequences are the missing pods, their counts, their addresses and their Events.
     """
     gone, follows = _gone(theirs, ours), False
-    match found.place.split("/")[1:]:
+    match difference.place.split("/")[1:]:
         case ["objects", title]:
-            follows = title in gone and found.ours is None
+            follows = title in gone and difference.ours is None
         case ["writes", write]:
-            follows = write.removeprefix("delete ") in gone and found.theirs is None
+            follows = write.removeprefix("delete ") in gone and difference.theirs is None
         case [
             "events",
             "Normal DeletedWorkerPod",
         ]:  # a text of its own, beside those about pods that both delete
-            follows = found.ours is not None
+            follows = difference.ours is not None
         case ["events", "Normal MTLSCertificatesUpdated"]:
-            follows = found.theirs is None and any(map(_address, gone.values()))
+            follows = difference.theirs is None and any(map(_address, gone.values()))
         case ["objects", title, "spec", "ipAddresses", _]:
             named = [{*each["objects"][title]["spec"]["ipAddresses"]} for each in (theirs, ours)]
             follows = named[1] <= named[0] and named[0] - named[1] <= {
                 *map(_address, gone.values())
             }
         case ["objects", _, "status", "readyWorkerReplicas"]:
-            follows = _fewer(found) == sum(map(_is_ready, gone.values()))
+            follows = _fewer(difference) == sum(map(_is_ready, gone.values()))
         case ["objects", _, "status", "availableWorkerReplicas"]:
-            follows = _fewer(found) == sum(_phase(pod) == "Running" for pod in gone.values())
+            follows = _fewer(difference) == sum(_phase(pod) == "Running" for pod in gone.values())
         case _:
             pass
     return bool(gone) and follows
 
 
-def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
+def of_gathered_addresses(difference: Difference, theirs: Json, ours: Json) -> bool:
     """Return whether KubeRay, too, once wrote the addresses of raybus's final certificate.
 
     raybus collects addresses for some seconds, so KubeRay's final certificate may have newer ones.
     """
-    title = found.place.split("/")[2]
+    title = difference.place.split("/")[2]
     written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"
     notes: list[list[str]] = [
         each["events"].get("Normal MTLSCertificatesUpdated", []) for each in (theirs, ours)
@@ -73,14 +73,15 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
     return all(map(_is_ready, left)) and not (has_head and all(map(_is_ready, own)))
 
 
-def of_repeated_times(found: Difference, _: Json, __: Json) -> bool:
+def of_repeated_times(difference: Difference, _: Json, __: Json) -> bool:
     """Return whether raybus only lacks runs in an hour that occurs twice.
 
     When clocks are set back, KubeRay runs a job in both hours of the same name, and raybus in the
     first one only. Both lists have the same length, so raybus's list ends with later runs.
     """
     theirs, ours = (
-        [*map(datetime.fromisoformat, text.split())] for text in (found.theirs, found.ours)
+        [*map(datetime.fromisoformat, text.split())]
+        for text in (difference.theirs, difference.ours)
     )
     repeated = [run for run in theirs if run not in ours]
     common = [run for run in theirs if run in ours]
@@ -115,8 +116,8 @@ def _pods(outcome: Json) -> dict[str, Body]:
     return {title: body for title, body in outcome["objects"].items() if body["kind"] == "Pod"}
 
 
-def _fewer(found: Difference) -> int:
-    return (found.theirs or 0) - (found.ours or 0)
+def _fewer(difference: Difference) -> int:
+    return (difference.theirs or 0) - (difference.ours or 0)
 
 
 def _phase(pod: Body) -> str:
@@ -130,5 +131,5 @@ def _address(pod: Body) -> str:
 def _is_ready(pod: Body) -> bool:
     conditions: list[Any] = pod.get("status", {}).get("conditions", [])
     return _phase(pod) == "Running" and any(
-        each["type"] == "Ready" and each["status"] == "True" for each in conditions
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
     )

@@ -42,30 +42,32 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cause: str = ""
     """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 
-    def declares(self, found: Difference, both: tuple[Json, Json]) -> bool:
+    def declares(self, difference: Difference, both: tuple[Json, Json]) -> bool:
         """Return whether the rule declares the difference `found`.
 
         `both` are the outcomes of KubeRay and raybus in the round of the difference.
         """
-        theirs, ours = text(found.theirs), text(found.ours)
+        theirs, ours = text(difference.theirs), text(difference.ours)
         if (
-            not re.search(self.place, found.place)
+            not re.search(self.place, difference.place)
             or not re.search(self.theirs, theirs)
             or not re.search(self.ours, ours)
         ):
             return False
-        if not all(any(re.search(one, each) for each in _titles(both)) for one in self.beside):
+        if not all(any(re.search(one, title) for title in _titles(both)) for one in self.beside):
             return False
-        if self.without and any(re.search(self.without, each) for each in _titles(both)):
+        if self.without and any(re.search(self.without, title) for title in _titles(both)):
             return False
-        if self.cause and not consequences.CAUSES[self.cause](found, *both):
+        if self.cause and not consequences.CAUSES[self.cause](difference, *both):
             return False
-        return not self.rewrite or self._is_same(found)
+        return not self.rewrite or self._is_same(difference)
 
-    def _is_same(self, found: Difference) -> bool:
-        theirs: Any = found.theirs
+    def _is_same(self, difference: Difference) -> bool:
+        theirs: Any = difference.theirs
         values = cast("list[Any]", theirs) if isinstance(theirs, list) else [theirs]
-        return self._rewritten(text(found.ours)) in [self._rewritten(text(each)) for each in values]
+        return self._rewritten(text(difference.ours)) in [
+            self._rewritten(text(value)) for value in values
+        ]
 
     def _rewritten(self, value: str) -> str:
         for pattern, replacement in self.rewrite:
@@ -118,22 +120,27 @@ def entries() -> list[DeclaredDifference]:
 
 
 def entry_of(
-    found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
+    difference: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> DeclaredDifference | None:
     """Return the entry that declares the difference `found`; None if no entry does.
 
     `theirs` and `ours` are the outcomes of all rounds; `release` is KubeRay's minor version.
     """
-    number = int(found.place.split("/", 1)[0])
+    number = int(difference.place.split("/", 1)[0])
     both = (theirs[number], ours[number])
-    known = (each for each in entries() if each.until in {"", release})
+    known = (entry for entry in entries() if entry.until in {"", release})
     return next(
-        (each for each in known if any(rule.declares(found, both) for rule in each.rules)), None
+        (entry for entry in known if any(rule.declares(difference, both) for rule in entry.rules)),
+        None,
     )
 
 
 def undeclared(
-    found: Iterable[Difference], theirs: Sequence[Json], ours: Sequence[Json], *, release: str
+    differences: Iterable[Difference], theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> list[Difference]:
     """Return the differences of `found` that no entry declares (see `entry_of`)."""
-    return [each for each in found if entry_of(each, theirs, ours, release=release) is None]
+    return [
+        difference
+        for difference in differences
+        if entry_of(difference, theirs, ours, release=release) is None
+    ]

@@ -105,11 +105,11 @@ class Drawer:
         Each field is included with a probability of 1 / `rate`. `choices` maps a field to a tuple
         of possible values, or to a function that draws a value.
         """
-        found: Json = {}
+        drawn: Json = {}
         for name, choice in choices.items():
             if self.one_in(rate):
-                found[name] = choice() if callable(choice) else self.pick(*choice)
-        return found
+                drawn[name] = choice() if callable(choice) else self.pick(*choice)
+        return drawn
 
     def several(self, make: Callable[[int], Any], most: int) -> list[Any]:
         """Return up to `most` items. `make` makes an item from its index."""
@@ -118,12 +118,12 @@ class Drawer:
 
 def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
     """Draw the configuration of an operator."""
-    gates = {each.value: False for each in FeatureGate} | {
+    gates = {gate.value: False for gate in FeatureGate} | {
         FeatureGate.STATUS_CONDITIONS.value: not d.one_in(8),
         FeatureGate.DELETION_POLICY.value: not d.one_in(6),
         FeatureGate.MULTI_HOST_INDEXING.value: not d.one_in(4),
     }
-    gates |= {each.value: d.one_in(2) for each in NEW_GATES if each.value in known}
+    gates |= {gate.value: d.one_in(2) for gate in NEW_GATES if gate.value in known}
     environment = d.some(
         dict.fromkeys(SWITCHES, ("true", "false", "TRUE", "False", "1", "t", "")), 6
     )
@@ -198,36 +198,36 @@ def resources(d: Drawer) -> Json:
     amounts = partial(
         d.some, {name: ("1", "2", "0") if name.endswith("gpu") else QUANTITIES for name in names}, 4
     )
-    found: Json = {}
+    body: Json = {}
     if d.one_in(2):
-        found["limits"] = {
+        body["limits"] = {
             "cpu": d.pick(*QUANTITIES),
             "memory": d.pick("1Gi", "2500Mi", "5e9"),
         } | amounts()
     if d.one_in(3):
-        found["requests"] = amounts()
-    return found
+        body["requests"] = amounts()
+    return body
 
 
 def container(d: Drawer, name: str) -> Json:
     """Draw a Ray container."""
     probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3}
-    found: Json = {
+    body: Json = {
         "name": name,
         "image": d.pick(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"),
         "resources": resources(d),
     }
     if d.one_in(3):
         drawn = dict(d.unique(REFUSED_ENV if d.one_in(12) else ENV, 2))
-        found["env"] = [{"name": key, "value": value} for key, value in drawn.items()]
+        body["env"] = [{"name": key, "value": value} for key, value in drawn.items()]
         if d.one_in(3):
-            found["env"].append(
+            body["env"].append(
                 {
                     "name": "FROM",
                     "valueFrom": {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}},
                 }
             )
-    found |= d.some(
+    body |= d.some(
         {
             "command": (["python"], ["/bin/bash", "-c", "--"], []),
             "args": (["serve.py"], ["echo $KUBERAY_GEN_RAY_START_CMD", "x"], []),
@@ -260,7 +260,7 @@ def container(d: Drawer, name: str) -> Json:
         },
         7,
     )  # fmt: skip
-    return found
+    return body
 
 
 def template(d: Drawer, name: str) -> Json:
@@ -307,7 +307,7 @@ def template(d: Drawer, name: str) -> Json:
         },
         9,
     )  # fmt: skip
-    found: Json = {"spec": spec}
+    body: Json = {"spec": spec}
     meta = d.some(
         {
             "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"},
@@ -318,7 +318,7 @@ def template(d: Drawer, name: str) -> Json:
         },
         6,
     )  # fmt: skip
-    return found | ({"metadata": meta} if meta else {})
+    return body | ({"metadata": meta} if meta else {})
 
 
 START_PARAMS: Final = {
@@ -345,8 +345,8 @@ def start_params(d: Drawer) -> Json:
 
 def head(d: Drawer) -> Json:
     """Draw a head group."""
-    found: Json = {"rayStartParams": start_params(d), "template": template(d, "ray-head")}
-    found |= d.some(
+    body: Json = {"rayStartParams": start_params(d), "template": template(d, "ray-head")}
+    body |= d.some(
         {
             **GROUP_FIELDS,
             "serviceType": ("ClusterIP", "NodePort", "LoadBalancer"),
@@ -364,8 +364,8 @@ def head(d: Drawer) -> Json:
         },
         8,
     )  # fmt: skip
-    if found.get("enableIngress") and d.one_in(2):
-        found["ingressOptions"] = d.some(
+    if body.get("enableIngress") and d.one_in(2):
+        body["ingressOptions"] = d.some(
             {
                 "host": ("ray.example.org", ""),
                 "path": ("/ray(/|$)(.*)", "/x"),
@@ -374,14 +374,14 @@ def head(d: Drawer) -> Json:
             },
             2,
         )
-    return found
+    return body
 
 
 def worker_group(d: Drawer, name: str) -> Json:
     """Draw a worker group, with the fields that the API server would set."""
     least = d.pick(0, 0, 0, 1, 2)
     most = d.pick(2147483647, 3, 1, 0)
-    found: Json = {
+    body: Json = {
         "groupName": name,
         "replicas": d.pick(1, 0, 2, 3),
         "minReplicas": least,
@@ -390,7 +390,7 @@ def worker_group(d: Drawer, name: str) -> Json:
         "rayStartParams": start_params(d),
         "template": template(d, "ray-worker"),
     }
-    found |= d.some(
+    body |= d.some(
         {
             **GROUP_FIELDS,
             "suspend": (True, False),
@@ -401,7 +401,7 @@ def worker_group(d: Drawer, name: str) -> Json:
         },
         9,
     )  # fmt: skip
-    return found
+    return body
 
 
 def network_policy(d: Drawer) -> Json:
@@ -420,15 +420,15 @@ def network_policy(d: Drawer) -> Json:
         ),
         "egressRules": ([{"to": peers[2:]}], [{"ports": ports}]),
     }
-    found: Json = {"mode": d.pick("DenyAll", "DenyAllIngress", "DenyAllEgress")}
+    body: Json = {"mode": d.pick("DenyAll", "DenyAllIngress", "DenyAllEgress")}
     for field in ("head", "worker"):
         if d.one_in(3):
-            found[field] = d.some(rules, 2)
+            body[field] = d.some(rules, 2)
     if d.one_in(3):
-        found["workerGroups"] = [
+        body["workerGroups"] = [
             {"groupName": d.pick("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}
         ]
-    return found
+    return body
 
 
 def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
@@ -481,12 +481,12 @@ def autoscaler_options(d: Drawer) -> Json:
 def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
     """Draw the spec of a RayCluster. It may be invalid."""
     names = d.unique(GROUPS, 3)
-    found: Json = {
+    body: Json = {
         "headGroupSpec": head(d),
         "rayVersion": d.pick(*VERSIONS),
-        "workerGroupSpecs": [worker_group(d, each) for each in names],
+        "workerGroupSpecs": [worker_group(d, name) for name in names],
     }
-    found |= d.some(
+    body |= d.some(
         {
             "suspend": (True, False),
             "managedBy": ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"),
@@ -500,17 +500,17 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
         6,
     )  # fmt: skip
     if d.one_in(3):
-        found |= {"enableInTreeAutoscaling": d.pick(True, True, False)}
+        body |= {"enableInTreeAutoscaling": d.pick(True, True, False)}
         if d.one_in(2):
-            found["autoscalerOptions"] = autoscaler_options(d)
+            body["autoscalerOptions"] = autoscaler_options(d)
     for gate, field, make in (
         (FeatureGate.NETWORK_POLICY, "networkPolicy", network_policy),
         (FeatureGate.MTLS, "tlsOptions", tls_options),
         (FeatureGate.HISTORY_SERVER, "historyServerOptions", collector),
     ):
         if gate.value in known and d.one_in(3 if gates[gate.value] else 200):
-            found[field] = make(d)
-    return found
+            body[field] = make(d)
+    return body
 
 
 def tls_options(d: Drawer) -> Json:
@@ -562,8 +562,8 @@ def pod_status(d: Drawer) -> Json:
     if not phase:
         return {}
     ready = d.pick("True", "True", "False", "Unknown")
-    found: Json = {"phase": phase, "podIP": d.pick("10.1.0.1", "10.1.0.2", "")}
-    found["conditions"] = [
+    body: Json = {"phase": phase, "podIP": d.pick("10.1.0.1", "10.1.0.2", "")}
+    body["conditions"] = [
         {
             "type": "Ready",
             "status": ready,
@@ -594,7 +594,7 @@ def pod_status(d: Drawer) -> Json:
         "imageID": "",
         "state": state,
     }
-    return found | {"containerStatuses": [container_]}
+    return body | {"containerStatuses": [container_]}
 
 
 def pods(d: Drawer, cluster: Body) -> list[Body]:
@@ -603,7 +603,7 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
     Some are terminating, and there may be more or fewer than wanted.
     """
     name = cluster["metadata"]["name"]
-    found = [
+    bodies = [
         _pod(d, name, f"head-p{number}", "headgroup", "head", {})
         for number in range(d.pick(1, 1, 1, 0, 2))
     ]
@@ -626,11 +626,11 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
                         "ray.io/worker-group-replica-name": f"{prefix}-replica{replica}",
                         "ray.io/replica-host-index": f"{host}",
                     }
-                found.append(_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
+                bodies.append(_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
                 number += 1
     if d.one_in(10):
-        found.append(_pod(d, name, "stray-p0", "removed-group", "worker", {}))
-    return found
+        bodies.append(_pod(d, name, "stray-p0", "removed-group", "worker", {}))
+    return bodies
 
 
 def _pod(
@@ -650,8 +650,8 @@ def _pod(
             "ray.io/kuberay-version": d.pick("nightly", "v1.0.0", ""),
         }
     names = {"RAY": "ray-head" if node_type == "head" else "ray-worker"}
-    for each in status.get("containerStatuses", []):
-        each["name"] = names.get(each["name"], each["name"])
+    for container in status.get("containerStatuses", []):
+        container["name"] = names.get(container["name"], container["name"])
     containers: list[Json] = [{"name": names["RAY"], "image": IMAGE, "resources": {}}]
     pod_spec: Json = {
         "restartPolicy": d.pick("Always", "Always", "Never", "OnFailure"),
@@ -670,9 +670,9 @@ def _pod(
 
 
 def _has_ended(status: Json) -> bool:
-    states = [each["state"] for each in status.get("containerStatuses", [])]
+    states = [container["state"] for container in status.get("containerStatuses", [])]
     return status.get("phase") in {"Failed", "Succeeded"} or any(
-        "terminated" in each for each in states
+        "terminated" in state for state in states
     )
 
 
@@ -699,18 +699,22 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
 
 def blank(d: Drawer, value: Json) -> None:
     """Empty one random field of a spec in place, as templates of manifests do."""
-    found: list[tuple[Any, Any]] = []
+    leaves: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
-    for each in left:  # which grows
+    for container in left:  # which grows
         items: list[tuple[Any, Any]] = [
-            *(cast("Json", each).items() if isinstance(each, dict) else enumerate(each))
+            *(
+                cast("Json", container).items()
+                if isinstance(container, dict)
+                else enumerate(container)
+            )
         ]
         for key, field in items:
             if key not in FILLED and isinstance(field, str | list | dict):
                 left += [field] if isinstance(field, list | dict) else []
-                found += [(each, key)] if isinstance(key, str) and key not in GROUP else []
-    if found:
-        at, key = d.pick(*found)
+                leaves += [(container, key)] if isinstance(key, str) and key not in GROUP else []
+    if leaves:
+        at, key = d.pick(*leaves)
         at[key] = type(at[key])()
 
 
@@ -718,7 +722,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
     """Draw a step of a round: an edit, a change of pods, or a change of other objects."""
     if d.one_in(6):
         return redrawn(d, cluster, gates, known)
-    groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
+    groups = [group["groupName"] for group in cluster["spec"]["workerGroupSpecs"]]
     group = d.pick("*", "headgroup", *groups)
     path: list[Any] = ["spec", "workerGroupSpecs", 0]
     edits: tuple[tuple[list[Any], Any], ...] = (
@@ -732,7 +736,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
         (["spec", "gcsFaultToleranceOptions"], None),
         (["spec", "enableInTreeAutoscaling"], d.pick(True, False)),
         (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
-        ([*path, "scaleStrategy"], {"workersToDelete": [f"{each.lower()}-p0" for each in groups]}),
+        ([*path, "scaleStrategy"], {"workersToDelete": [f"{item.lower()}-p0" for item in groups]}),
         ([*path, "numOfHosts"], 2),
     )  # fmt: skip
     kinds = (
@@ -747,7 +751,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
         "PersistentVolumeClaim",
         "Issuer",
     )
-    edits = tuple(each for each in edits if known >= _needs(each))
+    edits = tuple(edit for edit in edits if known >= _needs(edit))
     (path, value), kind = (
         d.pick(*edits),
         d.pick(
@@ -793,11 +797,11 @@ def _needs(edit: tuple[list[Any], Any]) -> set[str]:
 
 def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
     """Draw a RayService."""
-    found: Json = {
+    body: Json = {
         "rayClusterConfig": spec(d, gates, known),
         "serveConfigV2": d.pick("applications: []", "", "a: <b>"),
     }
-    found |= d.some(
+    body |= d.some(
         {
             "serviceUnhealthySecondThreshold": (1,),
             "excludeHeadPodFromServeSvc": (True, False),
@@ -820,7 +824,7 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
         "uid": "u",
         "generation": 1,
     }
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": found}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": body}
 
 
 ENTRYPOINTS: Final = (
@@ -1018,10 +1022,10 @@ def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
 
 
 def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
-    found = ray_job.decode(dated(drawn, SystemClock().now()))
+    decoded = ray_job.decode(dated(drawn, SystemClock().now()))
     gates, is_named = operator.config("").gates, drawn["kind"] == "RayJob"
-    problem = job_rules.metadata(found.metadata) if is_named else None
-    return (problem or job_rules.spec(found, gates)) is not None
+    problem = job_rules.metadata(decoded.metadata) if is_named else None
+    return (problem or job_rules.spec(decoded, gates)) is not None
 
 
 def _other_case(
@@ -1063,13 +1067,13 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
             "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],
             "deletionTimestamp": "NOW-5s",
         }
-    found = pods(d, cluster) if d.one_in(2) else []
+    drawn_pods = pods(d, cluster) if d.one_in(2) else []
     if (
-        found
+        drawn_pods
     ):  # KubeRay may count a cluster as provisioned without its head, and then never makes one
         cluster["metadata"]["annotations"].pop(labels.DISABLE_PROVISIONED_HEAD_RESTART, None)
     rounds = d.several(
         lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.pick(1, 2))], 3
     )
-    objects = [cluster, *found]
+    objects = [cluster, *drawn_pods]
     return Case(settings=operator, objects=objects, rounds=rounds, one_host=d.pick(1, 1, 0, None))

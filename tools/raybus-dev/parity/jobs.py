@@ -64,7 +64,7 @@ def _start(case: Case, job: RayJob, config: Config) -> RoundOutcome:
         objects.append(body)
         plain = ray_cluster.decode({**body, "spec": job.raw_cluster_spec})
         built["head"] = head_service.build(job, plain, config)
-    cluster = ray_cluster.decode(next(each for each in objects if each["kind"] == "RayCluster"))
+    cluster = ray_cluster.decode(next(body for body in objects if body["kind"] == "RayCluster"))
     if job.spec.submission_mode == "K8sJobMode":
         body = submitter.build(job, cluster, config)
         scheduler.mark_submitter(job, body)

@@ -54,18 +54,20 @@ class Judge:
 
         An exception in raybus's code counts as a difference.
         """
-        found: list[CaseJudgement] = []
+        judgements: list[CaseJudgement] = []
         ours: dict[int, list[Json]] = {}
         for number, case in cases.items():
             try:
                 ours[number] = self.ours(case)
             except Exception as problem:  # noqa: BLE001  (any failure of ours is a difference)
                 text = f"{type(problem).__name__}: {problem}"
-                found.append(
+                judgements.append(
                     CaseJudgement(number=number, found=[Difference(f"0/{PANIC}", None, text)])
                 )
         theirs_ = self.theirs({number: cases[number] for number in ours}, ours)
-        return found + [self._judgement(number, theirs_[number], ours[number]) for number in ours]
+        return judgements + [
+            self._judgement(number, theirs_[number], ours[number]) for number in ours
+        ]
 
     def theirs(
         self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]
@@ -76,7 +78,7 @@ class Judge:
         cases advance together, one round per exchange with KubeRay's program, because an exchange
         is slow.
         """
-        running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
+        running, answered = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
         for number, case in cases.items():
             if case.service is not None:
@@ -97,8 +99,8 @@ class Judge:
                 try:
                     asked[number] = running[number].send(answer)
                 except StopIteration as end:
-                    found[number] = end.value
-        return found
+                    answered[number] = end.value
+        return answered
 
     def ours(self, case: Case) -> list[Json]:
         """Run a case with raybus. Return the comparable outcome of each round."""
@@ -113,21 +115,22 @@ class Judge:
         )
 
     def _judgement(self, number: int, theirs_: list[Json], ours: list[Json]) -> CaseJudgement:
-        found, topics = list[Difference](), Counter[str]()
-        for each in comparison.compare(theirs_, ours):
-            entry = declared.entry_of(each, theirs_, ours, release=self._kuberay.release)
+        undeclared, topics = list[Difference](), Counter[str]()
+        for difference in comparison.compare(theirs_, ours):
+            entry = declared.entry_of(difference, theirs_, ours, release=self._kuberay.release)
             if entry is None:
-                found.append(each)
+                undeclared.append(difference)
             else:
                 topics[entry.topic] += 1
-        return CaseJudgement(number=number, found=found, declared=dict(topics))
+        return CaseJudgement(number=number, found=undeclared, declared=dict(topics))
 
     def shrunk(self, case: Case, signature: str) -> Case:
         """Return a reduced case that still has a difference with this signature."""
         return shrinking.shrunk(
             case,
             lambda smaller: any(
-                each.signature == signature for each in self.judge({0: smaller})[0].found
+                difference.signature == signature
+                for difference in self.judge({0: smaller})[0].found
             ),
         )
 

@@ -102,8 +102,8 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
     None is an absent field. Clusters with an upgrade strategy are not changed, because their hash
     contains the number as written.
     """
-    found = copy.deepcopy(objects)
-    for body in found if have != wanted else ():
+    copies = copy.deepcopy(objects)
+    for body in copies if have != wanted else ():
         spec = body.get("spec", {})
         if body["kind"] != "RayCluster" or spec.get("upgradeStrategy", {}).get("type"):
             continue
@@ -111,7 +111,7 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
             if group.get("numOfHosts") == have:
                 group.pop("numOfHosts", None)
                 group.update({} if wanted is None else {"numOfHosts": wanted})
-    return found
+    return copies
 
 
 def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
@@ -128,8 +128,8 @@ def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]
     }
     for body in objects:
         annotations = pod_json.mapping(body["metadata"], "annotations")
-        if (found := hashes.get(annotations.get(labels.RECREATE_HASH, ""))) is not None:
-            annotations[labels.RECREATE_HASH] = found
+        if (recorded_hash := hashes.get(annotations.get(labels.RECREATE_HASH, ""))) is not None:
+            annotations[labels.RECREATE_HASH] = recorded_hash
     return objects
 
 

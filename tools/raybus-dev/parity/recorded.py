@@ -37,9 +37,9 @@ def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -
     """Record the first `most` cases of a seed. Return the path of the file."""
     cases = {number: judge.draw(seed, number) for number in range(most)}
     theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
-    found = [RecordedCase(case=case, theirs=theirs[number]) for number, case in cases.items()]
+    records = [RecordedCase(case=case, theirs=theirs[number]) for number, case in cases.items()]
     text = msgspec.json.encode(
-        Recording(version=version, release=release, cases=found), order="deterministic"
+        Recording(version=version, release=release, cases=records), order="deterministic"
     )
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_bytes(lzma.compress(text, preset=9))

@@ -23,12 +23,12 @@ KEEP: Final = "parity/keep"
 def dated(value: Any, now: datetime) -> Any:
     """Replace relative times such as `NOW-30s` in a JSON value by timestamps."""
     if isinstance(value, dict):
-        return {key: dated(each, now) for key, each in cast("Json", value).items()}
+        return {key: dated(content, now) for key, content in cast("Json", value).items()}
     if isinstance(value, list):
-        return [dated(each, now) for each in cast("list[Any]", value)]
-    if isinstance(value, str) and (found := _NOW.fullmatch(value)):
+        return [dated(item, now) for item in cast("list[Any]", value)]
+    if isinstance(value, str) and (match := _NOW.fullmatch(value)):
         return rfc3339(
-            (now + timedelta(seconds=int(found[1]))).replace(microsecond=0).astimezone(UTC)
+            (now + timedelta(seconds=int(match[1]))).replace(microsecond=0).astimezone(UTC)
         )
     return value
 
@@ -46,12 +46,12 @@ def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[
 
 def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Return the pods of the step's group (`*`: all), in the same order for both operators."""
-    pods = [each for each in objects if each["kind"] == "Pod"]
+    pods = [body for body in objects if body["kind"] == "Pod"]
     group = step.get("group", "*")
-    found = [
+    selected = [
         pod for pod in pods if group in {"*", pod["metadata"].get("labels", {}).get(labels.GROUP)}
     ]
-    return sorted(found, key=lambda pod: order(pod, known))
+    return sorted(selected, key=lambda pod: order(pod, known))
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
@@ -59,7 +59,8 @@ def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
-                _running(each["name"]) for each in pod_json.bodies(pod["spec"], "containers")
+                _running(container["name"])
+                for container in pod_json.bodies(pod["spec"], "containers")
             ]
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": "NOW-1s"}
             pod["status"] = {
@@ -89,9 +90,9 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     ]
     for pod in alive[: step.get("most", 100)]:
         status = copy.deepcopy(step["status"])
-        for each in status.get("containerStatuses", []):
-            if each["name"] == "RAY":
-                each["name"] = pod["spec"]["containers"][0]["name"]
+        for container in status.get("containerStatuses", []):
+            if container["name"] == "RAY":
+                container["name"] = pod["spec"]["containers"][0]["name"]
         pod["status"] = status
     return objects
 
@@ -99,12 +100,12 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Remove the group's first `most` pods, as the loss of a node does."""
     gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
-    return [each for each in objects if id(each) not in gone]
+    return [body for body in objects if id(body) not in gone]
 
 
 def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Set a field of the RayCluster to the step's value; without a value, remove the field."""
-    cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
+    cluster = next((body for body in objects if body["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects
     *path, last = cast("list[Any]", step["path"])
@@ -130,7 +131,7 @@ def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Delete all objects of the step's kind, as a user might by mistake."""
-    return [each for each in objects if each["kind"] != step["kind"]]
+    return [body for body in objects if body["kind"] != step["kind"]]
 
 
 _CONTENT: Final[dict[str, tuple[str, Any]]] = {
@@ -152,7 +153,7 @@ _STRANGER: Final = {
 def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Change all objects of the step's kind, as a user or another operator might."""
     for meta, body in [
-        (each["metadata"], each) for each in objects if each["kind"] == step["kind"]
+        (body["metadata"], body) for body in objects if body["kind"] == step["kind"]
     ]:
         match step["how"]:
             case "orphan":
@@ -178,16 +179,18 @@ def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]
 
 def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Issue all requested certificates, as cert-manager does."""
-    secrets = {each["metadata"]["name"] for each in objects if each["kind"] == "Secret"}
-    for each in [each for each in objects if each["kind"] == "Certificate"]:
-        meta, name = each["metadata"], each["spec"]["secretName"]
+    secrets = {body["metadata"]["name"] for body in objects if body["kind"] == "Secret"}
+    for certificate in [
+        certificate for certificate in objects if certificate["kind"] == "Certificate"
+    ]:
+        meta, name = certificate["metadata"], certificate["spec"]["secretName"]
         ready = {
             "type": "Ready",
             "status": "True",
             "reason": "Ready",
             "observedGeneration": meta.get("generation", 1),
         }
-        each["status"] = {
+        certificate["status"] = {
             "conditions": [ready | {"lastTransitionTime": "NOW-1s"}],
             "notAfter": "2099-01-01T00:00:00Z",
         }
@@ -212,9 +215,9 @@ def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Bod
 
 def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Set the status of all Kubernetes Jobs to ended."""
-    for each in objects:
-        if each["kind"] == "Job":
-            each["status"] = {"conditions": [{"type": step["how"], "status": "True"}]}
+    for body in objects:
+        if body["kind"] == "Job":
+            body["status"] = {"conditions": [{"type": step["how"], "status": "True"}]}
     return objects
 
 
@@ -224,7 +227,7 @@ def _delete(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body
     If it has finalizers, it is only marked as being deleted. Otherwise all objects are deleted with
     it.
     """
-    cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
+    cluster = next((body for body in objects if body["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects
     if cluster["metadata"].get("finalizers"):

@@ -69,9 +69,9 @@ def _without(case: Case, place: Place) -> Case | None:
         for key in place[:-1]:
             at = at[key]
         del at[place[-1]]
-        found = msgspec.convert(body, Case)
+        smaller = msgspec.convert(body, Case)
     except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # it went with a larger part
         return None
-    has_root = any(each is not None for each in (found.service, found.job, found.cron_job))
-    is_whole = has_root or any(each["kind"] == "RayCluster" for each in found.objects)
-    return found if is_whole and found != case else None
+    has_root = any(body is not None for body in (smaller.service, smaller.job, smaller.cron_job))
+    is_whole = has_root or any(body["kind"] == "RayCluster" for body in smaller.objects)
+    return smaller if is_whole and smaller != case else None

@@ -42,13 +42,13 @@ class KubeRay:
         lines = [self._request(settings, objects) for settings, objects in asked]
         writer = Thread(target=self._write, args=(lines,))  # a pipe holds less than all of them
         writer.start()
-        found = [self._read() for _ in lines]
+        answers = [self._read() for _ in lines]
         writer.join()
         return [
             msgspec.convert(
-                {key: value for key, value in each.items() if value is not None}, RoundOutcome
+                {key: value for key, value in answer.items() if value is not None}, RoundOutcome
             )
-            for each in found
+            for answer in answers
         ]
 
     def _request(self, settings: OperatorSettings, objects: list[Body]) -> bytes:

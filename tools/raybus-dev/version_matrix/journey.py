@@ -110,7 +110,7 @@ class Journey:
         async def is_refused() -> bool:
             body = await self._kube.list(EVENT, USERS)
             events = msgspec.json.decode(body)["items"]
-            notes[:] = [each["note"] for each in events if part in each.get("note", "")]
+            notes[:] = [event["note"] for event in events if part in event.get("note", "")]
             return bool(notes)
 
         await eventually_true(is_refused, within=self._limit, what=f"an Event with {part!r}")
@@ -179,8 +179,12 @@ class Journey:
         """Record the percentage of the traffic that a cluster other than `old` gets."""
         body = await self._kube.list(HTTP_ROUTE, USERS)
         for route in msgspec.json.decode(body)["items"] if old else ():
-            backends = [each for rule in route["spec"]["rules"] for each in rule["backendRefs"]]
-            new = sum(each["weight"] for each in backends if not each["name"].startswith(old))
+            backends = [
+                backend for rule in route["spec"]["rules"] for backend in rule["backendRefs"]
+            ]
+            new = sum(
+                backend["weight"] for backend in backends if not backend["name"].startswith(old)
+            )
             if self.weights[-1:] != [new] and len(backends) > 1:
                 self.weights.append(new)
 
@@ -291,7 +295,7 @@ async def _install(control_plane: ControlPlane, row: VersionRow) -> None:
     The other manifests of `overlays/production` are only validated: their pods would be simulated.
     """
     rights = (DEPLOY / "rights" / name for name in ("everywhere", "kubernetes-proxy"))
-    documents = [each for folder in (BASE, *rights) for each in manifests.read(folder)]
+    documents = [document for folder in (BASE, *rights) for document in manifests.read(folder)]
     crds = (
         binaries.GATEWAY_CRDS
         if row.gateway_api == GATEWAY_API

@@ -231,12 +231,12 @@ def build(asked: str | None) -> typer.Typer:
     return app
 
 
-def _mount(app: typer.Typer, name: str, part: Subcommand, found: Any) -> None:
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name, short_help=part.help, rich_help_panel=part.panel)
+def _mount(app: typer.Typer, name: str, part: Subcommand, command: Any) -> None:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, short_help=part.help, rich_help_panel=part.panel)
     else:
-        text = part.help if found is _stand_in else None
-        app.command(name, help=text, short_help=part.help, rich_help_panel=part.panel)(found)
+        text = part.help if command is _stand_in else None
+        app.command(name, help=text, short_help=part.help, rich_help_panel=part.panel)(command)
 
 
 def _load(name: str, part: Subcommand) -> Any:

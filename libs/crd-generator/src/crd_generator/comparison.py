@@ -180,7 +180,7 @@ def is_set(document: Any, path: str) -> bool:
     """
     name, _, rest = path.partition(".")
     return any(
-        name in found and (not rest or is_set(found[name], rest)) for found in _objects(document)
+        name in body and (not rest or is_set(body[name], rest)) for body in _objects(document)
     )
 
 
@@ -191,11 +191,11 @@ def is_missing(document: Any, path: str) -> bool:
     """
     name, _, rest = path.partition(".")
     if not rest:
-        return any(name not in found for found in _objects(document))
-    return any(name in found and is_missing(found[name], rest) for found in _objects(document))
+        return any(name not in body for body in _objects(document))
+    return any(name in body and is_missing(body[name], rest) for body in _objects(document))
 
 
 def _objects(document: Any) -> list[dict[str, Any]]:
     """Return the objects of a list, or the document itself if it is one object."""
-    found: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
-    return [each for each in found if isinstance(each, dict)]
+    values: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
+    return [value for value in values if isinstance(value, dict)]

@@ -162,8 +162,8 @@ def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, 
     text = line.strip()
     if not text.startswith("//"):
         return []
-    found = _MARKER.fullmatch(text.removeprefix("//").strip())
-    return [*markers, (found[1], found[2] or "")] if found else markers
+    match = _MARKER.fullmatch(text.removeprefix("//").strip())
+    return [*markers, (match[1], match[2] or "")] if match else markers
 
 
 def _resolve(package: str, written: str) -> str:
@@ -186,19 +186,19 @@ def _resolve(package: str, written: str) -> str:
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
     """Return the types that `ROOTS` use directly or indirectly, with aliases resolved."""
     wanted: list[str] = list(ROOTS)
-    found: dict[str, GoType] = {}
+    reachable: dict[str, GoType] = {}
     while wanted:
         name = wanted.pop()
-        if name in found or name not in known:
+        if name in reachable or name not in known:
             continue
         kind = known[name]
         fields = [
             msgspec.structs.replace(field, type=_without_aliases(field.type, known))
             for field in kind.fields
         ]
-        found[name] = msgspec.structs.replace(kind, fields=fields)
+        reachable[name] = msgspec.structs.replace(kind, fields=fields)
         wanted.extend(re.sub(r"^(\*|\[\]|map\[string\])+", "", field.type) for field in fields)
-    return found
+    return reachable
 
 
 def _without_aliases(written: str, known: dict[str, "GoType"]) -> str:

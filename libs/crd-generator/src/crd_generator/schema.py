@@ -136,14 +136,14 @@ def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
     Includes fields of embedded structs.
     """
     known: GoType = go_types.known()[name]
-    found: list[tuple[str, GoField]] = []
+    fields: list[tuple[str, GoField]] = []
     for field in known.fields:
         if not field.name:
-            found.extend(_fields(field.type, version))
+            fields.extend(_fields(field.type, version))
         elif f"{name}.{field.name}" not in version.left_out:
-            found.append((name, field))
+            fields.append((name, field))
     added = version.added.get(name, {})
-    return found + [(name, GoField(name=extra, type=kind)) for extra, kind in added.items()]
+    return fields + [(name, GoField(name=extra, type=kind)) for extra, kind in added.items()]
 
 
 def _innermost(schema: Schema) -> Schema:

@@ -211,7 +211,7 @@ def _gate() -> Schema:
     }
     rules = [
         _rule(
-            f"[{', '.join(f'has(self.{each})' for each in gate_types.Kind)}].exists_one(each, "
+            f"[{', '.join(f'has(self.{kind})' for kind in gate_types.Kind)}].exists_one(each, "
             "each)",
             f"state exactly one of {', '.join(gate_types.Kind)}",
             at=".metric",
@@ -292,7 +292,7 @@ def _prometheus() -> Schema:
     address["x-kubernetes-validations"].append(
         _rule("!self.contains('?')", "must not have a query")
     )
-    names = ", ".join(f"${each}" for each in gate_types.PLACEHOLDERS)
+    names = ", ".join(f"${placeholder}" for placeholder in gate_types.PLACEHOLDERS)
     asked = {
         **_text(
             f"The query of PromQL; its value is a scalar or a vector of one series. {names} are "
@@ -470,14 +470,14 @@ def _choice(description: str, values: Iterable[str], *, default: str) -> Schema:
     return {
         "description": description,
         "type": "string",
-        "enum": [str(each) for each in values],
+        "enum": [str(value) for value in values],
         "default": str(default),
     }
 
 
 def _rule(rule: str, message: str, *, at: str | None = None) -> Schema:
-    found = {"rule": rule, "message": message}
-    return found if at is None else {**found, "fieldPath": at}
+    validation = {"rule": rule, "message": message}
+    return validation if at is None else {**validation, "fieldPath": at}
 
 
 def _anchored(pattern: str) -> str:

@@ -64,11 +64,11 @@ def list_available_actions(snapshot: Snapshot, *, now: datetime) -> list[ActionB
         if verb == "pause" and upgrade_controls.read_controls(service).pauses:
             continue
         try:
-            found = decide(service)
+            action = decide(service)
         except errors.Rejected:
             continue
-        effects[verb] = f"The upgrade is {found.effect}" + (
-            f": {found.note}." if found.note else "."
+        effects[verb] = f"The upgrade is {action.effect}" + (
+            f": {action.note}." if action.note else "."
         )
     try:
         entry = history.choose(histories.build(snapshot, now=now), None, service.metadata.name)

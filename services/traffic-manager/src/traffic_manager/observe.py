@@ -122,13 +122,13 @@ class Observer:
                 selector = f"{labels.SERVICE_NAME}={backend}"
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
                 items = msgspec.json.decode(body, type=Items[EndpointSlice]).items
-                found = {each.metadata.name: each for each in items}
+                clusters = {cluster.metadata.name: cluster for cluster in items}
                 known = self._cache.list(
                     EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend}
                 )
-                self._cache.forget(each for each in known if each.metadata.name not in found)
-                for each in found.values():
-                    self._cache.put(each)
+                self._cache.forget(name for name in known if name.metadata.name not in clusters)
+                for cluster in clusters.values():
+                    self._cache.put(cluster)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
         for role in SideRole:
             for name in (names.side_route, names.former_side_route):
@@ -171,8 +171,10 @@ class Observer:
         routed = [view.cluster for view in views] if is_incremental else []
         ours, marks = names.http_route(key.name), owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
-        found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
-        clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
+        metas = (cluster.metadata for cluster in self._cache.list(RayCluster, key.namespace, marks))
+        clusters = frozenset(
+            metadata.name for metadata in metas if owner.other(metadata, meta) is None
+        )
         places = weighted_route.parents_of(service, route) if is_incremental or is_users else ()
         asked_at = {
             kind: self._absent_since.get((meta.uid, kind), float("-inf")) for kind in OPTIONAL_KINDS

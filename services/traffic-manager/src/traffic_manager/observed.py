@@ -146,8 +146,8 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
     @cached_property
     def grpc_port(self) -> int | None:
         """The gRPC port of the active cluster, else of the pending cluster; None without gRPC."""
-        found = (ports.of_grpc(each.cluster.raw_spec) for each in self.views)
-        return next((port for port in found if port is not None), None)
+        ports_of_views = (ports.of_grpc(view.cluster.raw_spec) for view in self.views)
+        return next((port for port in ports_of_views if port is not None), None)
 
     def is_true(self, kind: ConditionType) -> bool:
         """Return whether a condition of the RayService is True; service-reconciler writes it."""

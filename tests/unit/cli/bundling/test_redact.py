@@ -104,6 +104,6 @@ def test_lines_of_logs_lose_passwords(line: str, clean: str) -> None:
 
 def test_an_archive_holds_the_files_in_one_folder_and_repeats() -> None:
     files = {"a/b.yaml": "x: 1\n", "version.txt": "raybus\n"}
-    data = cli.archive(files, "raybus-bundle-demo", now=NOW)
+    data = cli.build_archive(files, "raybus-bundle-demo", now=NOW)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         assert tar.getnames() == ["raybus-bundle-demo/a/b.yaml", "raybus-bundle-demo/version.txt"]

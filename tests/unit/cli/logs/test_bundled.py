@@ -190,7 +190,7 @@ def test_what_a_bundle_has_not_is_refused(
 
 
 def _archive(**files: bytes) -> bytes:
-    return cli.archive(
+    return cli.build_archive(
         {name.replace("__", "/"): text.decode() for name, text in files.items()}, "b", now=NOW
     )
 

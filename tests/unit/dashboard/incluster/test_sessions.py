@@ -198,7 +198,7 @@ async def test_an_error_ends_one_session_and_no_other(
 
 
 def test_places_are_bounded_for_each_user_and_for_all() -> None:
-    places = Places("pages", each=2, total=3)
+    places = Places("pages", max_per_user=2, max_total=3)
     with ExitStack() as taken:
         for _ in range(2):
             taken.enter_context(places.occupy("ann"))

@@ -25,8 +25,8 @@ _paths: dict[str, str] = {}
 def _path(file: str) -> str:
     """Return the path of a raybus file within the project; empty for other files."""
     if file not in _paths:
-        found = OURS.search(file)
-        _paths[file] = found[1] if found else ""
+        match = OURS.search(file)
+        _paths[file] = match[1] if match else ""
     return _paths[file]
 
 
@@ -40,9 +40,9 @@ def _stack(frame: FrameType | None) -> Iterator[str]:
 def _is_action(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         some = cast("Sequence[Any]", value[:4])
-        return any(_is_action(each) for each in some)
+        return any(_is_action(part) for part in some)
     return bool(getattr(value, "actions", None)) or any(
-        each.__name__ == "Action" for each in type(value).__mro__
+        base.__name__ == "Action" for base in type(value).__mro__
     )
 
 

@@ -92,7 +92,7 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
     for wait, cause in attribute(waits, struck, end=end):
         by_kind.setdefault(_name(cause), []).append((wait, cause))
     return sorted(
-        (_gap(name, each, end) for name, each in by_kind.items()), key=lambda gap: -gap.longest
+        (_gap(name, gaps, end) for name, gaps in by_kind.items()), key=lambda gap: -gap.longest
     )
 
 
@@ -132,9 +132,9 @@ def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
 def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
     until = end if wait.done is None else wait.done
     causes = [
-        each
-        for each in struck
-        if each.began <= min(until, wait.asked + LATE_SECONDS) and each.over >= wait.asked
+        fault
+        for fault in struck
+        if fault.began <= min(until, wait.asked + LATE_SECONDS) and fault.over >= wait.asked
     ]
     return causes[-1] if causes else None
 

@@ -21,9 +21,9 @@ def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Viola
     After the spec asks for fewer workers, the earlier number remains allowed for `memory` seconds,
     because raybus may not know the change yet.
     """
-    reported = sorted(seen, key=lambda each: each.version)
+    reported = sorted(seen, key=lambda seen: seen.version)
     replay = _Replay(memory, _get_first_worker_counts(reported))
-    return [each for one in reported for each in replay.take(one)]
+    return [violation for one in reported for violation in replay.take(one)]
 
 
 def _groups(cluster: Seen) -> dict[str, int]:
@@ -92,19 +92,19 @@ class _Replay:
         if not is_new or not seen.is_alive:
             return
         node, group = meta.labels.get(labels.NODE_TYPE), meta.labels.get(labels.GROUP, "")
-        alive = [each for each in pods.values() if each.is_alive]
+        alive = [pod for pod in pods.values() if pod.is_alive]
         if node == HEAD:
             heads = [
-                each.object.metadata.name
-                for each in alive
-                if each.object.label.get(labels.NODE_TYPE) == HEAD
+                pod.object.metadata.name
+                for pod in alive
+                if pod.object.label.get(labels.NODE_TYPE) == HEAD
             ]
             if len(heads) > 1:
                 yield _broken(
                     "one head", seen, cluster[1], f"{len(heads)} heads at once: {', '.join(heads)}"
                 )
             return
-        have = sum(each.object.label.get(labels.GROUP) == group for each in alive)
+        have = sum(pod.object.label.get(labels.GROUP) == group for pod in alive)
         most = self._most(cluster, group, seen.at)
         if have > most:
             yield _broken(
@@ -114,7 +114,7 @@ class _Replay:
                 f"group {group} has {have}, wanted {most}",
             )
         place = _place(seen)
-        there = [each.object.metadata.name for each in alive if _place(each) == place]
+        there = [pod.object.metadata.name for pod in alive if _place(pod) == place]
         if labels.REPLICA_INDEX in meta.labels and len(there) > 1:
             yield _broken(
                 "one pod for one place",
@@ -148,9 +148,9 @@ class _Replay:
     def _twins(self, seen: Seen, service: str) -> Iterator[Violation]:
         spec_hash = seen.object.metadata.annotations.get(labels.SPEC_HASH, "")
         twins = [
-            each.object.metadata.name
-            for each in self._clusters_of(seen.object.metadata.namespace, service)
-            if each.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
+            cluster.object.metadata.name
+            for cluster in self._clusters_of(seen.object.metadata.namespace, service)
+            if cluster.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
         ]
         if len(twins) > 1:
             yield _broken(
@@ -161,14 +161,14 @@ class _Replay:
             )
 
     def _clusters_of(self, namespace: str, service: str) -> Iterator[Seen]:
-        for (kind, space, name), each in self._now.items():
-            is_its = (kind, space, each.object.label.get(labels.ORIGIN_NAME)) == (
+        for (kind, space, name), cluster in self._now.items():
+            is_its = (kind, space, cluster.object.label.get(labels.ORIGIN_NAME)) == (
                 "RayCluster",
                 namespace,
                 service,
             )
-            if is_its and each.is_alive and (namespace, name) not in self._retired:
-                yield each
+            if is_its and cluster.is_alive and (namespace, name) not in self._retired:
+                yield cluster
 
     def _service(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
         meta, status = seen.object.metadata, seen.object.status
@@ -179,8 +179,8 @@ class _Replay:
         } - {""}
         named = self._named[key]
         named |= held
-        self._retired |= {(meta.namespace, each) for each in named - held}
-        self._retired -= {(meta.namespace, each) for each in held}
+        self._retired |= {(meta.namespace, name) for name in named - held}
+        self._retired -= {(meta.namespace, name) for name in held}
         return iter(())
 
     def _route(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
@@ -189,13 +189,13 @@ class _Replay:
         meta = seen.object.metadata
         service = meta.name.removesuffix("-httproute")
         for rule in seen.object.spec.rules:
-            total = sum(each.weight for each in rule.backend_refs)
+            total = sum(backend.weight for backend in rule.backend_refs)
             if rule.backend_refs and total != WHOLE:
                 yield _broken(
                     "weights make 100", seen, service, f"they make {total}: {_weights(seen)}"
                 )
-            for each in rule.backend_refs:
-                if each.weight and not self._is_there(meta.namespace, each.name, service):
+            for backend in rule.backend_refs:
+                if backend.weight and not self._is_there(meta.namespace, backend.name, service):
                     yield _broken("no weight on what is gone", seen, service, _weights(seen))
 
     def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
@@ -210,7 +210,9 @@ class _Replay:
             return
         backend = names.serve_service(meta.name)
         for rule in route.object.spec.rules:
-            if any(each.name == backend and each.weight for each in rule.backend_refs):
+            if any(
+                reference.name == backend and reference.weight for reference in rule.backend_refs
+            ):
                 yield _broken(
                     "no weight on what is gone",
                     seen,
@@ -252,9 +254,9 @@ def _place(pod: Seen) -> tuple[str, str, str]:
 
 def _weights(route: Seen) -> str:
     weights = [
-        f"{each.name} {each.weight}"
+        f"{backend.name} {backend.weight}"
         for rule in route.object.spec.rules
-        for each in rule.backend_refs
+        for backend in rule.backend_refs
     ]
     return f"{route.object.metadata.name}: {', '.join(weights)}"
 

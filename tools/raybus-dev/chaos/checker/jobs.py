@@ -15,7 +15,7 @@ def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> 
     the subject. If no state names the subject, the violation names the subject itself, and has the
     time `end`, the end of the run in seconds.
     """
-    ordered = sorted(seen, key=lambda each: each.version)
+    ordered = sorted(seen, key=lambda run: run.version)
     last_states = _find_last_states(ordered, drivers)
     return [
         _build_violation(broken, last_states.get(broken.subject), end=end)
@@ -38,25 +38,25 @@ def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> 
 
     If no RayJob has named a job ID, its state is that of the RayCluster on which its driver ran.
     """
-    found: dict[str, Seen] = {}
+    last_states: dict[str, Seen] = {}
     clusters: dict[str, Seen] = {}
     for seen in ordered:
         if seen.kind == "RayJob":
             state = _state(seen)
-            found |= dict.fromkeys((state.job, state.job_id, state.run), seen)
+            last_states |= dict.fromkeys((state.job, state.job_id, state.run), seen)
         elif seen.kind == "RayCluster":
             clusters[seen.object.metadata.name] = seen
     for run in drivers:
-        if run.job_id not in found and run.cluster in clusters:
-            found[run.job_id] = clusters[run.cluster]
-    return found
+        if run.job_id not in last_states and run.cluster in clusters:
+            last_states[run.job_id] = clusters[run.cluster]
+    return last_states
 
 
 def collect(seen: Iterable[Seen], drivers: Sequence[DriverRun]) -> JobsEvidence:
     """Return the evidence for the laws about RayJobs, in the order of resource versions."""
-    ordered = sorted(seen, key=lambda each: each.version)
+    ordered = sorted(seen, key=lambda run: run.version)
     return JobsEvidence(
-        states=[_state(each) for each in ordered if each.kind == "RayJob"],
+        states=[_state(run) for run in ordered if run.kind == "RayJob"],
         drivers=drivers,
         deletions=list(_deletions(ordered)),
     )

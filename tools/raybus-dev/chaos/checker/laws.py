@@ -13,7 +13,9 @@ from support.laws import Finding, Law, jobs
 
 def _law(name: str, source: str, reads: str) -> Law[Sequence[Violation]]:
     def check(violations: Sequence[Violation]) -> Iterator[Finding]:
-        return ((each.about, each.text) for each in violations if each.rule == name)
+        return (
+            (violation.about, violation.text) for violation in violations if violation.rule == name
+        )
 
     return Law(name=name, source=source, reads=reads, check=check)
 

@@ -42,7 +42,7 @@ class Unreconciled(msgspec.Struct, frozen=True, order=True):
 
 def judge(harness: Harness) -> list[Unreconciled]:
     """Return every object that does not match its spec, sorted by kind, namespace and name."""
-    found = [
+    unreconciled = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
         for bodies, rule in (
             (harness.clusters, _cluster),
@@ -55,7 +55,7 @@ def judge(harness: Harness) -> list[Unreconciled]:
         for body in bodies
         for why in rule(body, harness)
     ]
-    return sorted(found)
+    return sorted(unreconciled)
 
 
 def _cluster(body: Body, harness: Harness) -> Iterator[str]:
@@ -65,19 +65,17 @@ def _cluster(body: Body, harness: Harness) -> Iterator[str]:
         return
     is_suspended = bool(spec.get("suspend"))
     pods = [
-        each
-        for each in _alive(harness.pods)
-        if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])
+        pod
+        for pod in _alive(harness.pods)
+        if _is_of(pod, meta["namespace"], labels.CLUSTER, meta["name"])
     ]
-    heads = [
-        each for each in pods if each["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD
-    ]
+    heads = [pod for pod in pods if pod["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD]
     if len(heads) != (0 if is_suspended else 1):
         yield f"it has {len(heads)} head pods"
     groups: list[Body] = spec.get("workerGroupSpecs") or []
     for group in groups:
         have = sum(
-            each["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for each in pods
+            pod["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for pod in pods
         )
         want = 0 if is_suspended else _wanted(group)
         if have != want:
@@ -109,17 +107,19 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
     if pending:
         yield f"its upgrade to {pending} goes on"
     its = [
-        each
-        for each in harness.clusters
-        if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])
+        cluster
+        for cluster in harness.clusters
+        if _is_of(cluster, meta["namespace"], labels.ORIGIN_NAME, meta["name"])
     ]
-    if [each["metadata"]["name"] for each in its] != [active]:
+    if [cluster["metadata"]["name"] for cluster in its] != [active]:
         yield (
-            f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; "
+            f"it has the clusters {', '.join(cluster['metadata']['name'] for cluster in its)}; "
             f"active is {active or 'none'}"
         )
     goal = spec_hash.service_goal_hash(body["spec"]["rayClusterConfig"])
-    if any(each["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for each in its):
+    if any(
+        cluster["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for cluster in its
+    ):
         yield "its cluster is not of its spec"
     if (reported := harness.configs.get(active, "")) not in body["spec"].get(
         "serveConfigV2", ""
@@ -136,10 +136,10 @@ def _weights(namespace: str, service: str, active: str, harness: Harness) -> Ite
         ):
             continue
         weights = {
-            each["name"]: each.get("weight", 1)
+            backend["name"]: backend.get("weight", 1)
             for rule in route["spec"].get("rules", [])
-            for each in rule.get("backendRefs", [])
-            if each.get("weight", 1)
+            for backend in rule.get("backendRefs", [])
+            if backend.get("weight", 1)
         }
         if weights != {names.serve_service(active): 100}:
             yield f"its route weighs {weights}"
@@ -155,8 +155,9 @@ def _job(body: Body, harness: Harness) -> Iterator[str]:
         yield f"its state is {state or 'unknown'}"
     cluster = status.get("rayClusterName", "")
     is_there = any(
-        (each["metadata"]["namespace"], each["metadata"]["name"]) == (meta["namespace"], cluster)
-        for each in harness.clusters
+        (candidate["metadata"]["namespace"], candidate["metadata"]["name"])
+        == (meta["namespace"], cluster)
+        for candidate in harness.clusters
     )
     if spec.get("shutdownAfterJobFinishes") and is_there:
         yield f"its cluster {cluster} is left"
@@ -167,7 +168,7 @@ def _job_child(body: Body, harness: Harness) -> Iterator[str]:
     meta = body["metadata"]
     for owner in meta.get("ownerReferences", []):
         if owner["kind"] == "RayJob" and not any(
-            each["metadata"]["uid"] == owner["uid"] for each in harness.jobs
+            job["metadata"]["uid"] == owner["uid"] for job in harness.jobs
         ):
             yield f"its RayJob {owner['name']} is gone"
 
@@ -176,9 +177,9 @@ def _pod(body: Body, harness: Harness) -> Iterator[str]:
     """Yield a problem if the pod's RayCluster does not exist."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
-        (each["metadata"]["namespace"], each["metadata"]["name"])
+        (candidate["metadata"]["namespace"], candidate["metadata"]["name"])
         == (body["metadata"]["namespace"], cluster)
-        for each in harness.clusters
+        for candidate in harness.clusters
     ):
         yield f"its cluster {cluster} is gone"
 

@@ -41,25 +41,25 @@ def judge(
     """Judge all writes, given the states of all objects (`seen`) at the time."""
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
-    based = [each for each in all_writes if each.verb in _NEEDS_BASE]
-    owned = [each for each in all_writes if each.version and leases.is_known(each)]
-    shrunk = [each for each in all_writes if _is_of_a_worker(each, history)]
+    based = [write for write in all_writes if write.verb in _NEEDS_BASE]
+    owned = [write for write in all_writes if write.version and leases.is_known(write)]
+    shrunk = [write for write in all_writes if _is_of_a_worker(write, history)]
     return JudgedWrites(
         violations=[
             *(
-                _broken("every write names its base", each, "it demands no version")
-                for each in based
-                if not each.based_on
+                _broken("every write names its base", write, "it demands no version")
+                for write in based
+                if not write.based_on
             ),
             *(
-                _broken("no write by a fenced owner", each, why)
-                for each in owned
-                if (why := leases.wrong(each))
+                _broken("no write by a fenced owner", write, why)
+                for write in owned
+                if (why := leases.wrong(write))
             ),
             *(
-                _broken("the autoscaler's pods", each, why)
-                for each in shrunk
-                if (why := _unlisted(each, history))
+                _broken("the autoscaler's pods", write, why)
+                for write in shrunk
+                if (why := _unlisted(write, history))
             ),
         ],
         against_leases=len(owned),
@@ -73,11 +73,11 @@ class _History:
 
     def __init__(self, seen: Iterable[Seen]) -> None:
         states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
-        for each in seen:
-            states[each.key].append(each)
+        for versions in seen:
+            states[versions.key].append(versions)
         self._states: Mapping[tuple[str, str, str], list[Seen]] = states
-        for each in states.values():
-            each.sort(key=lambda state: state.version)
+        for versions in states.values():
+            versions.sort(key=lambda state: state.version)
 
     def before(self, key: tuple[str, str, str], version: int) -> Seen | None:
         """Return an object's state just before a resource version; None if it did not exist."""
@@ -104,7 +104,7 @@ class _Leases:
         self._partitions_of = partitions_of
         self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
         """The replica that created each Lease, by service and by the key of the Lease."""
-        for write in sorted(writes, key=lambda each: each.version):
+        for write in sorted(writes, key=lambda item: item.version):
             if (
                 write.resource == "leases"
                 and write.verb == "create"

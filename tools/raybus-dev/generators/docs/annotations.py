@@ -95,7 +95,7 @@ PARTS: Final = {
             MetadataKey(
                 "raybus.io/on-deadline",
                 _SERVICE,
-                ", ".join(f"`{each}`" for each in upgrade_controls.OnDeadline)
+                ", ".join(f"`{choice}`" for choice in upgrade_controls.OnDeadline)
                 + "; `Wait` when absent",
                 "Action at the progress deadline.",
             ),
@@ -651,7 +651,7 @@ def page() -> str:
     """Return the text of the page about annotations, labels and finalizers."""
     lines = [_HEAD]
     for title, (text, keys) in PARTS.items():
-        rows = [(f"`{each.name}`", each.where, each.values, each.text) for each in keys]
+        rows = [(f"`{key.name}`", key.where, key.values, key.text) for key in keys]
         lines += [f"## {title}", "", *([text, ""] if text else [])]
         lines += [*markdown.table(("name", "on", "value", "meaning"), rows), ""]
     return "\n".join(lines)
@@ -659,14 +659,14 @@ def page() -> str:
 
 def described() -> list[str]:
     """Return the names of all annotations, labels and finalizers that the page describes."""
-    return [each.name for _, keys in PARTS.values() for each in keys]
+    return [key.name for _, keys in PARTS.values() for key in keys]
 
 
 @cache
 def named() -> frozenset[str]:
     """Return the names of all annotations, labels and finalizers in the files of `sources`."""
-    found = {name for path in sources() for name in _NAME.findall(path.read_text())}
-    return frozenset(name for name in found if not _OTHERS.search(name))
+    names = {name for path in sources() for name in _NAME.findall(path.read_text())}
+    return frozenset(name for name in names if not _OTHERS.search(name))
 
 
 def sources() -> Iterator[Path]:

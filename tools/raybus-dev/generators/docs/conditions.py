@@ -366,7 +366,9 @@ _OF_WRITES: Final = (STATUS_NOT_WRITTEN, FINALIZER_NOT_SET)
 
 def _reasons_of_templates(module: ModuleType) -> list[str]:
     """Return the reasons of the Events for which a module has templates."""
-    templates = (each for each in vars(module).values() if isinstance(each, EventTemplate))
+    templates = (
+        attribute for attribute in vars(module).values() if isinstance(attribute, EventTemplate)
+    )
     return [reason for template in templates for reason in template.reasons]
 
 
@@ -444,8 +446,12 @@ def page() -> str:
         ("Conditions of a RayCluster", CLUSTERS),
     ):
         rows = [
-            (_name(name, each), each.text, ", ".join(f"`{reason}`" for reason in each.reasons))
-            for name, each in held.items()
+            (
+                _name(name, reasons),
+                reasons.text,
+                ", ".join(f"`{reason}`" for reason in reasons.reasons),
+            )
+            for name, reasons in held.items()
         ]
         lines += [
             f"## {title}",
@@ -521,10 +527,10 @@ def _event(reason: str) -> tuple[str, str, str]:
         return f"`{reason}`", "Warning", WARNINGS[reason]
     if reason in NORMAL:
         return f"`{reason}`", "Normal or Warning" if reason in _EITHER else "Normal", NORMAL[reason]
-    found = _FAMILY.fullmatch(reason)
-    if found is None:
+    match = _FAMILY.fullmatch(reason)
+    if match is None:
         raise KeyError(f"{reason}: give it a meaning in NORMAL or WARNINGS")
-    failed, verb, what = found.groups()
+    failed, verb, what = match.groups()
     thing = _THINGS.get(what, what)
     if failed:
         return (

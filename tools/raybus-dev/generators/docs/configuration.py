@@ -50,7 +50,7 @@ TEXTS: Final = {
     (
         "RAYBUS_WATCH_NAMESPACES"
     ): "Watched namespaces, separated by commas; all namespaces when absent.",
-    "RAYBUS_LOG_LEVEL": f"One of {', '.join(f'`{each}`' for each in settings.LEVELS)}.",
+    "RAYBUS_LOG_LEVEL": f"One of {', '.join(f'`{level}`' for level in settings.LEVELS)}.",
     "RAYBUS_FEATURE_GATES": "`Name=true,Other=false`; see below.",
     "RAYBUS_WORKERS": (
         "Number of concurrent reconciles. The same number is added for namespaces without a "
@@ -262,8 +262,8 @@ def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
 def _variables(module: ModuleType) -> list[str]:
     if module is operator_file:
         return [OPERATOR_FILE, operator_file.BATCH_SCHEDULER]
-    found = [name for _, name in _READ.findall(inspect.getsource(module))]
-    return [*found, "TZ"] if module is job_settings else found
+    names = [name for _, name in _READ.findall(inspect.getsource(module))]
+    return [*names, "TZ"] if module is job_settings else names
 
 
 def _job_defaults() -> dict[str, object]:
@@ -271,8 +271,8 @@ def _job_defaults() -> dict[str, object]:
     limits = msgspec.structs.asdict(config.limits)
     seconds = {name: int(limit.total_seconds()) for name, limit in limits.items()}
     values: dict[str, object] = {**msgspec.structs.asdict(config), **seconds}
-    found = _READ.findall(inspect.getsource(job_settings))
-    return {name: values[field] for field, name in found}
+    names = _READ.findall(inspect.getsource(job_settings))
+    return {name: values[field] for field, name in names}
 
 
 def _defaults(module: ModuleType, held: msgspec.Struct) -> dict[str, object]:
@@ -307,12 +307,12 @@ def _without_effect() -> list[tuple[str, str]]:
         field.encode_name: field.default
         for field in msgspec.structs.fields(cluster_settings.OperatorFile)
     }
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for name in (name for name, default in kinds.items() if default is None):
         file = _with(name)
         (reported,) = cluster_settings.find_ineffective_fields(file)
-        found.append((name, reported.removeprefix(name).strip(" ()").removeprefix("set ")))
-    return found
+        rows.append((name, reported.removeprefix(name).strip(" ()").removeprefix("set ")))
+    return rows
 
 
 def _with(name: str) -> cluster_settings.OperatorFile:

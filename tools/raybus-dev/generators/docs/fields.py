@@ -61,11 +61,11 @@ def page() -> str:
 
 def structs() -> list[str]:
     """Return the names of KubeRay's own Go types, in the order of the fields that use them."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for roots in _ROOTS.values():
         for root in roots:
-            _reach(root, found)
-    return list(found)
+            _reach(root, names)
+    return list(names)
 
 
 def paths() -> set[str]:
@@ -77,14 +77,14 @@ def paths() -> set[str]:
     }
 
 
-def _reach(name: str, found: dict[str, None]) -> None:
-    if name in found:
+def _reach(name: str, names: dict[str, None]) -> None:
+    if name in names:
         return
-    found[name] = None
+    names[name] = None
     for field in go_types.known()[name].fields:
         inner = _bare(field.type)
         if inner.startswith(go_types.PREFIX):
-            _reach(inner, found)
+            _reach(inner, names)
 
 
 def _owner(name: str) -> str:
@@ -132,7 +132,7 @@ def _row(name: str, field: GoField) -> tuple[str, str, str, str]:
 
 def _limits(field: GoField) -> Iterator[str]:
     for rule, limit in field.rules.items():
-        yield f"{_LIMITS[rule]} {', '.join(f'`{each}`' for each in limit.split(';'))}.".capitalize()
+        yield f"{_LIMITS[rule]} {', '.join(f'`{part}`' for part in limit.split(';'))}.".capitalize()
     if any("oldSelf" in rule for rule, _ in field.cel):
         yield "It cannot be changed."
 

@@ -19,9 +19,9 @@ def page() -> str:
 
 def _table() -> str:
     rows = [
-        (each.topic, each.kuberay, each.raybus, each.reason)
-        for each in declared.entries()
-        if not each.until
+        (entry.topic, entry.kuberay, entry.raybus, entry.reason)
+        for entry in declared.entries()
+        if not entry.until
     ]
     lines = [("topic", "KubeRay", "raybus", "reason"), ("---",) * 4, *rows]
     return "".join(

@@ -124,11 +124,11 @@ def schema(name: str) -> Json:
     All fields are required, and no other fields are allowed.
     """
     printed = OUTPUTS[name]
-    found, defined = msgspec.json.schema_components(printed.types)
-    for each in defined.values():
-        if "properties" in each:
-            each |= {"required": [*each["properties"]], "additionalProperties": False}
-    body = found[0] if printed.verbs != SEVERAL else _several(list(found))
+    schemas, defined = msgspec.json.schema_components(printed.types)
+    for definition in defined.values():
+        if "properties" in definition:
+            definition |= {"required": [*definition["properties"]], "additionalProperties": False}
+    body = schemas[0] if printed.verbs != SEVERAL else _several(list(schemas))
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"raybus {', '.join(printed.verbs)}",
@@ -145,9 +145,9 @@ def text(name: str) -> str:
 def page() -> str:
     """Return the text of the page that lists all schemas."""
     lines = ["| verb | schema | content |", "|---|---|---|"]
-    for name, each in OUTPUTS.items():
-        verbs = ", ".join(f"`{verb}`" for verb in each.verbs)
-        lines.append(f"| {verbs} | [{name}.json](outputs/{name}.json) | {each.text} |")
+    for name, output in OUTPUTS.items():
+        verbs = ", ".join(f"`{verb}`" for verb in output.verbs)
+        lines.append(f"| {verbs} | [{name}.json](outputs/{name}.json) | {output.text} |")
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -30,7 +30,7 @@ _TRIED: Final = (
 
 def table() -> str:
     """Return the table of docs/how-to/sizing.md."""
-    rows = [_row(*each) for each in _TRIED]
+    rows = [_row(*tried) for tried in _TRIED]
     headings = ("surge", "step", "interval", "moves", "traffic takes", "capacity of both", "for")
     return "\n".join([BEGIN, "", *markdown.table(headings, rows), "", END])
 

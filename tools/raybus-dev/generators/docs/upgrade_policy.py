@@ -126,7 +126,7 @@ def _type(field: Schema) -> str:
 def _limits(field: Schema) -> Iterator[str]:
     values = field.get("enum") or field.get("items", {}).get("enum")
     if values:
-        yield "one of " + ", ".join(f"`{each}`" for each in values)
+        yield "one of " + ", ".join(f"`{value}`" for value in values)
     if "minimum" in field:
         yield f"{field['minimum']:,} to {field['maximum']:,}"
     if "maxItems" in field:

@@ -52,7 +52,9 @@ def templates(
         if document["kind"] != "Namespace":
             parts.setdefault(_file(document), []).append(_part(document, _condition(document)))
     for condition, documents in extras.items():
-        parts.setdefault("rights.yaml", []).extend(_part(each, condition) for each in documents)
+        parts.setdefault("rights.yaml", []).extend(
+            _part(document, condition) for document in documents
+        )
     return {name: HEADER + "".join(texts) for name, texts in parts.items()}
 
 
@@ -96,7 +98,7 @@ def _condition(document: Document) -> str:
     if _STREAMS.fullmatch(name):
         return ".Values.nats.streams"
     is_of_users = any(
-        each.startswith(_AGGREGATED) for each in document["metadata"].get("labels", {})
+        label.startswith(_AGGREGATED) for label in document["metadata"].get("labels", {})
     )
     if name == "raybus-cluster-identity" or kind in _ADMISSION or is_of_users:
         return _EVERYWHERE
@@ -226,7 +228,7 @@ def _job(document: Document) -> None:
 
 def _restarts(document: Document, *configs: str) -> None:
     """Make Helm replace the pods when a configuration changes that they read at their start."""
-    parts = " ".join(f'(include "raybus.{each}" .)' for each in configs)
+    parts = " ".join(f'(include "raybus.{config}" .)' for config in configs)
     checksum = {CHECKSUM: value(f'printf "{"%s" * len(configs)}" {parts} | sha256sum')}
     document["spec"]["template"]["metadata"]["annotations"] = checksum
 
@@ -291,10 +293,16 @@ def _policy(document: Document) -> None:
     """Replace the namespace and the accounts in an admission policy by those of the release."""
     release = value(".Release.Namespace")
     spec = document["spec"]
-    for each in spec["matchConditions"]:
-        each["expression"] = each["expression"].replace(f":{NAMESPACE}:", f":{release}:")
-    for each in spec["matchConstraints"].get("namespaceSelector", {}).get("matchExpressions", []):
-        each["values"] = [release if name == NAMESPACE else name for name in each["values"]]
+    for expression in spec["matchConditions"]:
+        expression["expression"] = expression["expression"].replace(
+            f":{NAMESPACE}:", f":{release}:"
+        )
+    for expression in (
+        spec["matchConstraints"].get("namespaceSelector", {}).get("matchExpressions", [])
+    ):
+        expression["values"] = [
+            release if name == NAMESPACE else name for name in expression["values"]
+        ]
 
 
 def _json(data: object) -> str:

@@ -167,7 +167,9 @@ def render_chart(definitions: Iterable[Document]) -> str:
             "artifacthub.io/license": "Apache-2.0",
             "artifacthub.io/operator": "true",
             "artifacthub.io/operatorCapabilities": "Seamless Upgrades",
-            "artifacthub.io/crds": _Text(dump([_describe(each) for each in definitions])),
+            "artifacthub.io/crds": _Text(
+                dump([_describe(definition) for definition in definitions])
+            ),
         },
     }
     return "# Made from the CRDs and common/version.py: make golden\n" + dump(chart)
@@ -175,7 +177,7 @@ def render_chart(definitions: Iterable[Document]) -> str:
 
 def _describe(definition: Document) -> Document:
     names = definition["spec"]["names"]
-    stored = next(each for each in definition["spec"]["versions"] if each["storage"])
+    stored = next(version for version in definition["spec"]["versions"] if version["storage"])
     return {
         "kind": names["kind"],
         "version": stored["name"],

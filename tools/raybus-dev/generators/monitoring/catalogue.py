@@ -79,19 +79,19 @@ class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def metrics() -> dict[str, list[MetricRow]]:
     """Return all metrics by the title of their section."""
-    found: dict[str, list[MetricRow]] = {title: [] for title in OWNERS.values()}
+    rows: dict[str, list[MetricRow]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
         package = path.relative_to(
-            next(each for each in path.parents if each.name == "src")
+            next(parent for parent in path.parents if parent.name == "src")
         ).with_suffix("")
         module = ".".join(package.parts)
-        found[OWNERS[package.parts[0]]] += _of(importlib.import_module(module))
-    return found
+        rows[OWNERS[package.parts[0]]] += _of(importlib.import_module(module))
+    return rows
 
 
 def names() -> set[str]:
     """Return the names under which Prometheus stores the metrics. A histogram has three names."""
-    held = [each for part in metrics().values() for each in part]
+    held = [attribute for part in metrics().values() for attribute in part]
     return {name for each in held for name in _exposed(each)}
 
 
@@ -111,15 +111,19 @@ def page() -> str:
             "| metric | type | labels | unit | meaning |",
             "|---|---|---|---|---|",
         ]
-        for each in part:
-            labels = ", ".join(f"`{label}`" for label in each.labels)
-            lines.append(f"| `{each.name}` | {each.type} | {labels} | {each.unit} | {each.text} |")
+        for metric in part:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            lines.append(
+                f"| `{metric.name}` | {metric.type} | {labels} | {metric.unit} | {metric.text} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
 
 def _sources() -> Iterator[Path]:
-    shared = (ROOT / "libs" / each / "src" for each in ("common", "nats-admin", "notifications"))
+    shared = (
+        ROOT / "libs" / package / "src" for package in ("common", "nats-admin", "notifications")
+    )
     for folder in sorted((*shared, *(ROOT / "services").glob("*/src"))):
         for path in sorted(folder.rglob("*.py")):
             if _DECLARES.search(path.read_text()):
@@ -128,8 +132,10 @@ def _sources() -> Iterator[Path]:
 
 def _of(module: ModuleType) -> Iterator[MetricRow]:
     held = [
-        list(cast("dict[object, object]", each).values()) if isinstance(each, dict) else [each]
-        for each in vars(module).values()
+        list(cast("dict[object, object]", attribute).values())
+        if isinstance(attribute, dict)
+        else [attribute]
+        for attribute in vars(module).values()
     ]
     for declared in chain.from_iterable(held):
         if isinstance(declared, MetricFamily):

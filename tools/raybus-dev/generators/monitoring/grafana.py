@@ -79,7 +79,9 @@ def render(page: GrafanaDashboard) -> str:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "annotations": {"list": []},
-        "templating": {"list": [_datasource(), *(_variable(each) for each in page.variables)]},
+        "templating": {
+            "list": [_datasource(), *(_variable(variable) for variable in page.variables)]
+        },
         "panels": list(_panels(page.rows)),
     }
     return msgspec.json.format(msgspec.json.encode(model), indent=2).decode() + "\n"
@@ -179,13 +181,13 @@ def _datasource() -> Json:
     }
 
 
-def _variable(each: GrafanaVariable) -> Json:
+def _variable(variable: GrafanaVariable) -> Json:
     return {
-        "name": each.name,
-        "label": each.label,
+        "name": variable.name,
+        "label": variable.label,
         "type": "query",
         "datasource": SOURCE,
-        "query": {"query": each.query, "refId": "StandardVariableQuery"},
+        "query": {"query": variable.query, "refId": "StandardVariableQuery"},
         "hide": 0,
         "refresh": 2,
         "regex": "",

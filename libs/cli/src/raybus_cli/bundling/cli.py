@@ -108,7 +108,7 @@ async def collect(
     return collector.files
 
 
-def archive(files: Files, folder: str, *, now: datetime) -> bytes:
+def build_archive(files: Files, folder: str, *, now: datetime) -> bytes:
     """Return a tar.gz with the files in one folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
@@ -290,7 +290,7 @@ def bundle(
 
     files = session.run(place, work)
     try:
-        path.write_bytes(archive(files, folder, now=now))
+        path.write_bytes(build_archive(files, folder, now=now))
     except OSError as problem:
         session.fail(
             errors.InvalidSpec(

@@ -92,7 +92,7 @@ async def _check_one(kube: Kube, wanted: Schema) -> DefinitionReport:
 async def _list_objects(kube: Kube, definition: Schema) -> list[Json] | None:
     """Return all objects of a CRD; None if the caller may not list them."""
     spec = definition["spec"]
-    version = next(each["name"] for each in spec["versions"] if each["storage"])
+    version = next(version["name"] for version in spec["versions"] if version["storage"])
     resource = Resource(
         group=spec["group"],
         version=version,
@@ -103,8 +103,8 @@ async def _list_objects(kube: Kube, definition: Schema) -> list[Json] | None:
         answer: Json = msgspec.json.decode(await kube.list(resource, None))
     except errors.Forbidden:
         return None
-    found: list[Json] = answer["items"]
-    return found
+    objects: list[Json] = answer["items"]
+    return objects
 
 
 def describe_change(
@@ -145,7 +145,9 @@ def format_remedy(reports: Sequence[DefinitionReport]) -> str | None:
     if all(report.is_harmless for report in reports):
         return None
     changes = [change for report in reports for change in report.changes if not change.is_harmless]
-    steps = [text for kind, text in REMEDIES.items() if any(kind is each.kind for each in changes)]
+    steps = [
+        text for kind, text in REMEDIES.items() if any(kind is change.kind for change in changes)
+    ]
     if any(report.lost_versions for report in reports):
         steps.append("store the objects in a version that stays")
     if any(change.objects is None for change in changes):

@@ -59,8 +59,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """Documentation page about this failure or warning."""
 
 
-def categorize(category: Category, hint: Hint, *found: Check) -> Iterator[Check]:
+def categorize(category: Category, hint: Hint, *checks: Check) -> Iterator[Check]:
     """Yield the checks `found` with their category; failed checks and warnings get the hint too."""
-    for check in found:
+    for check in checks:
         is_wrong = check.state in {CheckState.WARNING, CheckState.FAILED}
         yield replace(check, category=category, hint=hint if is_wrong else None)

@@ -155,8 +155,8 @@ async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
         for lease in leases
         if lease.spec.renew_time is not None
     }
-    found = renewed[max(renewed)] if renewed else None
-    return found if found is not None and await _has_pods(kube, found) is False else None
+    matched = renewed[max(renewed)] if renewed else None
+    return matched if matched is not None and await _has_pods(kube, matched) is False else None
 
 
 async def _has_pods(kube: Kube, namespace: str) -> bool | None:
@@ -260,7 +260,9 @@ async def _find_kuberay(kube: KubeClient) -> list[Watching] | None:
     deployments = await _list_all(kube, DEPLOYMENT, Workload, None)
     if deployments is None:
         return None
-    running = [operators.read_operator(each) for each in operators.select_kuberay(deployments)]
+    running = [
+        operators.read_operator(deployment) for deployment in operators.select_kuberay(deployments)
+    ]
     return [
         Watching(operator.place, operator.namespaces) for operator in running if operator.is_running
     ]

@@ -151,9 +151,9 @@ def draw_job(explanation: JobExplanation, *, wide: bool = False) -> RenderableTy
     return Group(*lines)
 
 
-def _draw_findings(found: Sequence[BlockingFinding], *, wide: bool) -> list[RenderableType]:
+def _draw_findings(findings: Sequence[BlockingFinding], *, wide: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
-    for number, finding in enumerate(found, start=1):
+    for number, finding in enumerate(findings, start=1):
         lines.append(Text(f"{number}. {finding.message}", style="bold"))
         shown = finding.evidence if wide else finding.evidence[:EVIDENCE]
         lines += [_indent(Text(line, style="dim")) for line in shown]

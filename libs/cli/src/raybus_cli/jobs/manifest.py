@@ -95,9 +95,9 @@ def adopt(documents: Sequence[ManifestDocument], name: str | None, entrypoint: s
     Raises `InvalidSpec` unless the manifest has exactly one object, a RayJob.
     """
     if len(documents) != 1 or documents[0].kind != RAY_JOB.kind:
-        found = ", ".join(document.kind or "no kind" for document in documents) or "nothing"
+        kinds = ", ".join(document.kind or "no kind" for document in documents) or "nothing"
         raise errors.InvalidSpec(
-            f"the manifest has to contain one RayJob; it contains {found}; use 'kubectl apply' "
+            f"the manifest has to contain one RayJob; it contains {kinds}; use 'kubectl apply' "
             "for other objects"
         )
     body = documents[0].body

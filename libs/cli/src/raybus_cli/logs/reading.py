@@ -74,9 +74,9 @@ class LogPosition:
     def _take(self, piece: Piece) -> bytes | None:
         text = piece.text
         if piece.begins_line:
-            found = _STAMP.match(text)
-            self._skipped = 0 if found is None else self._count_copied(found[1])
-            text = text if found is None else text[found.end() :]
+            stamp = _STAMP.match(text)
+            self._skipped = 0 if stamp is None else self._count_copied(stamp[1])
+            text = text if stamp is None else text[stamp.end() :]
         if self._skipped > 0:
             self._skipped -= 1
             return None

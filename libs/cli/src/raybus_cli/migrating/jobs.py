@@ -29,8 +29,8 @@ def judge_job(job: RayJob, config: Config) -> Subject:
 def judge_cron_job(cron_job: RayCronJob, config: Config) -> Subject:
     """Return what a take-over changes on a RayCronJob."""
     meta = cron_job.metadata
-    found = _of_cron_job(cron_job, config)
-    return findings.build_subject(ray_cron_job.KIND, meta.namespace, meta.name, found)
+    all_findings = _of_cron_job(cron_job, config)
+    return findings.build_subject(ray_cron_job.KIND, meta.namespace, meta.name, all_findings)
 
 
 def _of_job(job: RayJob, config: Config) -> Iterator[MigrationFinding]:

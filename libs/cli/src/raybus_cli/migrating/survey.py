@@ -128,13 +128,16 @@ class Survey:
         kuberay = (
             None
             if deployments is None
-            else [await self._read_operator(each) for each in operators.select_kuberay(deployments)]
+            else [
+                await self._read_operator(deployment)
+                for deployment in operators.select_kuberay(deployments)
+            ]
         )
         if deployments is None:
             deployments = await self._list_all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
         ours = {
-            each.metadata.name: await self._read_operator(each)
-            for each in operators.select_raybus(deployments, raybus_namespace)
+            deployment.metadata.name: await self._read_operator(deployment)
+            for deployment in operators.select_raybus(deployments, raybus_namespace)
         }
         decider = ours.get("cluster-reconciler")
         places = {raybus_namespace, *(operator.namespace for operator in kuberay or [])}

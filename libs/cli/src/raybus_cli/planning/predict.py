@@ -153,9 +153,9 @@ def _describe_growth(plan: Plan[Action]) -> list[str]:
         if isinstance(action, Patch) and action.resource is RAY_CLUSTER
     )
     return [
-        f"worker groups are added to RayCluster {each.name}; no running pod is changed"
-        for each in grown
-        if "spec" in each.patch
+        f"worker groups are added to RayCluster {action.name}; no running pod is changed"
+        for action in grown
+        if "spec" in action.patch
     ]
 
 

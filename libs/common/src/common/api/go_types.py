@@ -96,7 +96,7 @@ def fields_of(go_type: str) -> tuple[GoField, ...]:
     """Return the fields of a struct; the fields of an embedded struct replace that struct."""
     fields = known()[go_type].fields
     return tuple(
-        each for field in fields for each in ([field] if field.name else fields_of(field.type))
+        inner for field in fields for inner in ([field] if field.name else fields_of(field.type))
     )
 
 

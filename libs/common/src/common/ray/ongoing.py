@@ -92,18 +92,18 @@ def count(page: bytes) -> Ongoing | None:
     """Return the requests in flight from a metrics page; None if the page does not show them."""
     names = (*PROXIES, REPLICAS, HA_PROXIES)
     totals: dict[bytes, float] = dict.fromkeys(names, 0.0)
-    found: set[bytes] = set()
+    names_on_page: set[bytes] = set()
     try:
         for line in exposition.lines(page, names):
             totals[line.name] += line.value if line.value >= 0 else math.nan
-            found.add(line.name)
+            names_on_page.add(line.name)
     except ValueError:
         return None
     proxies = sum(totals[name] for name in PROXIES)
     numbers = (proxies, totals[REPLICAS], totals[HA_PROXIES])
     if not all(number <= MAX_REQUESTS for number in numbers) or not exposition.is_of_ray(page):
         return None  # a sum with NaN is not below the limit either
-    has_ha_proxy, has_proxy = HA_PROXIES in found, not found.isdisjoint(PROXIES)
+    has_ha_proxy, has_proxy = HA_PROXIES in names_on_page, not names_on_page.isdisjoint(PROXIES)
     if has_ha_proxy and not has_proxy:  # HAProxy's stats socket did not answer Ray's last read
         return None
     return Ongoing(

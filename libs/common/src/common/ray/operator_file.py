@@ -75,8 +75,8 @@ def parse(text: str, fields: type[T], *, path: str) -> T:
 def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
     """Return the batch scheduler of the file or else of the environment; empty for none."""
     name, is_enabled = "", False
-    if (found := read_text(environ)) is not None:
-        fields = parse(found[1], BatchSchedulerFields, path=found[0])
+    if (text := read_text(environ)) is not None:
+        fields = parse(text[1], BatchSchedulerFields, path=text[0])
         name, is_enabled = fields.batch_scheduler, fields.enable_batch_scheduler
     of_file = choose_batch_scheduler(name, is_enabled=is_enabled, gates=gates)
     return of_file or choose_batch_scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=gates)
@@ -87,9 +87,9 @@ def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
 
     KubeRay parses this field and ignores it (spec rayjob §1).
     """
-    if (found := read_text(environ)) is None:
+    if (text := read_text(environ)) is None:
         return False
-    fields = parse(found[1], JobFields, path=found[0])
+    fields = parse(text[1], JobFields, path=text[0])
     return bool(fields.delete_ray_job_after_job_finishes)
 
 

@@ -181,11 +181,13 @@ def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
         series[key] = Series(route, requests)
     shared: dict[tuple[float, ...], tuple[float, ...]] = {}
     for key, (route, name, cumulative) in buckets.items():
-        found = _histogram(cumulative, 1 if name in _FIRST_TOKENS else 1_000)
-        found = Histogram(shared.setdefault(found.bounds, found.bounds), found.counts)
+        histogram = _histogram(cumulative, 1 if name in _FIRST_TOKENS else 1_000)
+        histogram = Histogram(
+            shared.setdefault(histogram.bounds, histogram.bounds), histogram.counts
+        )
         is_token = name in _FIRST_TOKENS
         series[key] = Series(
-            route, Requests(first_token=found) if is_token else Requests(latency=found)
+            route, Requests(first_token=histogram) if is_token else Requests(latency=histogram)
         )
     return series
 

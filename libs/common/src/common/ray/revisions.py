@@ -88,8 +88,8 @@ class Revisions:
         meta = cluster.metadata
         selector = format_selector(revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        for each in msgspec.json.decode(body, type=Items[Revision]).items:
-            self._cache.put(each)
+        for item in msgspec.json.decode(body, type=Items[Revision]).items:
+            self._cache.put(item)
         self._met[cluster.metadata.uid] = None
         return self._known(cluster)
 

@@ -298,12 +298,12 @@ class _Partition:
             return [*self._find_keys(obj, trace), *keys], own if is_new else None
         if own is not None and cache.partition_of(*place) == self._number:
             informer.partition_of[own] = self._number
-            found = self._find_keys(obj, trace)
+            owner_keys = self._find_keys(obj, trace)
             # A reconcile may have written this state, and cached the answer: that of another key,
             # or a deletion by this key, which must still remove its finalizer.
             is_deleted = obj.metadata.deletion_timestamp is not None
-            if not was_delivered or len(found) > 1 or is_deleted:
-                return [*found, *keys], None if was_delivered else own
+            if not was_delivered or len(owner_keys) > 1 or is_deleted:
+                return [*owner_keys, *keys], None if was_delivered else own
         return keys, None
 
     def _quarantine(

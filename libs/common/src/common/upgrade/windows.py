@@ -79,7 +79,7 @@ class _Cluster(msgspec.Struct):
     @property
     def size(self) -> int:
         tallies = (self.step, *self.within.values())
-        requests = (each for tally in tallies for each in tally.answered.values())
+        requests = (answers for tally in tallies for answers in tally.answered.values())
         return self.nodes.size + sum(map(request_metrics.size, requests))
 
 

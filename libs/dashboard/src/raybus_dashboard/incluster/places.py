@@ -10,13 +10,13 @@ from common import errors
 class Places:
     """Counts the occupied places of one kind (`what`, such as `pages`).
 
-    `each` is the maximum of one user, `total` that of all users.
+    `max_per_user` is the limit of one user, `max_max_total` that of all users.
     """
 
-    def __init__(self, what: str, *, each: int, total: int) -> None:
+    def __init__(self, what: str, *, max_per_user: int, max_total: int) -> None:
         self._what = what
-        self._each = each
-        self._total = total
+        self._max_per_user = max_per_user
+        self._max_total = max_total
         self._taken: Counter[str] = Counter()
 
     @contextlib.contextmanager
@@ -25,11 +25,11 @@ class Places:
 
         Raise `Throttled` if the user, or all users together, have too many.
         """
-        if self._taken[user] >= self._each:
-            raise errors.Throttled(f"you have {self._each} {self._what} open: close one")
-        if self._taken.total() >= self._total:
+        if self._taken[user] >= self._max_per_user:
+            raise errors.Throttled(f"you have {self._max_per_user} {self._what} open: close one")
+        if self._taken.total() >= self._max_total:
             raise errors.Throttled(
-                f"all {self._total} {self._what} of this dashboard are taken: try again later"
+                f"all {self._max_total} {self._what} of this dashboard are taken: try again later"
             )
         self._taken[user] += 1
         try:

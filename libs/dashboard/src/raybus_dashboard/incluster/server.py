@@ -255,8 +255,8 @@ class _Pages:
     def __init__(self, service: HandlerDependencies, group: asyncio.TaskGroup) -> None:
         self._service = service
         self._group = group
-        self._streams = Places("pages", each=STREAMS[0], total=STREAMS[1])
-        self._requests = Places("requests", each=REQUESTS[0], total=REQUESTS[1])
+        self._streams = Places("pages", max_per_user=STREAMS[0], max_total=STREAMS[1])
+        self._requests = Places("requests", max_per_user=REQUESTS[0], max_total=REQUESTS[1])
         self._end = asyncio.Event()
 
     def end(self) -> None:

@@ -140,9 +140,9 @@ class BoardSessions:
             self._end(key)
 
     def _get_session(self, group: asyncio.TaskGroup, key: Key) -> BoardSession:
-        found = self._sessions.get(key)
-        if found is not None and not found.has_ended:
-            return found
+        session = self._sessions.get(key)
+        if session is not None and not session.has_ended:
+            return session
         identity, namespace = key
         own = [key for key in self._sessions if key[0].user == identity.user]
         if len(own) >= MAX_SESSIONS_PER_USER:

@@ -133,7 +133,7 @@ def corrected(
     gateway = Reference.gateway(namespace, names.gateway(service.name))
     is_hung = parents == [(gateway, GRPC_LISTENER if is_grpc else None)]
     held = [
-        ([each.get("path") for each in rule.matches], have.backends(rule)) for rule in spec.rules
+        ([match.get("path") for match in rule.matches], have.backends(rule)) for rule in spec.rules
     ]
     wanted = tuple(backend.resolved(namespace) for backend in backends)
     if is_hung and held == [([] if is_grpc else [MATCH["path"]], wanted)]:
@@ -156,8 +156,8 @@ def corrected_users(
     marks, rules = owner.marks(service.name), have.spec.rules
     wanted = [backend.resolved(service.namespace) for backend in backends]
     ours = (have.backends(rules[index]) for index in weighted_route.rules_of(have, own))
-    held = ([each for each in rule if each.target in own] for rule in ours)
-    if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
+    held = ([backend for backend in rule if backend.target in own] for rule in ours)
+    if marks.items() <= have.metadata.labels.items() and all(backend == wanted for backend in held):
         return None
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
@@ -200,13 +200,13 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
         for route_filter in rule.filters
         if route_filter.get("requestMirror") is not None
     ]
-    found = (
+    backends = (
         (msgspec.convert(request.get("backendRef") or {}, BackendRef, strict=False), request)
         for request in requests
     )
     return [
         (backend.resolved(namespace).target, backend.port, mirror.get("percent"))
-        for backend, mirror in found
+        for backend, mirror in backends
     ]
 
 

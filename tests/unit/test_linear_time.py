@@ -50,7 +50,7 @@ def _log_lines(text: str) -> None:
     splitter, log = selection.Splitter(), text.encode(errors="replace")
     for begin in range(0, len(log), _CHUNK):
         for line in splitter.split(log[begin : begin + _CHUNK]):
-            selection.render(_SOURCE, line, selection.Form(is_json=True))
+            selection.render(_SOURCE, line, selection.LineFormat(is_json=True))
     splitter.end()
 
 
@@ -114,7 +114,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "a name in an Event": events._POD.findall,  # pyright: ignore[reportPrivateUsage]
     "an exception in a message": findings._format_last_exception,  # pyright: ignore[reportPrivateUsage]
     "the fields in a violation": lint._PATH.findall,  # pyright: ignore[reportPrivateUsage]
-    "a registry's answer": observing._answer,  # pyright: ignore[reportPrivateUsage]
+    "a registry's answer": observing._extract_answer,  # pyright: ignore[reportPrivateUsage]
 }
 TEXTS: Final = {
     "digits and a line feed": "1" * SIZE + "\n",

@@ -14,7 +14,7 @@ from common.kube.resources import RAY_SERVICE
 from common.settings import Settings
 from integration.cli.conftest import CliNamespace
 from raybus_cli.events import run
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -271,7 +271,7 @@ def test_events_of_nobody_are_an_error(
     async def nothing(*_arguments: object) -> int:
         return 0
 
-    def through(_place: Where, _namespace: str, read: run.Read) -> Awaitable[None]:
+    def through(_place: KubeAccess, _namespace: str, read: run.ReadEvents) -> Awaitable[None]:
         return read(run.NatsAccess(Settings(service="subscriber")))
 
     monkeypatch.setattr(run, "run_through_forward", through)

@@ -16,7 +16,7 @@ from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import watching
-from raybus_cli.show.sources import ObjectSource, Tables, Trees
+from raybus_cli.show.sources import ObjectSource, TableSource, TreeSource
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_cluster, a_config, a_pod
 from support.counting_client import CountingClient
@@ -29,19 +29,19 @@ AT_ONCE_SECONDS = 0.7
 
 
 def _table(scope: CliNamespace) -> ObjectSource:
-    return Tables(kinds.KINDS, scope.namespace, "", wide=False)
+    return TableSource(kinds.KINDS, scope.namespace, "", wide=False)
 
 
 def _everything(_town: CliNamespace) -> ObjectSource:
-    return Tables(kinds.KINDS, None, "", wide=False)
+    return TableSource(kinds.KINDS, None, "", wide=False)
 
 
 def _tree(scope: CliNamespace) -> ObjectSource:
-    return Trees(scope.namespace, [NamedTarget(kinds.SERVICE, "demo")], wide=False)
+    return TreeSource(scope.namespace, [NamedTarget(kinds.SERVICE, "demo")], wide=False)
 
 
 def _cluster_tree(scope: CliNamespace) -> ObjectSource:
-    return Trees(scope.namespace, [NamedTarget(kinds.CLUSTER, BLUE)], wide=False)
+    return TreeSource(scope.namespace, [NamedTarget(kinds.CLUSTER, BLUE)], wide=False)
 
 
 @pytest.mark.parametrize(

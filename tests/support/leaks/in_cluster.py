@@ -11,7 +11,7 @@ from common.kube.client import Kube
 from common.settings import Settings
 from localcluster.demo.cluster_state import Kubectl
 from raybus_cli.events.connection import Forwarding
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from support.leaks import check
 from support.leaks.reading import As
 from support.leaks.scan import Leak
@@ -36,7 +36,7 @@ async def _users(kubectl: Kubectl, namespace: str) -> AsyncGenerator[As]:
     """Yield a function that returns the connection settings of a user; each call makes a key and
     registers it, as a pod of a service does.
     """
-    forwarding = Forwarding(Where(kubeconfig=kubectl.kubeconfig), namespace, kubectl.binary)
+    forwarding = Forwarding(KubeAccess(kubeconfig=kubectl.kubeconfig), namespace, kubectl.binary)
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(forwarding.keep())
         yield lambda user: Settings(

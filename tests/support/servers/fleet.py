@@ -292,9 +292,9 @@ async def streams_kept(
     environment = {**os.environ, "RAYBUS_NATS_URL": bus.url}
     if bus.credentials is not None:
         users = bus.credentials / "users"
-        argv += ["--outside-seed", str(users / f"{programs.KEEPER}-outside.seed")]
+        argv += ["--outside-seed", str(users / f"{programs.KEEPER_USER}-outside.seed")]
         environment |= {
-            "RAYBUS_NATS_SEED_FILE": str(users / f"{programs.KEEPER}.seed"),
+            "RAYBUS_NATS_SEED_FILE": str(users / f"{programs.KEEPER_USER}.seed"),
             "RAYBUS_NATS_CA_FILE": str(bus.credentials / "ca.crt"),
         }
     if observed is not None:
@@ -302,7 +302,7 @@ async def streams_kept(
         environment["RAYBUS_HTTP_PORT"] = str(observed.port)
     keeper = ChildProgram(
         ProgramCommand(
-            name=programs.KEEPER, argv=argv, environment=environment, log=logs / "keeper.log"
+            name=programs.KEEPER_USER, argv=argv, environment=environment, log=logs / "keeper.log"
         ),
         emit,
     )

@@ -17,7 +17,7 @@ from common.kube.client import KubeClient
 from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from nats_admin import server_conf
-from nats_admin.keeper import Keeper, ServerPlace
+from nats_admin.keeper import Keeper, ServerPaths
 from nats_admin.reload import NeighborServer
 from nats_admin.server_conf import ServerCluster
 from raybus_cli import child_processes
@@ -34,7 +34,7 @@ class KeptServer(Process):
     `nats`.
     """
 
-    def __init__(self, kube: KubeClient, place: ServerPlace) -> None:
+    def __init__(self, kube: KubeClient, place: ServerPaths) -> None:
         super().__init__()
         self.place = place
         self._kube = kube
@@ -76,7 +76,7 @@ class KeptServer(Process):
 
 def _place(
     folder: Path, name: str, client: int, monitor: int, cluster: ServerCluster | None
-) -> ServerPlace:
+) -> ServerPaths:
     etc, volume = folder / name / "etc", folder / name / "data"
     for each in (etc, volume):
         each.mkdir(parents=True)
@@ -90,7 +90,7 @@ def _place(
         pid_file=str(folder / name / "nats.pid"),
         cluster=cluster,
     )
-    return ServerPlace(
+    return ServerPaths(
         beside=NeighborServer(
             folder=etc, pid_file=folder / name / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"
         ),

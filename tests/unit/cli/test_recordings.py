@@ -43,7 +43,7 @@ from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint, categorize
 from raybus_cli.doctor.survey import CRD
 from raybus_cli.events import job_history
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import findings as migrating
 from raybus_cli.migrating import report as reports
@@ -321,7 +321,7 @@ def _report() -> MigrationReport:
     )
 
 
-async def _connect(name: str, _place: Where) -> Server:
+async def _connect(name: str, _place: KubeAccess) -> Server:
     """Return the server of a case. Only one case reads CRDs, which are large."""
     definitions = installed_definitions() if name == "crds-check" else []
     server = Server(ANNOTATED.get(name, {}), definitions)
@@ -351,9 +351,9 @@ def _always(value: Any) -> Callable[..., Any]:
 
 def _find(
     _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
-) -> Where:
+) -> KubeAccess:
     assert env
-    return Where(kubeconfig=None, namespace=namespace or "default")
+    return KubeAccess(kubeconfig=None, namespace=namespace or "default")
 
 
 def _score_events() -> list[CloudEvent[JobEventData]]:

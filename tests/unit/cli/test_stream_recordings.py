@@ -30,10 +30,10 @@ from localcluster.driver import ClusterRecord
 from localcluster.processes import ProcessId
 from raybus_cli import kubeconfig, main, session
 from raybus_cli.events import run
-from raybus_cli.events.show import EventOptions, Show
-from raybus_cli.kubeconfig import Where
+from raybus_cli.events.show import EventOptions, EventPrinter
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.up import cli
-from raybus_cli.up.cli import Up
+from raybus_cli.up.cli import LocalServices
 from support.builders import snapshots
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod
@@ -152,22 +152,24 @@ def _ended(*, is_failed: bool) -> Body:
     }
 
 
-async def _connect(_place: Where) -> Server:
+async def _connect(_place: KubeAccess) -> Server:
     return Server()
 
 
-async def _through(_place: Where, _namespace: str, read: Callable[[Any], Awaitable[None]]) -> None:
+async def _through(
+    _place: KubeAccess, _namespace: str, read: Callable[[Any], Awaitable[None]]
+) -> None:
     await read(None)
 
 
 async def _show(
     _way: Any, options: EventOptions, write: Callable[[str], None], _report: Any
 ) -> int:
-    show = Show(options, write)
+    show = EventPrinter(options, write)
     for number, event in enumerate(an_example_upgrade(), start=1):
         wire = upgrade_events.encode(event)
-        show.take(StoredMessage(wire.subject, number, wire.headers, wire.payload))
-    show.caught_up()
+        show.receive(StoredMessage(wire.subject, number, wire.headers, wire.payload))
+    show.finish_stored()
     return show.count
 
 
@@ -223,7 +225,7 @@ def _is_alive(process: ProcessId) -> bool:
     return process.name != "kubelet"
 
 
-async def _run_up(up: Up) -> None:
+async def _run_up(up: LocalServices) -> None:
     cli.report("starting: watcher http://127.0.0.1:40001, traffic-manager http://127.0.0.1:40002")
     up._print_ready()  # pyright: ignore[reportPrivateUsage]  (the one line of standard output)
     cli.report("stopping")
@@ -233,9 +235,9 @@ async def _run_up(up: Up) -> None:
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def find(
         _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
-    ) -> Where:
+    ) -> KubeAccess:
         assert env
-        return Where(kubeconfig=None, namespace=namespace or "default")
+        return KubeAccess(kubeconfig=None, namespace=namespace or "default")
 
     monkeypatch.setattr(
         rich_utils, "MAX_WIDTH", None
@@ -248,7 +250,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(demo, "_run", _receipt)
     monkeypatch.setattr(driver, "read", _known)
     monkeypatch.setattr(processes, "is_alive", _is_alive)
-    monkeypatch.setattr(Up, "run", _run_up)
+    monkeypatch.setattr(LocalServices, "run", _run_up)
     monkeypatch.setenv("RAYBUS_CLUSTER", "demo")
     monkeypatch.chdir(tmp_path)
     Path("config").write_text(KUBECONFIG)

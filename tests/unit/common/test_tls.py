@@ -15,12 +15,12 @@ from cryptography.x509.oid import NameOID
 
 from common.clock import SystemClock
 from common.tls import MAX_RECORD_SIZE, create_client_context
-from nats_admin.certificates import CertificatePair, make_authority, make_server_certificate
+from nats_admin.certificates import CertificatePair, make_ca, make_server_certificate
 
 
 @pytest.fixture
 def authority() -> CertificatePair:
-    return make_authority(now=SystemClock().now())
+    return make_ca(now=SystemClock().now())
 
 
 def connect(
@@ -71,7 +71,7 @@ def test_a_read_allocates_one_record_at_most(authority: CertificatePair, tmp_pat
 
 
 def test_an_unknown_authority_is_not_trusted(authority: CertificatePair, tmp_path: Path) -> None:
-    other = make_authority(now=SystemClock().now())
+    other = make_ca(now=SystemClock().now())
     (tmp_path / "ca.crt").write_bytes(other.certificate)
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(create_client_context(cafile=tmp_path / "ca.crt"), authority, tmp_path)

@@ -10,7 +10,7 @@ from common import errors, labels
 from common.api import ray_service
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_dashboard import model
 from raybus_dashboard.responses import ActionRequest, Actor
@@ -85,7 +85,7 @@ def _annotations(kube: FakeKube) -> dict[str, str]:
 
 
 async def test_a_verb_is_performed(kube: _Kube) -> None:
-    actor = Actor(partial(session.connect, Where(kubeconfig=None)))
+    actor = Actor(partial(session.connect, KubeAccess(kubeconfig=None)))
     answer = await actor.perform(
         ActionRequest(service="default/demo", verb="pause", generation=_generation(kube))
     )
@@ -94,7 +94,7 @@ async def test_a_verb_is_performed(kube: _Kube) -> None:
 
 
 async def test_a_service_that_was_changed_since_is_left_alone(kube: _Kube) -> None:
-    actor = Actor(partial(session.connect, Where(kubeconfig=None)))
+    actor = Actor(partial(session.connect, KubeAccess(kubeconfig=None)))
     answer = await actor.perform(
         ActionRequest(service="default/demo", verb="pause", generation=_generation(kube) + 1)
     )
@@ -103,7 +103,7 @@ async def test_a_service_that_was_changed_since_is_left_alone(kube: _Kube) -> No
 
 
 async def test_a_verb_that_has_nothing_to_act_on_gives_the_reason(kube: _Kube) -> None:
-    actor = Actor(partial(session.connect, Where(kubeconfig=None)))
+    actor = Actor(partial(session.connect, KubeAccess(kubeconfig=None)))
     answer = await actor.perform(
         ActionRequest(service="default/demo", verb="abort", generation=_generation(kube))
     )
@@ -115,7 +115,7 @@ async def test_a_user_without_the_right_gets_the_reason(kube: _Kube) -> None:
     kube.faults.append(
         lambda request: errors.Forbidden("cannot patch") if request.verb == "patch" else None
     )
-    actor = Actor(partial(session.connect, Where(kubeconfig=None)))
+    actor = Actor(partial(session.connect, KubeAccess(kubeconfig=None)))
     answer = await actor.perform(
         ActionRequest(service="default/demo", verb="pause", generation=_generation(kube))
     )
@@ -123,7 +123,7 @@ async def test_a_user_without_the_right_gets_the_reason(kube: _Kube) -> None:
 
 
 async def test_an_unknown_verb_is_refused(kube: _Kube) -> None:
-    actor = Actor(partial(session.connect, Where(kubeconfig=None)))
+    actor = Actor(partial(session.connect, KubeAccess(kubeconfig=None)))
     answer = await actor.perform(
         ActionRequest(service="default/demo", verb="delete", generation=_generation(kube))
     )
@@ -138,7 +138,7 @@ async def test_a_change_that_comes_between_is_left_alone(kube: _Kube) -> None:
             kube.objects["RayService", "default", "demo"]["metadata"]["generation"] += 1
 
     kube.faults.append(change)
-    answer = await Actor(partial(session.connect, Where(kubeconfig=None))).perform(
+    answer = await Actor(partial(session.connect, KubeAccess(kubeconfig=None))).perform(
         ActionRequest(service="default/demo", verb="pause", generation=seen)
     )
     assert answer.status == HTTPStatus.CONFLICT

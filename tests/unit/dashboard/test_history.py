@@ -30,7 +30,7 @@ def _a_log(*events: Event) -> tuple[EventLog, list[str]]:
     called: list[str] = []
     log = EventLog(called.append, lambda: called.append("caught up"))
     for each in events:
-        assert log.take(_stored(each))
+        assert log.receive(_stored(each))
     return log, called
 
 
@@ -66,8 +66,8 @@ def test_an_event_that_comes_twice_is_kept_once() -> None:
 
 def test_what_is_no_event_is_passed_over() -> None:
     log, called = _a_log()
-    assert log.take(StoredMessage(subject="s", sequence=1, headers={}, payload=b"{"))
-    assert log.caught_up()
+    assert log.receive(StoredMessage(subject="s", sequence=1, headers={}, payload=b"{"))
+    assert log.finish_stored()
     assert called == ["caught up"]
 
 
@@ -76,7 +76,7 @@ def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "a", "b", "c")):
-        log.take(_stored(replace(first, id=str(number), name=name)))
+        log.receive(_stored(replace(first, id=str(number), name=name)))
     assert [name for name in ("a", "b", "c") if log.list_upgrades(f"default/{name}")] == ["b", "c"]
 
 
@@ -87,7 +87,7 @@ def test_the_service_without_an_event_for_the_longest_time_is_dropped(
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "b", "a", "c")):
-        log.take(_stored(replace(first, id=str(number), name=name)))
+        log.receive(_stored(replace(first, id=str(number), name=name)))
     assert [name for name in ("a", "b", "c") if log.list_upgrades(f"default/{name}")] == ["a", "c"]
 
 

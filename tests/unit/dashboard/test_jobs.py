@@ -214,7 +214,7 @@ async def test_the_jobs_are_read_with_the_list(monkeypatch: pytest.MonkeyPatch) 
     [
         (errors.NotFound("the server could not find the requested resource"), ""),
         (errors.Forbidden("you may not list rayjobs"), "rayjobs: you may not list rayjobs"),
-        (session.Denied("you may not list rayjobs"), "rayjobs: you may not list rayjobs"),
+        (session.AccessDenied("you may not list rayjobs"), "rayjobs: you may not list rayjobs"),
     ],
 )
 async def test_the_services_are_shown_where_jobs_cannot_be_read(

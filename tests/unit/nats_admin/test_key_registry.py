@@ -96,7 +96,7 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
-    one, two = (certificates.make_authority(now=NOW).certificate.decode() for _ in range(2))
+    one, two = (certificates.make_ca(now=NOW).certificate.decode() for _ in range(2))
     bundle, ignored = nkeys.parse_authorities(
         {"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000}
     )

@@ -115,7 +115,7 @@ def test_what_is_no_seed_is_refused(text: str) -> None:
 
 
 def test_the_server_is_known_by_names_and_addresses() -> None:
-    authority = certificates.make_authority(now=NOW)
+    authority = certificates.make_ca(now=NOW)
     server = certificates.make_server_certificate(
         authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW
     )
@@ -182,7 +182,7 @@ def test_a_certificate_of_ours_is_renewed(
 def test_a_certificate_that_somebody_else_signed_is_kept(tmp_path: Path) -> None:
     completed(tmp_path)
     theirs = certificates.make_server_certificate(
-        certificates.make_authority(now=NOW), names=["other"], now=NOW
+        certificates.make_ca(now=NOW), names=["other"], now=NOW
     )
     (tmp_path / "tls.crt").write_bytes(theirs.certificate)
     (tmp_path / "tls.key").write_bytes(theirs.key)

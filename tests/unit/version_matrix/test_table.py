@@ -59,7 +59,7 @@ def test_rows_are_found_by_name() -> None:
 
 def test_the_oldest_kubernetes_that_raybus_supports_is_a_row() -> None:
     oldest = min(tuple(map(int, row.kubernetes.split("."))) for row in rows.ROWS)
-    assert oldest[:2] == prerequisites.OLDEST
+    assert oldest[:2] == prerequisites.MIN_SERVER_VERSION
 
 
 @pytest.mark.parametrize("row", rows.ROWS, ids=lambda row: row.name)

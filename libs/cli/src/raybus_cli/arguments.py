@@ -16,7 +16,7 @@ from common.api.meta import Items, ObjectMeta
 from common.kube.resources import NAMESPACE, Resource
 from raybus_cli import kubeconfig as kubeconfigs
 from raybus_cli import session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import (
     CLUSTER,
@@ -29,7 +29,7 @@ from raybus_cli.reading.kinds import (
     NamedTarget,
 )
 
-SECONDS: Final = 2.0
+COMPLETION_TIMEOUT_SECONDS: Final = 2.0
 """Timeout of a completion request, so that the shell does not hang after a key press."""
 
 
@@ -103,20 +103,20 @@ def complete_names(resource: Resource, given: Any, incomplete: str) -> list[str]
     empty if the cluster cannot be read within `SECONDS`.
     """
     try:
-        place = kubeconfigs.find(
+        access = kubeconfigs.find(
             given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ
         )
-        names = asyncio.run(_list_names(place, resource))
+        names = asyncio.run(_list_names(access, resource))
     except (errors.RaybusError, TimeoutError):
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
-async def _list_names(place: Where, resource: Resource) -> list[str]:
-    kube = await session.connect(place)
+async def _list_names(access: KubeAccess, resource: Resource) -> list[str]:
+    kube = await session.connect(access)
     try:
-        async with asyncio.timeout(SECONDS):
-            body = await kube.list(resource, None if resource == NAMESPACE else place.namespace)
+        async with asyncio.timeout(COMPLETION_TIMEOUT_SECONDS):
+            body = await kube.list(resource, None if resource == NAMESPACE else access.namespace)
     finally:
         await kube.close()
     return sorted(
@@ -136,18 +136,18 @@ def _parse_name(kind: ArgumentKind, given: str) -> str:
     return name
 
 
-def _name(given: str) -> str:
+def _parse_service_name(given: str) -> str:
     return _parse_name(SERVICE, given)
 
 
-def _job_name(given: str) -> str:
+def _parse_job_name(given: str) -> str:
     return _parse_name(JOB, given)
 
 
 NameArgument = Annotated[
     str,
     typer.Argument(
-        parser=_name,
+        parser=_parse_service_name,
         metavar="NAME",
         help="Name of the RayService.",
         autocompletion=complete_services,
@@ -212,7 +212,7 @@ LogsTargetArgument = Annotated[
 JobNameArgument = Annotated[
     str,
     typer.Argument(
-        parser=_job_name,
+        parser=_parse_job_name,
         metavar="NAME",
         help="Name of the RayJob.",
         autocompletion=complete_jobs,
@@ -230,7 +230,10 @@ TargetsArgument = Annotated[
 NamesArgument = Annotated[
     list[str],
     typer.Argument(
-        parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=complete_services
+        parser=_parse_service_name,
+        metavar="NAME",
+        help="Names of RayServices.",
+        autocompletion=complete_services,
     ),
 ]
 

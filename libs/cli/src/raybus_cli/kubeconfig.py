@@ -23,7 +23,7 @@ class NoCluster(errors.Terminal):
     """No kubeconfig can be read, or the requested context is not in it."""
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
+class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster and the namespace that a command works on."""
 
     kubeconfig: Path | None
@@ -50,7 +50,7 @@ def find(
     *,
     env: Mapping[str, str],
     mounted: Path = MOUNTED,
-) -> Where:
+) -> KubeAccess:
     """Select the cluster and the namespace by a command's options and the environment.
 
     Raises `NoCluster` if no kubeconfig can be read or the context is not in it. `mounted` is the
@@ -59,7 +59,7 @@ def find(
     files, is_default = _list_files(kubeconfig, env)
     if is_default and not files[0].exists() and (mounted / "token").exists():
         own = (mounted / "namespace").read_text().strip()
-        return Where(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
+        return KubeAccess(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
     documents = [_read(file) for file in files if file.exists()]
     if not documents:
         names = ", ".join(map(str, files))
@@ -86,7 +86,7 @@ def find(
         raise NoCluster(f"{what}; choose one with --context (known: {known})")
     path = Path(":".join(str(path) for path in files if path.exists()))
     own = str(contexts[chosen].get("namespace") or DEFAULT_NAMESPACE)
-    return Where(kubeconfig=path, context=chosen, namespace=namespace or own)
+    return KubeAccess(kubeconfig=path, context=chosen, namespace=namespace or own)
 
 
 def list_contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:

@@ -227,7 +227,7 @@ def build(asked: str | None) -> typer.Typer:
     for name, part in PARTS.items():
         if find_spec(part.module.partition(".")[0]) is None:
             continue
-        _mount(app, name, part, _load(name, part) if name == asked else _stand_in)
+        _mount(app, name, part, _load(name, part) if name == asked else _do_nothing)
     return app
 
 
@@ -235,7 +235,7 @@ def _mount(app: typer.Typer, name: str, part: Subcommand, command: Any) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name, short_help=part.help, rich_help_panel=part.panel)
     else:
-        text = part.help if command is _stand_in else None
+        text = part.help if command is _do_nothing else None
         app.command(name, help=text, short_help=part.help, rich_help_panel=part.panel)(command)
 
 
@@ -251,7 +251,7 @@ def _load(name: str, part: Subcommand) -> Any:
         raise SystemExit(1) from problem
 
 
-def _stand_in() -> None:
+def _do_nothing() -> None:
     """Do nothing: this function stands for a subcommand whose module is not imported."""
 
 

@@ -17,7 +17,7 @@ from common import errors
 from common.api.opaque import Json
 
 STDIN: Final = "-"
-Place = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Path of a field from the top of a document: keys and list indexes."""
 
 
@@ -26,8 +26,8 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     body: Json
-    lines: dict[Place, int]
-    repeated: tuple[Place, ...] = ()
+    lines: dict[FieldPath, int]
+    repeated: tuple[FieldPath, ...] = ()
     """Keys that occur twice in one mapping. YAML keeps the last value and reports no error."""
 
     @property
@@ -43,11 +43,11 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
         """`metadata.namespace` of the object, if the manifest sets it."""
         return cast("str | None", _get_metadata(self.body).get("namespace"))
 
-    def find_line(self, place: Place) -> int:
+    def find_line(self, path: FieldPath) -> int:
         """Return the line number of a field, or of its nearest parent that exists."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 1)
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
 
 
 def read(file: str) -> list[ManifestDocument]:
@@ -80,9 +80,9 @@ def parse(text: str, file: str) -> list[ManifestDocument]:
                 raise errors.InvalidSpec(
                     f"{file}:{node.start_mark.line + 1}: not an object; write apiVersion, kind, …"
                 )
-            lines: dict[Place, int] = {}
-            repeated: list[Place] = []
-            _note(node, (), lines, repeated)
+            lines: dict[FieldPath, int] = {}
+            repeated: list[FieldPath] = []
+            _record_lines(node, (), lines, repeated)
             document = ManifestDocument(
                 file=file, body=cast("Json", body), lines=lines, repeated=tuple(repeated)
             )
@@ -118,9 +118,9 @@ def _split_list(document: ManifestDocument) -> list[ManifestDocument]:
             file=document.file,
             body=cast("Json", body),
             lines={
-                place[2:]: line
-                for place, line in document.lines.items()
-                if place[:2] == ("items", number)
+                path[2:]: line
+                for path, line in document.lines.items()
+                if path[:2] == ("items", number)
             },
         )
         for number, body in enumerate(cast("list[object]", items))
@@ -128,18 +128,20 @@ def _split_list(document: ManifestDocument) -> list[ManifestDocument]:
     ]
 
 
-def _note(node: Any, place: Place, lines: dict[Place, int], repeated: list[Place]) -> None:
-    lines[place] = node.start_mark.line + 1
+def _record_lines(
+    node: Any, path: FieldPath, lines: dict[FieldPath, int], repeated: list[FieldPath]
+) -> None:
+    lines[path] = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         for key, value in cast("list[tuple[Any, Any]]", node.value):
-            below = (*place, str(key.value))
+            below = (*path, str(key.value))
             if below in lines:
                 repeated.append(below)
-            _note(value, below, lines, repeated)
+            _record_lines(value, below, lines, repeated)
             lines[below] = key.start_mark.line + 1
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(cast("list[Any]", node.value)):
-            _note(value, (*place, number), lines, repeated)
+            _record_lines(value, (*path, number), lines, repeated)
 
 
 def _get_metadata(body: Json) -> Json:
@@ -147,10 +149,10 @@ def _get_metadata(body: Json) -> Json:
     return cast("Json", meta) if isinstance(meta, dict) else {}
 
 
-def format_path(place: Place) -> str:
+def format_path(path: FieldPath) -> str:
     """Format a field path as users write it: `spec.workerGroupSpecs[0].replicas`."""
     text = ""
-    for part in place:
+    for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 

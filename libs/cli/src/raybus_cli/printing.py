@@ -201,7 +201,7 @@ def _cut_name(name: Text, width: int) -> Text:
     return Text(f"…{set_cell_size(plain[::-1], width - 1)[::-1]}", style=name.style)
 
 
-GAP: Final = 3
+COLUMN_GAP: Final = 3
 """Blanks between two columns."""
 
 
@@ -242,7 +242,7 @@ class Table(msgspec.Struct, frozen=True):
             and max(widths[index] for index in kept) > MIN_COLUMN_WIDTH
         ):
             widths[max(kept, key=lambda index: widths[index])] -= 1
-        blank = " " * GAP
+        blank = " " * COLUMN_GAP
         return [
             blank.join(
                 self._format_cell(row[index], index, widths[index]) for index in kept
@@ -268,4 +268,4 @@ def _join_lines(text: str) -> str:
 
 
 def _compute_width(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[index] for index in kept) + GAP * (len(kept) - 1)
+    return sum(widths[index] for index in kept) + COLUMN_GAP * (len(kept) - 1)

@@ -39,7 +39,7 @@ from common.ray.view import dashboard_service, foreign_service
 from common.version import VERSION
 from raybus_cli import kubeconfig as kubeconfigs
 from raybus_cli import printing
-from raybus_cli.kubeconfig import NoCluster, Where
+from raybus_cli.kubeconfig import KubeAccess, NoCluster
 
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not serve."""
@@ -61,7 +61,7 @@ class NoSuchObject(errors.NotFound):
         self.name = name
 
 
-class Denied(errors.Forbidden):
+class AccessDenied(errors.Forbidden):
     """The user of the dashboard page lacks a right; the message names it."""
 
 
@@ -85,7 +85,7 @@ _REMEDIES: Final = (
 )
 
 
-RETRIED: Final = (errors.Unavailable, errors.Throttled)
+RETRYABLE_ERRORS: Final = (errors.Unavailable, errors.Throttled)
 """Errors after which a command that follows an object tries again."""
 
 
@@ -129,13 +129,13 @@ def is_not_served(problem: BaseException) -> bool:
     )
 
 
-def exit_code(problem: BaseException) -> int:
+def find_exit_code(problem: BaseException) -> int:
     """Return 2 if the command or manifest is invalid, else 1."""
     return 2 if isinstance(problem, errors.InvalidSpec) else 1
 
 
 T = TypeVar("T")
-SHOWN: Final = 5
+MAX_SHOWN_NAMESPACES: Final = 5
 """Maximum number of namespaces listed in a message."""
 USER_AGENT: Final = f"raybus-cli/{VERSION}"
 INTERRUPTED: Final = 130
@@ -149,9 +149,9 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_Named]
 
 
-def select_place(
+def select_access(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None
-) -> Where:
+) -> KubeAccess:
     """Select the cluster and namespace of a command.
 
     An error is printed as one line, and ends the process with `code` or the error's own exit code.
@@ -162,14 +162,16 @@ def select_place(
         fail(problem, code=code)
 
 
-def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int | None = None) -> T:
+def run(
+    access: KubeAccess, work: Callable[[KubeClient], Awaitable[T]], *, code: int | None = None
+) -> T:
     """Run `work` with a connected client and return its result.
 
     An error is printed as one line and ends the process with `code`, or with the error's own exit
     code. Ctrl-C exits with 130.
     """
     try:
-        return asyncio.run(run_connected(place, work))
+        return asyncio.run(run_connected(access, work))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BaseExceptionGroup as problems_found:
@@ -189,7 +191,7 @@ def fail(problem: BaseException, *, code: int | None = None) -> NoReturn:
     The exit code is `code`, or the error's own exit code.
     """
     printing.print_message(f"error: {format_error(problem)}", err=True)
-    raise SystemExit(exit_code(problem) if code is None else code)
+    raise SystemExit(find_exit_code(problem) if code is None else code)
 
 
 def is_interrupted() -> bool:
@@ -206,26 +208,26 @@ def read_clock() -> datetime:
     return SystemClock().now()
 
 
-async def connect(place: Where) -> KubeClient:
+async def connect(access: KubeAccess) -> KubeClient:
     """Connect to the Kubernetes cluster that the options select.
 
     Raises `NoCluster` if the kubeconfig is unusable.
     """
     try:
         return await KubeClient.connect(
-            kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context
+            kubeconfig=access.kubeconfig, user_agent=USER_AGENT, context=access.context
         )
     except errors.InvalidSpec as problem:
         raise NoCluster(str(problem)) from problem
 
 
-async def run_connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+async def run_connected(access: KubeAccess, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` with a connected client and return its result.
 
     If it raises `NoSuchObject`, the error is extended by the namespaces that have an object of that
     name.
     """
-    kube = await connect(place)
+    kube = await connect(access)
 
     async def run_within_client() -> T:
         return await work(kube)
@@ -239,13 +241,13 @@ async def run_connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
         if isinstance(problem, NoSuchObject):
-            raise await locate(kube, problem) from None
+            raise await find_elsewhere(kube, problem) from None
         raise
     finally:
         await kube.close()
 
 
-async def locate(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
+async def find_elsewhere(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
     """Search all namespaces for an object of the kind and name that `problem` reports as missing.
 
     Returns `InAnotherNamespace` if there is one. Returns `problem` unchanged if there is none, or
@@ -262,7 +264,8 @@ async def locate(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
     if not namespaces:
         return problem
     return InAnotherNamespace(
-        f"{problem}; found in {', '.join(namespaces[:SHOWN])}: add -n {namespaces[0]}"
+        f"{problem}; found in {', '.join(namespaces[:MAX_SHOWN_NAMESPACES])}: "
+        f"add -n {namespaces[0]}"
     )
 
 

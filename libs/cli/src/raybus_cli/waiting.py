@@ -60,7 +60,7 @@ async def poll_until(
             text = pending(value)
             if not text or spent >= limit:
                 return value
-        except session.RETRIED as problem:
+        except session.RETRYABLE_ERRORS as problem:
             if spent >= limit or session.is_interrupted():
                 raise
             text = session.format_error(problem)

@@ -21,10 +21,10 @@ from raybus_cli.arguments import (
 )
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_dashboard import server
 from raybus_dashboard.board import Board, EventFeed, PageSources
-from raybus_dashboard.history import EventLog, History, Through, UpgradeEventListener
+from raybus_dashboard.history import ConnectToNats, EventLog, History, UpgradeEventListener
 from raybus_dashboard.incluster.cli import serve
 from raybus_dashboard.listing import SharedListing
 from raybus_dashboard.polling import Poller
@@ -86,7 +86,7 @@ def dashboard(
     """
     if ctx.invoked_subcommand is not None:
         return
-    place = session.select_place(kubeconfig, context, namespace)
+    place = session.select_access(kubeconfig, context, namespace)
     try:
         through = _build_connection(place, raybus_namespace, nats, nats_credentials)
         listening = server.listen(port)
@@ -108,9 +108,9 @@ class _Run:
 
     def __init__(
         self,
-        place: Where,
+        place: KubeAccess,
         scope: str | None,
-        through: Through,
+        through: ConnectToNats,
         *,
         has_controls: bool,
         has_logs: bool,
@@ -165,8 +165,8 @@ class _Run:
 
 
 def _build_connection(
-    place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None
-) -> Through:
+    place: KubeAccess, raybus_namespace: str, nats: str | None, credentials: Path | None
+) -> ConnectToNats:
     """Return a function that connects to NATS: at the address in the options, or by a port forward.
 
     Raises `InvalidSpec`, which names the invalid option.

@@ -22,7 +22,7 @@ from common.upgrade import events as upgrade_events
 from common.upgrade.receipt import UpgradeOutcome
 from raybus_cli import session
 from raybus_cli.events import rendering, run
-from raybus_cli.events.run import NatsAccess, Read
+from raybus_cli.events.run import NatsAccess, ReadEvents
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import tree
 from raybus_dashboard import timeline
@@ -61,7 +61,7 @@ class EventLog:
 
         The RayService with the newest event is last."""
 
-    def take(self, event: StoredMessage) -> bool:
+    def receive(self, event: StoredMessage) -> bool:
         """Keep an event; ignore a message that is not an upgrade event.
 
         Always returns True, so that the reader continues.
@@ -83,7 +83,7 @@ class EventLog:
             self._count -= sum(map(len, self._events.pop(next(iter(self._events))).values()))
         return True
 
-    def caught_up(self) -> bool:
+    def finish_stored(self) -> bool:
         """Report that all stored events have been received.
 
         Always returns True, so that the reader continues.
@@ -135,11 +135,11 @@ class History:
         The RayService with the newest sample is last."""
         self._count = 0
 
-    def see(self, key: str, progress: ObservedUpgrade, *, now: datetime) -> None:
+    def record(self, key: str, progress: ObservedUpgrade, *, now: datetime) -> None:
         """Keep a sample of a RayService's upgrade, if it differs from the last one."""
         samples = self._samples.get(key)
         last = samples[-1] if samples else None
-        sample = _sample(progress, last, now=now)
+        sample = _take_sample(progress, last, now=now)
         if sample is None or (last is not None and _is_same(sample, last)):
             return
         samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MAX_SAMPLES))
@@ -170,7 +170,7 @@ class History:
         return sorted(upgrades, key=lambda upgrade: upgrade.began, reverse=True)[:KEPT]
 
 
-def _sample(progress: ObservedUpgrade, last: Sample | None, *, now: datetime) -> Sample | None:
+def _take_sample(progress: ObservedUpgrade, last: Sample | None, *, now: datetime) -> Sample | None:
     """Return a sample of an upgrade that is in progress, or has ended since the `last` sample.
 
     The result is None if neither is the case.
@@ -201,7 +201,7 @@ AGAIN: Final = 10.0
 """Seconds until an unreachable bus is retried."""
 EVERY: Final = "*"
 
-Through = Callable[[Read], Awaitable[None]]
+ConnectToNats = Callable[[ReadEvents], Awaitable[None]]
 """Function that connects to NATS and runs a reader with the connection."""
 
 
@@ -221,7 +221,7 @@ class UpgradeEventListener:
     """Reads the upgrade events of a namespace (None: of all) from the bus until it is cancelled."""
 
     def __init__(
-        self, through: Through, namespace: str | None, audience: Audience, events: EventLog
+        self, through: ConnectToNats, namespace: str | None, audience: Audience, events: EventLog
     ) -> None:
         self._through = through
         self._subject = (

@@ -84,8 +84,8 @@ def build_jobs(jobs: bytes, cron_jobs: bytes, *, now: datetime, problem: str = "
     Only the objects that are shown are decoded. An object that cannot be decoded is shown with the
     reason. `problem` is the reason why a list could not be read.
     """
-    listed = sorted(_split(jobs), key=_sort_by_creation, reverse=True)
-    listed_cron_jobs = sorted(_split(cron_jobs), key=_sort_by_name)
+    listed = sorted(_split_items(jobs), key=_sort_by_creation, reverse=True)
+    listed_cron_jobs = sorted(_split_items(cron_jobs), key=_sort_by_name)
     shown, shown_cron_jobs = listed[:MAX_JOBS], listed_cron_jobs[:MAX_JOBS]
     return ShownJobs(
         jobs=[_show_job(meta, body, now) for meta, body in shown],
@@ -108,7 +108,7 @@ class _Head(msgspec.Struct, frozen=True):
 _Listed = tuple[_Metadata, msgspec.Raw]
 
 
-def _split(body: bytes) -> list[_Listed]:
+def _split_items(body: bytes) -> list[_Listed]:
     items = msgspec.json.decode(body, type=Items[msgspec.Raw]).items
     return [(msgspec.json.decode(item, type=_Head).metadata, item) for item in items]
 
@@ -123,7 +123,7 @@ def _sort_by_name(listed: _Listed) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text that a tenant wrote, cut to `MAX_TEXT`."""
     return untrusted.clipped(text, MAX_TEXT)
 
@@ -166,8 +166,8 @@ def _build_job(job: RayJob, report: JobReport) -> ShownJob:
         cron_job=report.cron_job,
         cluster=report.cluster,
         job_id=report.job_id,
-        reason=_short(report.reason),
-        message=_short(" ".join(report.message.split())),
+        reason=_shorten(report.reason),
+        message=_shorten(" ".join(report.message.split())),
         created=job.metadata.creation_timestamp,
         started=report.start_time,
         ended=report.end_time,
@@ -201,11 +201,11 @@ def _show_cron_job(meta: _Metadata, body: msgspec.Raw, now: datetime) -> ShownCr
     return ShownCronJob(
         namespace=row.namespace,
         name=row.name,
-        schedule=_short(row.schedule),
-        time_zone=_short(row.time_zone),
+        schedule=_shorten(row.schedule),
+        time_zone=_shorten(row.time_zone),
         status=row.status,
         tone=tones.get(row.status, Tone.BUSY),
-        problem=_short(row.reason),
+        problem=_shorten(row.reason),
         last_run=cron_job.status.last_schedule_time,
         next_run=row.next_run,
     )

@@ -106,7 +106,7 @@ class SharedListing:
 
     async def split(self, namespace: str | None, body: bytes) -> list[ServiceVersion]:
         """Parse the RayServices in a list response of the API server."""
-        return await self._threads.run(namespace or ALL, partial(_split, body))
+        return await self._threads.run(namespace or ALL, partial(_split_items, body))
 
     async def update_entries(
         self, versions: Sequence[ServiceVersion], clusters: Mapping[str, RayCluster]
@@ -147,7 +147,7 @@ class SharedListing:
         return entry
 
 
-def _split(body: bytes) -> list[ServiceVersion]:
+def _split_items(body: bytes) -> list[ServiceVersion]:
     return [
         ServiceVersion(metadata=msgspec.json.decode(item, type=_Head).metadata, body=item)
         for item in msgspec.json.decode(body, type=Items[msgspec.Raw]).items

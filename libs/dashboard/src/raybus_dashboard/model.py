@@ -56,7 +56,7 @@ def list_available_actions(snapshot: Snapshot, *, now: datetime) -> list[ActionB
     """Return the actions that apply now; empty for a RayService of another controller."""
     service = snapshot.service
     try:
-        actions.expect_ours(service)
+        actions.check_is_managed(service)
     except errors.Rejected:
         return []
     effects: dict[str, str] = {}

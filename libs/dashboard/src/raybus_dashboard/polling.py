@@ -198,7 +198,7 @@ class Poller:
             began = asyncio.get_running_loop().time()
             try:
                 await self.read_list()
-            except session.Denied as problem:
+            except session.AccessDenied as problem:
                 self._board.list({})
                 self._board.show_jobs(ShownJobs())
                 self._set_sources(problem=str(problem))
@@ -230,7 +230,7 @@ class Poller:
             self._board.show(Detail(key=key, timelines=timelines))
             return
         except (
-            session.Denied
+            session.AccessDenied
         ) as problem:  # after the right was revoked, nothing that was read before is shown
             self._last.pop(key, None)
             self._board.show(Detail(key=key, problem=str(problem)))

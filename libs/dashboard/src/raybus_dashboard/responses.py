@@ -22,7 +22,7 @@ from raybus_cli.control import performing
 from raybus_cli.control.actions import ControlAction
 from raybus_cli.logs import finding, reading
 from raybus_cli.logs.reading import Tail
-from raybus_cli.logs.selection import Choice, Extent
+from raybus_cli.logs.selection import LogChoice, LogExtent
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import NamedTarget
 from raybus_dashboard.board import BEAT, Board, PageFeed
@@ -149,8 +149,8 @@ async def read(connect: Connect, wanted: LogRequest) -> Tail:
         if name is not None and not _NAME.fullmatch(name):
             raise errors.InvalidSpec(f"{field}: expected a name")
     namespace, _, name = wanted.service.partition("/")
-    choice = Choice(cluster=wanted.cluster, pod=wanted.pod)
-    target, extent = NamedTarget(kinds.SERVICE, name), Extent(tail=reading.LINES)
+    choice = LogChoice(cluster=wanted.cluster, pod=wanted.pod)
+    target, extent = NamedTarget(kinds.SERVICE, name), LogExtent(tail=reading.MAX_TAIL_LINES)
     kube = await connect()
     try:
         found_logs = await finding.find(kube, namespace, target, choice, extent, report=_ignore)
@@ -227,7 +227,7 @@ class Actor:
             done = await write(await self._connection.get_client(), namespace, name)
         except _Outdated as problem:
             return ActionResponse(status=HTTPStatus.CONFLICT, text=str(problem))
-        except session.Denied as problem:
+        except session.AccessDenied as problem:
             return ActionResponse(status=HTTPStatus.FORBIDDEN, text=str(problem))
         except errors.RaybusError as problem:
             return ActionResponse(

@@ -30,7 +30,7 @@ class CertificatePair(msgspec.Struct, frozen=True):
     key: bytes
 
 
-def make_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> CertificatePair:
+def make_ca(*, now: datetime, lifetime: timedelta = LIFETIME) -> CertificatePair:
     """Return a new, self-signed CA certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus NATS authority")])
@@ -56,7 +56,7 @@ def make_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Certific
 
 
 def make_server_certificate(
-    authority: CertificatePair,
+    ca: CertificatePair,
     *,
     names: Sequence[str],
     now: datetime,
@@ -66,8 +66,8 @@ def make_server_certificate(
 
     NATS servers also use it as a client certificate when they connect to each other.
     """
-    issuer = x509.load_pem_x509_certificate(authority.certificate)
-    signer = serialization.load_pem_private_key(authority.key, password=None)
+    issuer = x509.load_pem_x509_certificate(ca.certificate)
+    signer = serialization.load_pem_private_key(ca.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError("the authority's key is of another kind than we write")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -89,11 +89,11 @@ def make_server_certificate(
     return CertificatePair(certificate.public_bytes(Encoding.PEM), _encode_key(key))
 
 
-def is_signed_by(certificate: bytes, authority: bytes) -> bool:
+def is_signed_by(certificate: bytes, ca: bytes) -> bool:
     """Return whether the CA certificate `authority` has signed `certificate`; all in PEM."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
-            x509.load_pem_x509_certificate(authority)
+            x509.load_pem_x509_certificate(ca)
         )
     except (ValueError, TypeError, InvalidSignature):
         return False

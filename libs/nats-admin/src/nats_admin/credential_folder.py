@@ -32,12 +32,12 @@ def complete_folder(
     an interrupted run leaves no configuration with a public key whose private key does not exist.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
-    contents = _ensure_authority(folder, now=now)
-    authority = CertificatePair(contents["ca.crt"], contents["ca.key"])
+    contents = _ensure_ca(folder, now=now)
+    ca = CertificatePair(contents["ca.crt"], contents["ca.key"])
     paths = {user.name: folder / "users" / f"{user.name}.seed" for user in server.users}
     written = [f"users/{path.name}" for path in paths.values() if not path.exists()]
     seeds = {name: ensure_seed(path) for name, path in paths.items()}
-    pair = _ensure_server_pair(folder, authority, names, now=now)
+    pair = _ensure_server_pair(folder, ca, names, now=now)
     keys = {name: [nkeys.derive_public_key(seed)] for name, seed in seeds.items()}
     contents |= {"tls.crt": pair.certificate, "tls.key": pair.key}
     contents |= {"nats-server.conf": server_conf.render(server, keys).encode()}
@@ -62,27 +62,25 @@ def write(path: Path, content: bytes) -> bool:
     return True
 
 
-def is_usable(
-    pair: CertificatePair, authority: bytes, names: Sequence[str], *, now: datetime
-) -> bool:
+def is_usable(pair: CertificatePair, ca: bytes, names: Sequence[str], *, now: datetime) -> bool:
     """Return whether a server can use a certificate for longer than `RENEW_BEFORE`.
 
     The certificate must be signed by the CA `authority`, cover all `names`, and be valid for
     connections between servers.
     """
     return (
-        certificates.is_signed_by(pair.certificate, authority)
+        certificates.is_signed_by(pair.certificate, ca)
         and set(names) <= set(certificates.read_names(pair.certificate))
         and certificates.is_for_routes(pair.certificate)
         and certificates.read_end(pair.certificate) - now > certificates.RENEW_BEFORE
     )
 
 
-def _ensure_authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
+def _ensure_ca(folder: Path, *, now: datetime) -> dict[str, bytes]:
     if (folder / "ca.crt").exists():
         return {name: (folder / name).read_bytes() for name in ("ca.crt", "ca.key")}
-    authority = certificates.make_authority(now=now)
-    return {"ca.crt": authority.certificate, "ca.key": authority.key}
+    ca = certificates.make_ca(now=now)
+    return {"ca.crt": ca.certificate, "ca.key": ca.key}
 
 
 def ensure_seed(path: Path) -> str:
@@ -103,17 +101,17 @@ def ensure_seed(path: Path) -> str:
 
 
 def _ensure_server_pair(
-    folder: Path, authority: CertificatePair, names: Sequence[str], *, now: datetime
+    folder: Path, ca: CertificatePair, names: Sequence[str], *, now: datetime
 ) -> CertificatePair:
     """Return the existing server certificate if it is usable, else a new one.
 
     An existing certificate that another CA has signed is never replaced.
     """
     if not (folder / "tls.key").exists():
-        return certificates.make_server_certificate(authority, names=names, now=now)
+        return certificates.make_server_certificate(ca, names=names, now=now)
     there = CertificatePair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
-    is_foreign = not certificates.is_signed_by(there.certificate, authority.certificate)
-    if is_foreign or is_usable(there, authority.certificate, names, now=now):
+    is_foreign = not certificates.is_signed_by(there.certificate, ca.certificate)
+    if is_foreign or is_usable(there, ca.certificate, names, now=now):
         return there
     named = dict.fromkeys([*certificates.read_names(there.certificate), *names])
-    return certificates.make_server_certificate(authority, names=list(named), now=now)
+    return certificates.make_server_certificate(ca, names=list(named), now=now)

@@ -41,7 +41,7 @@ ANSWER_SECONDS: Final = 5.0
 AUTHORITY: Final = "ca.crt"
 
 
-class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
+class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Files and addresses of the server in the same pod."""
 
     beside: NeighborServer
@@ -69,7 +69,7 @@ class Keeper:
     """Writes the files of one NATS server. Also receives the changes of the ConfigMap watch."""
 
     def __init__(
-        self, kube: KubeClient, place: ServerPlace, clock: Clock, own_keys: Mapping[str, str]
+        self, kube: KubeClient, place: ServerPaths, clock: Clock, own_keys: Mapping[str, str]
     ) -> None:
         self._kube = kube
         self._place = place
@@ -139,8 +139,8 @@ class Keeper:
 
         First registers the CA of this server in the ConfigMap of servers.
         """
-        pair, authority = self._read_certificate()
-        text = authority.decode()
+        pair, ca = self._read_certificate()
+        text = ca.decode()
         if self._maps.get(nkeys.SERVERS, {}).get(self._place.entry) != text:
             await self._patch(nkeys.SERVERS, {self._place.entry: text})
             self._maps[nkeys.SERVERS] = {
@@ -178,17 +178,17 @@ class Keeper:
             if credential_folder.is_usable(pair, authority, self._place.names, now=now):
                 return pair, authority
         # The authority signs only this certificate; its key is not stored.
-        new_authority = certificates.make_authority(now=now)
-        pair = certificates.make_server_certificate(new_authority, names=self._place.names, now=now)
+        new_ca = certificates.make_ca(now=now)
+        pair = certificates.make_server_certificate(new_ca, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)
         for name, content in (
-            (AUTHORITY, new_authority.certificate),
+            (AUTHORITY, new_ca.certificate),
             ("tls.crt", pair.certificate),
             ("tls.key", pair.key),
         ):
             credential_folder.write(volume / name, content)
         log.info("NATS server certificate renewed", names=self._place.names)
-        return pair, new_authority.certificate
+        return pair, new_ca.certificate
 
     async def _forget_pods(self) -> None:
         """Remove the ConfigMap entries of deleted pods every `PODS_SECONDS`, until cancelled."""

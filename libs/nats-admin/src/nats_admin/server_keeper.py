@@ -26,7 +26,7 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings, identity_of
 from nats_admin import stream_keeper
-from nats_admin.keeper import Keeper, ServerPlace
+from nats_admin.keeper import Keeper, ServerPaths
 from nats_admin.reload import NeighborServer
 from nats_admin.server_conf import ServerCluster, ServerConfig
 from nats_admin.stream_keeper import StreamAccount
@@ -116,7 +116,7 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 
 
 def _assign_keys(
-    accounts: Sequence[StreamAccount], place: ServerPlace
+    accounts: Sequence[StreamAccount], place: ServerPaths
 ) -> tuple[list[StreamAccount], dict[str, str]]:
     """Return the accounts, each with a new key of this process, and public keys by user name."""
 
@@ -139,7 +139,7 @@ def _assign_keys(
     }
 
 
-def _build_place(settings: Settings, options: argparse.Namespace) -> ServerPlace:
+def _build_place(settings: Settings, options: argparse.Namespace) -> ServerPaths:
     count: int = options.servers
     hosts = [f"nats-{number}.{SERVERS}" for number in range(count)] if count > 1 else []
     folder: Path = options.server_folder
@@ -164,7 +164,7 @@ def _build_place(settings: Settings, options: argparse.Namespace) -> ServerPlace
         f"nats.{space}.svc",
         f"nats.{space}.svc.{settings.cluster_domain}",
     ]
-    return ServerPlace(
+    return ServerPaths(
         beside=NeighborServer(folder=folder, pid_file=options.server_pid, monitor=monitor),
         volume=options.server_volume,
         given_folder=options.server_certificate,

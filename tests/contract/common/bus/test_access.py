@@ -162,7 +162,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(
     secured: Secured, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.crt"
-    other.write_bytes(certificates.make_authority(now=SystemClock().now()).certificate)
+    other.write_bytes(certificates.make_ca(now=SystemClock().now()).certificate)
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
 
     assert f"the certificate of the server is not signed by {other} (" in await reported(settings)
@@ -170,7 +170,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(
 
 async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
-    ca.write_bytes(certificates.make_authority(now=SystemClock().now()).certificate)
+    ca.write_bytes(certificates.make_ca(now=SystemClock().now()).certificate)
     with nats_server(tmp_path) as server:
         settings = Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)
         assert (await reported(settings)).endswith(

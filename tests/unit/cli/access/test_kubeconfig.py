@@ -7,7 +7,7 @@ import yaml
 
 from common import errors
 from raybus_cli import kubeconfig, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from support.tables import cases
 
 
@@ -25,14 +25,14 @@ def _write(path: Path, current: str | None, **namespaces: str | None) -> Path:
     return path
 
 
-def _find(env: dict[str, str], *given: str | None, mounted: Path = Path("/nowhere")) -> Where:
+def _find(env: dict[str, str], *given: str | None, mounted: Path = Path("/nowhere")) -> KubeAccess:
     return kubeconfig.find(*(*given, None, None, None)[:3], env=env, mounted=mounted)
 
 
 def test_the_contexts_namespace_holds_unless_another_is_named(tmp_path: Path) -> None:
     path = _write(tmp_path / "a", "one", one="team", two=None)
     env = {"KUBECONFIG": str(path), "HOME": str(tmp_path)}
-    assert _find(env) == Where(kubeconfig=path, context="one", namespace="team")
+    assert _find(env) == KubeAccess(kubeconfig=path, context="one", namespace="team")
     assert _find(env, None, "two").namespace == "default"
     assert _find(env, None, None, "mine").namespace == "mine"
 
@@ -43,7 +43,9 @@ def test_of_several_files_the_first_value_wins(tmp_path: Path) -> None:
         _write(tmp_path / "b", "one", one="b", two="c"),
     )
     env = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}", "HOME": str(tmp_path)}
-    assert _find(env) == Where(kubeconfig=Path(f"{first}:{second}"), context="one", namespace="a")
+    assert _find(env) == KubeAccess(
+        kubeconfig=Path(f"{first}:{second}"), context="one", namespace="a"
+    )
     assert _find(env, None, "two").namespace == "c"
 
 
@@ -58,7 +60,7 @@ def test_the_option_is_one_path_whatever_is_in_it(tmp_path: Path) -> None:
     named, other = _write(folder / "config", "one", one="a"), _write(tmp_path / "c", "two", two="c")
     env = {"KUBECONFIG": str(other), "HOME": str(tmp_path)}
     found = _find(env, str(named))
-    assert found == Where(kubeconfig=named, context="one", namespace="a")
+    assert found == KubeAccess(kubeconfig=named, context="one", namespace="a")
     assert kubeconfig.list_contexts(str(named), env=env) == ["one"]
     assert found.build_kubectl_options() == (["--context", "one", "--kubeconfig", str(named)], {})
 
@@ -80,7 +82,7 @@ def test_without_any_the_local_cluster_is_named(tmp_path: Path) -> None:
 def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
     for name, text in (("token", "t"), ("namespace", "inner\n")):
         (tmp_path / name).write_text(text)
-    assert _find({"HOME": str(tmp_path)}, mounted=tmp_path) == Where(
+    assert _find({"HOME": str(tmp_path)}, mounted=tmp_path) == KubeAccess(
         kubeconfig=None, namespace="inner"
     )
 
@@ -100,7 +102,7 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
     (tmp_path / "a").write_text(text)
     with pytest.raises(kubeconfig.NoCluster, match=expected) as raised:
         _find({"KUBECONFIG": str(tmp_path / "a"), "HOME": str(tmp_path)})
-    assert session.exit_code(raised.value) == 1
+    assert session.find_exit_code(raised.value) == 1
 
 
 @cases(

@@ -12,10 +12,10 @@ from common import errors
 from common.api.opaque import Json
 from common.kube.client import KubeClient
 from raybus_cli import session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 
 
-def _where(folder: Path) -> Where:
+def _where(folder: Path) -> KubeAccess:
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     document: Json = {
@@ -24,7 +24,7 @@ def _where(folder: Path) -> Where:
         "users": [{"name": "u", "user": {}}],
     }
     (folder / "config").write_text(yaml.safe_dump({**document, "current-context": "c"}))
-    return Where(kubeconfig=folder / "config", context="c")
+    return KubeAccess(kubeconfig=folder / "config", context="c")
 
 
 def test_what_fails_while_it_is_interrupted_is_no_error(

@@ -32,9 +32,9 @@ def _applied(config: Json, found: list[FieldEdit]) -> Json:
     changed = copy.deepcopy(config)
     for each in found:
         at = changed
-        for part in each.place[:-1]:
+        for part in each.path[:-1]:
             at = at[part]  # pyright: ignore[reportArgumentType]  (a list is indexed by a number)
-        at[each.place[-1]] = each.value  # pyright: ignore[reportArgumentType]
+        at[each.path[-1]] = each.value  # pyright: ignore[reportArgumentType]
     return changed
 
 
@@ -80,7 +80,7 @@ def test_what_a_template_has_stays(metadata: Json, left: Json) -> None:
 
 def test_images_change_where_they_are_named() -> None:
     found = _set("head=ray:1", "gpu/exporter=exporter:2", "gpu/download=download:2")
-    assert [(each.place, each.old, each.new) for each in found] == [
+    assert [(each.path, each.old, each.new) for each in found] == [
         (("headGroupSpec", "template", "spec", "containers", 0, "image"), OLD_IMAGE, "ray:1"),
         (
             ("workerGroupSpecs", 0, "template", "spec", "containers", 1, "image"),
@@ -96,7 +96,7 @@ def test_images_change_where_they_are_named() -> None:
 
 
 def test_all_groups_get_the_image_in_their_ray_container() -> None:
-    assert [each.place[:2] for each in _set("*=ray:1")] == [
+    assert [each.path[:2] for each in _set("*=ray:1")] == [
         ("headGroupSpec", "template"),
         ("workerGroupSpecs", 0),
         ("workerGroupSpecs", 1),

@@ -60,12 +60,12 @@ def _printed(plan: UpgradePlan, target: NamedTarget, done: str) -> str:
 )
 def test_a_cluster_that_is_not_recreated_is_refused(cluster: RayCluster, message: str) -> None:
     with pytest.raises(errors.Rejected, match=message):
-        execute.expect_recreated(cluster)
+        execute.check_is_recreated(cluster)
 
 
 def test_a_cluster_of_its_own_is_recreated(golden: Golden) -> None:
     cluster = a_lone_cluster(**RECREATED)
-    execute.expect_recreated(cluster)
+    execute.check_is_recreated(cluster)
     plan = execute.plan_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
     assert plan.outcome is PlanOutcome.RECREATED
     golden.check(
@@ -93,9 +93,9 @@ def test_a_service_gets_a_new_cluster(file: str, decide: Decide, done: str, gold
     body = copy.deepcopy(snapshot.service.raw_spec)
     for each in decide(body["rayClusterConfig"]):
         at: Any = body["rayClusterConfig"]
-        for part in each.place[:-1]:
+        for part in each.path[:-1]:
             at = at[part]
-        at[each.place[-1]] = each.value
+        at[each.path[-1]] = each.value
     goal = snapshots.with_spec(
         snapshot.service, msgspec.Raw(msgspec.json.encode(body)), generation=3
     )

@@ -10,7 +10,7 @@ from common.api import ray_cluster
 from common.kube.resources import RAY_CLUSTER
 from raybus_cli import kubeconfig, main, session, waiting
 from raybus_cli.changing import execute
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.show import rollout_wait
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
@@ -56,14 +56,14 @@ def test_a_cluster_is_ready_with_its_present_spec(changed: dict[str, Any], text:
 
 
 def _type(command: str, monkeypatch: pytest.MonkeyPatch, status: Mapping[str, Any]) -> Result:
-    async def connect(_place: Where) -> Server:
+    async def connect(_place: KubeAccess) -> Server:
         return Server(status)
 
     async def change(*_: Any) -> UpgradePlan:
         return a_plan()
 
-    def find(*_: Any, **__: Any) -> Where:
-        return Where(kubeconfig=None)
+    def find(*_: Any, **__: Any) -> KubeAccess:
+        return KubeAccess(kubeconfig=None)
 
     monkeypatch.setattr(session, "connect", connect)
     monkeypatch.setattr(kubeconfig, "find", find)

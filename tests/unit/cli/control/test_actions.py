@@ -10,7 +10,7 @@ from common.api.ray_service import RayService
 from raybus_cli.control.actions import (
     ControlAction,
     abort,
-    expect_ours,
+    check_is_managed,
     pause,
     promote,
     resume,
@@ -153,8 +153,8 @@ def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() ->
     with pytest.raises(
         errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"
     ):
-        expect_ours(theirs)
-    expect_ours(_resting())
+        check_is_managed(theirs)
+    check_is_managed(_resting())
 
 
 def test_a_promotion_reports_the_end_of_the_pause() -> None:

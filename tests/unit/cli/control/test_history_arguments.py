@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybus_cli import main, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 
 
 @pytest.mark.parametrize("target", ["raycronjob/nightly", "raycluster/demo", "rayjob/"])
@@ -19,10 +19,10 @@ def test_a_kind_without_a_history_is_refused(target: str) -> None:
 def test_a_wrong_address_of_nats_is_an_error_of_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def select_place(*_: object) -> Where:
-        return Where(kubeconfig=None, namespace="default")
+    def select_place(*_: object) -> KubeAccess:
+        return KubeAccess(kubeconfig=None, namespace="default")
 
-    monkeypatch.setattr(session, "select_place", select_place)
+    monkeypatch.setattr(session, "select_access", select_place)
     arguments = ["history", "rayjob/train", "--nats", "ftp://nats.example.com"]
     result = CliRunner().invoke(main.build("history"), arguments)
     assert result.exit_code == 2

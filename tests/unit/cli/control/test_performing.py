@@ -12,7 +12,7 @@ from common import errors
 from common.kube.client import PatchRequest
 from common.kube.resources import Resource
 from raybus_cli import main, session, waiting
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from support.builders.snapshots import BLUE, READY, UPGRADING, a_condition, a_service, a_side
 
 
@@ -47,17 +47,17 @@ class _Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> _Cluster:
     fake = _Cluster("demo", "canary")
 
-    def run(_place: Where, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    def run(_place: KubeAccess, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
         try:
             return asyncio.run(work(fake))
         except errors.RaybusError as problem:
             session.fail(problem)
 
-    def where(*_: Any) -> Where:
-        return Where(kubeconfig=None)
+    def where(*_: Any) -> KubeAccess:
+        return KubeAccess(kubeconfig=None)
 
     monkeypatch.setattr(session, "run", run)
-    monkeypatch.setattr(session, "select_place", where)
+    monkeypatch.setattr(session, "select_access", where)
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
     return fake
 

@@ -36,7 +36,7 @@ from support.tables import cases
 from support.terminal import text_of
 
 SERVER = certificates.make_server_certificate(
-    certificates.make_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
+    certificates.make_ca(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
 
 OK, WARNING, FAILED, UNKNOWN = CheckState

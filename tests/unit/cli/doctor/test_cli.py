@@ -45,7 +45,7 @@ def _answers(*states: CheckState) -> Callable[..., list[Check]]:
 
 @pytest.fixture(autouse=True)
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "select_place", _nowhere)
+    monkeypatch.setattr(session, "select_access", _nowhere)
     monkeypatch.setattr(session, "run", _run)
     monkeypatch.setattr(survey, "read_installation", _no_facts)
     monkeypatch.setattr(survey, "read_prerequisites", _no_facts)

@@ -7,7 +7,7 @@ import pytest
 
 from raybus_cli.doctor import operator
 from raybus_cli.doctor.facts import Workload
-from raybus_cli.doctor.operator import Mounted
+from raybus_cli.doctor.operator import MountedKey
 from support.tables import cases
 
 CHART = {"app.kubernetes.io/name": "kuberay-operator"}
@@ -120,7 +120,7 @@ def test_where_the_configuration_file_comes_from(
             volumes=[{"name": "v", "configMap": source}],
         )
     )
-    assert found.file == Mounted("settings", expected)
+    assert found.file == MountedKey("settings", expected)
 
 
 def test_a_file_that_no_config_map_holds() -> None:

@@ -136,7 +136,7 @@ def test_the_rights_to_install_are_those_for_every_kind_of_the_overlay() -> None
         (group, f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") for group, kind in kinds
     }
     plurals = {(group, name.replace("classs", "classes")) for group, name in plurals}
-    ours = {*survey.TO_INSTALL, *survey.TO_INSTALL_INSIDE}
+    ours = {*survey.RIGHTS_TO_INSTALL, *survey.RIGHTS_TO_INSTALL_INSIDE}
     assert ours == {
         each
         for each in plurals

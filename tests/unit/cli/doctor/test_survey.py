@@ -22,7 +22,7 @@ SOURCE = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
 ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
 
 
-@pytest.mark.parametrize(("subject", "verb", "group", "resource"), survey.OF_MTLS)
+@pytest.mark.parametrize(("subject", "verb", "group", "resource"), survey.RIGHTS_OF_MTLS)
 def test_what_a_gate_asks_for_is_granted_by_its_component(
     subject: str, verb: str, group: str, resource: str
 ) -> None:
@@ -32,7 +32,7 @@ def test_what_a_gate_asks_for_is_granted_by_its_component(
     assert verb in granted[f"cluster {group}/{resource}"]
 
 
-@pytest.mark.parametrize(("service", "verb", "group", "resource"), survey.OF_SERVICES)
+@pytest.mark.parametrize(("service", "verb", "group", "resource"), survey.RIGHTS_OF_SERVICES)
 def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resource: str) -> None:
     documents: list[Json] = [
         *yaml.safe_load_all((ROLES / f"{service.replace('-', '_')}.yaml").read_text())

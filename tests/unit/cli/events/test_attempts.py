@@ -136,7 +136,7 @@ def test_a_job_that_has_not_begun_has_no_attempts() -> None:
 
 
 def test_every_event_but_the_first_has_a_result() -> None:
-    assert set(attempts.OF_EVENTS) == set(je.KINDS.values()) - {je.JobSubmitted}
+    assert set(attempts.RESULT_BY_EVENT) == set(je.KINDS.values()) - {je.JobSubmitted}
 
 
 def test_the_table_has_a_row_for_each_attempt() -> None:

@@ -11,15 +11,15 @@ from support import job_events as jobs
 from support import upgrade_events as shown
 
 
-async def _unreachable(_read: run.Read) -> None:
+async def _unreachable(_read: run.ReadEvents) -> None:
     raise errors.Unavailable("NATS does not answer")
 
 
-async def _grouped(_read: run.Read) -> None:
+async def _grouped(_read: run.ReadEvents) -> None:
     raise BaseExceptionGroup("tasks", [errors.Forbidden("nats-keys-subscriber: forbidden")])
 
 
-async def _broken(_read: run.Read) -> None:
+async def _broken(_read: run.ReadEvents) -> None:
     raise BaseExceptionGroup("tasks", [ZeroDivisionError()])
 
 
@@ -42,6 +42,6 @@ def test_only_events_of_jobs_are_kept() -> None:
         upgrade_events.encode(shown.an_event(shown.EXAMPLES[0][1])),
     )
     for sequence, wire in enumerate(wires, start=1):
-        assert collector.take(StoredMessage(wire.subject, sequence, wire.headers, wire.payload))
+        assert collector.receive(StoredMessage(wire.subject, sequence, wire.headers, wire.payload))
     assert [event.data for event in collector.events] == [jobs.EXAMPLES[0][1]]
-    assert not collector.caught_up()
+    assert not collector.finish_stored()

@@ -35,7 +35,7 @@ NOW = datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
     },
 )
 def test_since_is_a_length_or_a_moment(text: str, wanted: datetime) -> None:
-    assert show.check_since(text, now=NOW) == wanted
+    assert show.parse_since(text, now=NOW) == wanted
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_since_is_a_length_or_a_moment(text: str, wanted: datetime) -> None:
 )
 def test_since_refuses_what_is_no_time(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=r"^--since .* is no time: expected"):
-        show.check_since(text, now=NOW)
+        show.parse_since(text, now=NOW)
 
 
 @pytest.mark.parametrize("text", ["-10m", "2026-01-31T10:00:01Z", "2027-01-01"])
@@ -51,12 +51,12 @@ def test_since_refuses_the_future(text: str) -> None:
     with pytest.raises(
         errors.InvalidSpec, match="lies in the future; it is 2026-01-31T10:00:00Z now"
     ):
-        show.check_since(text, now=NOW)
+        show.parse_since(text, now=NOW)
 
 
 def test_a_service_is_a_namespace_and_a_name() -> None:
-    assert show.check_object("default/my.chat-1") == SelectedObject("default", "my.chat-1")
-    assert show.check_object(None) is None
+    assert show.parse_object("default/my.chat-1") == SelectedObject("default", "my.chat-1")
+    assert show.parse_object(None) is None
     assert show.check_namespace(None) == ""
     assert show.EventOptions(
         namespace=show.check_namespace("team-a")
@@ -66,10 +66,10 @@ def test_a_service_is_a_namespace_and_a_name() -> None:
 
 
 def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
-    assert show.check_object("chat", "team-a") == SelectedObject("team-a", "chat")
-    assert show.check_object("default/chat", "team-a") == SelectedObject("default", "chat")
+    assert show.parse_object("chat", "team-a") == SelectedObject("team-a", "chat")
+    assert show.parse_object("default/chat", "team-a") == SelectedObject("default", "chat")
     with pytest.raises(errors.InvalidSpec, match="names no RayService"):
-        show.check_object("Chat", "team-a")
+        show.parse_object("Chat", "team-a")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_service_that_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(
         errors.InvalidSpec, match="names no RayService and no RayJob: expected NAMESPACE/NAME"
     ):
-        show.check_object(text)
+        show.parse_object(text)
 
 
 def test_a_name_with_a_dot_is_one_token_of_the_filter() -> None:
@@ -107,11 +107,11 @@ def test_other_values_are_refused_with_the_option_and_what_is_expected() -> None
     ],
 )
 def test_an_object_may_begin_with_its_kind(text: str, expected: SelectedObject) -> None:
-    assert show.check_object(text, "team-a") == expected
+    assert show.parse_object(text, "team-a") == expected
 
 
 def test_kinds_are_those_of_all_events() -> None:
-    assert show.check_kinds(["job-failed", "failed"]) == {"job-failed", "failed"}
-    assert show.check_kinds(None) == frozenset()
+    assert show.parse_kinds(["job-failed", "failed"]) == {"job-failed", "failed"}
+    assert show.parse_kinds(None) == frozenset()
     with pytest.raises(errors.InvalidSpec, match=r"--kind 'done': there is no such kind; kinds"):
-        show.check_kinds(["done"])
+        show.parse_kinds(["done"])

@@ -10,7 +10,7 @@ from common.bus.cloud_events import Event
 from common.bus.nats import StoredMessage
 from common.ray import job_events
 from common.upgrade import events as upgrade_events
-from raybus_cli.events.show import EventOptions, SelectedObject, Show
+from raybus_cli.events.show import EventOptions, EventPrinter, SelectedObject
 from support import job_events as jobs
 from support import upgrade_events as shown
 from support.builders.example_upgrade import an_example_upgrade
@@ -31,11 +31,11 @@ def _shown(
 ) -> list[str]:
     """Return the ids of the shown events: the stored ones, then those that come later."""
     lines: list[str] = []
-    show = Show(msgspec.structs.replace(options, as_json=True), lines.append)
-    wants_more = all(show.take(each) for each in stored) and show.caught_up()
+    show = EventPrinter(msgspec.structs.replace(options, as_json=True), lines.append)
+    wants_more = all(show.receive(each) for each in stored) and show.finish_stored()
     assert show.count == len(lines)
     for each in later or []:
-        wants_more = wants_more and show.take(each)
+        wants_more = wants_more and show.receive(each)
     return [msgspec.json.decode(line)["id"] for line in lines]
 
 
@@ -87,25 +87,25 @@ def test_an_event_that_comes_twice_is_shown_once() -> None:
 
 
 def test_an_id_that_is_not_there_is_noticed() -> None:
-    show = Show(EventOptions(replay="unknown"), lambda _: None)
-    assert all(show.take(each) for each in EVENTS)
-    assert (show.caught_up(), show.is_start_missing) == (False, True)
+    show = EventPrinter(EventOptions(replay="unknown"), lambda _: None)
+    assert all(show.receive(each) for each in EVENTS)
+    assert (show.finish_stored(), show.is_start_missing) == (False, True)
 
 
 def test_json_is_what_is_stored_on_one_line() -> None:
     lines: list[str] = []
-    show = Show(EventOptions(as_json=True), lines.append)
-    show.take(EVENTS[0])
-    show.take(StoredMessage("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
-    show.take(StoredMessage("s", 51, {}, b"\xffno\njson"))
+    show = EventPrinter(EventOptions(as_json=True), lines.append)
+    show.receive(EVENTS[0])
+    show.receive(StoredMessage("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
+    show.receive(StoredMessage("s", 51, {}, b"\xffno\njson"))
     assert lines == [EVENTS[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raybus_cli.events.show.REMEMBERED", 10)
-    show = Show(EventOptions(), lambda _: None)
+    monkeypatch.setattr("raybus_cli.events.show.MAX_REMEMBERED", 10)
+    show = EventPrinter(EventOptions(), lambda _: None)
     for number in range(15):
-        show.take(StoredMessage("s", number, {}, b'{"id":"%d"}' % number))
+        show.receive(StoredMessage("s", number, {}, b'{"id":"%d"}' % number))
     assert len(show._known) == 10  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)
 
 
@@ -123,7 +123,7 @@ def test_events_are_selected_by_kind_and_object(
     options: dict[str, Any], expected: list[str]
 ) -> None:
     lines: list[str] = []
-    taker = Show(EventOptions(as_json=True, **options), lines.append)
+    taker = EventPrinter(EventOptions(as_json=True, **options), lines.append)
     of_jobs = [jobs.a_job_event(data) for _, data in jobs.EXAMPLES]
     events = [
         upgrade_events.encode(shown.an_event(shown.EXAMPLES[0][1])),
@@ -131,7 +131,7 @@ def test_events_are_selected_by_kind_and_object(
         job_events.FAMILY.encode(of_jobs[4]),
     ]
     for sequence, wire in enumerate(events, start=1):
-        taker.take(StoredMessage(wire.subject, sequence, wire.headers, wire.payload))
-    taker.caught_up()
+        taker.receive(StoredMessage(wire.subject, sequence, wire.headers, wire.payload))
+    taker.finish_stored()
     kinds = [event_catalogue.kind_of(msgspec.json.decode(line)["type"]) for line in lines]
     assert kinds == expected

@@ -19,7 +19,7 @@ from raybus_cli import kubeconfig, main, session
 from raybus_cli.bundling import cli, kept_logs
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.facts import Facts
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -87,14 +87,14 @@ def _no_checks(*_: Any, **__: Any) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def connect(_place: Where) -> Server:
+    async def connect(_place: KubeAccess) -> Server:
         return Server()
 
     async def facts(*_: Any) -> Facts:
         return Facts(namespace="raybus")
 
-    def find(*_: Any, **__: Any) -> Where:
-        return Where(kubeconfig=None)
+    def find(*_: Any, **__: Any) -> KubeAccess:
+        return KubeAccess(kubeconfig=None)
 
     monkeypatch.setattr(session, "connect", connect)
     monkeypatch.setattr(session, "read_clock", lambda: NOW)
@@ -109,7 +109,7 @@ def bundle(monkeypatch: pytest.MonkeyPatch) -> str:
     """Write a bundle as a user does; the cluster does not exist any more."""
     assert _type("bundle demo -f b.tar.gz").exit_code == 0
 
-    def find(*_: Any, **__: Any) -> Where:
+    def find(*_: Any, **__: Any) -> KubeAccess:
         raise AssertionError("a bundle needs no cluster")
 
     monkeypatch.setattr(kubeconfig, "find", find)

@@ -14,10 +14,10 @@ from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_JOB
 from raybus_cli import kubeconfig, main, session, waiting
 from raybus_cli.jobs import following
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.logs import driver_logs
 from raybus_cli.logs.driver_logs import DriverLog
-from raybus_cli.logs.selection import Form
+from raybus_cli.logs.selection import LineFormat
 from support.builders.ray_job import a_cluster_spec
 from support.builders.snapshots import a_cluster, a_config
 from support.fakes.kube import FakeKube
@@ -82,7 +82,7 @@ class Server(FakeKube):
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_logs, "FOLLOW_INTERVAL", 0.0)
-    monkeypatch.setattr(driver_logs, "COST", 0.0)
+    monkeypatch.setattr(driver_logs, "READ_COST", 0.0)
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)
 
 
@@ -99,7 +99,7 @@ class Followed:
     async def of(
         self, server: Server, tail: int | None = None, *, is_prefixed: bool = False
     ) -> bytes:
-        kube, form = cast("KubeClient", server), Form(is_prefixed=is_prefixed)
+        kube, form = cast("KubeClient", server), LineFormat(is_prefixed=is_prefixed)
         log = DriverLog(
             kube, "default", "train", form, write=self.write, report=self.reports.append
         )
@@ -169,7 +169,7 @@ async def test_a_token_that_the_dashboard_rejects_ends_the_follow_with_the_remed
 async def test_a_log_that_takes_long_is_read_seldom_until_the_job_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver_logs, "COST", 1e6)
+    monkeypatch.setattr(driver_logs, "READ_COST", 1e6)
     server = Server(*[(RUNNING, "one\n")] * 9, (COMPLETE, "one\ntwo\n"))
     server.seconds = 0.001
     assert await Followed().of(server) == b"one\ntwo\n"
@@ -226,11 +226,11 @@ async def test_a_submitted_job_is_followed_with_the_log_of_ray() -> None:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server, str], Result]:
     def run(server: Server, command: str) -> Result:
-        async def connect(_place: Where) -> Server:
+        async def connect(_place: KubeAccess) -> Server:
             return server
 
-        def find(*_: object, **__: object) -> Where:
-            return Where(kubeconfig=None, namespace="default")
+        def find(*_: object, **__: object) -> KubeAccess:
+            return KubeAccess(kubeconfig=None, namespace="default")
 
         monkeypatch.setattr(session, "connect", connect)
         monkeypatch.setattr(kubeconfig, "find", find)

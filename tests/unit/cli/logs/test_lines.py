@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from raybus_cli.logs import selection
-from raybus_cli.logs.selection import Form, LogSource, Piece, Splitter
+from raybus_cli.logs.selection import LineFormat, LogSource, Piece, Splitter
 from support.golden import Golden
 from support.tables import cases
 
@@ -59,16 +59,16 @@ def test_the_pieces_of_a_long_line_do_not_depend_on_the_chunks(
 @cases(
     ("form", "shown"),
     {
-        "text": (Form(), b"red text\n"),
-        "with its pod": (Form(is_prefixed=True), b"[pod/demo-head/ray-head] red text\n"),
-        "raw": (Form(is_raw=True), NASTY + b"\n"),
+        "text": (LineFormat(), b"red text\n"),
+        "with its pod": (LineFormat(is_prefixed=True), b"[pod/demo-head/ray-head] red text\n"),
+        "raw": (LineFormat(is_raw=True), NASTY + b"\n"),
         "JSON": (
-            Form(is_json=True, is_prefixed=True),
+            LineFormat(is_json=True, is_prefixed=True),
             b'{"pod":"demo-head","container":"ray-head","line":"red text"}\n',
         ),
     },
 )
-def test_a_line_is_harmless_unless_it_is_wanted_raw(form: Form, shown: bytes) -> None:
+def test_a_line_is_harmless_unless_it_is_wanted_raw(form: LineFormat, shown: bytes) -> None:
     assert selection.render(POD, NASTY, form) == shown
 
 
@@ -83,19 +83,22 @@ def test_the_output_is_as_the_page_shows_it(golden: Golden) -> None:
     ]
     golden.check(
         "cli/logs.txt",
-        b"".join(selection.render(*each, Form(is_prefixed=True)) for each in logs).decode(),
+        b"".join(selection.render(*each, LineFormat(is_prefixed=True)) for each in logs).decode(),
     )
     replica = LogSource(WORKER.pod, "replica_app_Model_8u2xk0.log")
     golden.check(
-        "cli/logs-json.txt", selection.render(replica, logs[-1][1], Form(is_json=True)).decode()
+        "cli/logs-json.txt",
+        selection.render(replica, logs[-1][1], LineFormat(is_json=True)).decode(),
     )
 
 
 def test_raw_json_keeps_the_escapes_in_its_text() -> None:
-    found = msgspec.json.decode(selection.render(POD, NASTY, Form(is_json=True, is_raw=True)))
+    found = msgspec.json.decode(selection.render(POD, NASTY, LineFormat(is_json=True, is_raw=True)))
     assert found["line"] == NASTY.decode()
 
 
 def test_what_is_no_text_and_the_name_of_a_file_cannot_control_a_terminal() -> None:
-    shown = selection.render(LogSource("a\x1b[2J", "b\x9b"), b"\xff\xfe", Form(is_prefixed=True))
+    shown = selection.render(
+        LogSource("a\x1b[2J", "b\x9b"), b"\xff\xfe", LineFormat(is_prefixed=True)
+    )
     assert shown.decode() == "[pod/a/b\ufffd] \ufffd\ufffd\n"

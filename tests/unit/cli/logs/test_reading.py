@@ -22,7 +22,7 @@ from common.kube.rest_config import RestConfig
 from raybus_cli import session
 from raybus_cli.logs import reading, selection
 from raybus_cli.logs.reading import LogReader
-from raybus_cli.logs.selection import Form, Log, LogSource
+from raybus_cli.logs.selection import LineFormat, Log, LogSource
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, a_pod
 from support.servers.loopback import served
@@ -69,7 +69,7 @@ class Copied:
     async def of(self, handler: Handler, *found: Log, is_following: bool = False) -> int:
         async with answering(handler) as port:
             kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
-            form = Form(is_prefixed=len(found) > 1)
+            form = LineFormat(is_prefixed=len(found) > 1)
             reader = LogReader(
                 kube, "default", form, is_following=is_following, report=self.reports.append
             )
@@ -458,7 +458,9 @@ async def test_an_interruption_during_the_read_of_the_pod_ends_the_follow() -> N
     copied = Copied()
     async with answering(handler) as port, asyncio.timeout(10):
         kube = InterruptedKube(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
-        reader = LogReader(kube, "default", Form(), is_following=True, report=copied.reports.append)
+        reader = LogReader(
+            kube, "default", LineFormat(), is_following=True, report=copied.reports.append
+        )
         with pytest.raises(ExceptionGroup) as raised:
             await reader.copy([a_log()], copied.write)
         await kube.close()

@@ -8,7 +8,7 @@ import pytest
 from common import errors
 from common.api.opaque import Json
 from raybus_cli.logs import replicas
-from raybus_cli.logs.selection import Choice, Extent, Log, LogSource
+from raybus_cli.logs.selection import Log, LogChoice, LogExtent, LogSource
 from support.tables import cases
 
 NODE = "f" * 56
@@ -31,8 +31,8 @@ def _details(*found: Json, name: str = "app") -> replicas.Details:
     )
 
 
-def _logs(details: replicas.Details, extent: Extent = Extent(), **options: Any) -> list[Log]:  # noqa: B008  (frozen)
-    return replicas.select_logs(details, "default", "demo-head-svc", Choice(**options), extent)
+def _logs(details: replicas.Details, extent: LogExtent = LogExtent(), **options: Any) -> list[Log]:  # noqa: B008  (frozen)
+    return replicas.select_logs(details, "default", "demo-head-svc", LogChoice(**options), extent)
 
 
 def test_each_replica_is_a_log_of_its_pod() -> None:
@@ -52,7 +52,7 @@ def test_each_replica_is_a_log_of_its_pod() -> None:
 
 
 def test_a_followed_log_is_a_stream_from_the_wanted_line() -> None:
-    (log,) = _logs(_details(_replica(1)), Extent(follow=True, tail=5), deployment="Model")
+    (log,) = _logs(_details(_replica(1)), LogExtent(follow=True, tail=5), deployment="Model")
     assert log.path.endswith("/api/v0/logs/stream")
     assert (log.query["lines"], log.query["interval"]) == ("5", "0.5")
 

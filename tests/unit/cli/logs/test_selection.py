@@ -12,7 +12,7 @@ from common.api.core import Container, Pod, PodSpec
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from raybus_cli.logs import selection
-from raybus_cli.logs.selection import Choice, Extent
+from raybus_cli.logs.selection import LogChoice, LogExtent
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import NamedTarget
 from support.builders.ray_cluster import a_ray_cluster
@@ -36,7 +36,8 @@ def _pods(workers: int = 2) -> list[Pod]:
 
 def _chosen(**options: Any) -> list[str]:
     return [
-        each.metadata.name for each in selection.select_pods(_pods(), Choice(**options), BLUE, DEMO)
+        each.metadata.name
+        for each in selection.select_pods(_pods(), LogChoice(**options), BLUE, DEMO)
     ]
 
 
@@ -94,15 +95,15 @@ def test_too_many_pods_are_refused_with_the_options_that_narrow_them() -> None:
         errors.Rejected,
         match=r"22 pods are more than the 20 .* narrow them with --group, --pod or --head",
     ):
-        selection.select_pods(_pods(20), Choice(every=True), BLUE, DEMO)
-    assert len(selection.select_pods(_pods(18), Choice(every=True), BLUE, DEMO)) == 20
+        selection.select_pods(_pods(20), LogChoice(every=True), BLUE, DEMO)
+    assert len(selection.select_pods(_pods(18), LogChoice(every=True), BLUE, DEMO)) == 20
 
 
 def test_a_cluster_without_a_head_names_the_verb_that_explains_it() -> None:
     with pytest.raises(
         errors.Rejected, match="RayCluster demo-blue has no head pod now; 'raybus explain demo'"
     ):
-        selection.select_pods([], Choice(), BLUE, DEMO)
+        selection.select_pods([], LogChoice(), BLUE, DEMO)
 
 
 def _service(active: str = "", pending: str = "") -> RayService:
@@ -154,35 +155,42 @@ def test_a_cluster_that_is_not_there_is_refused(
     ("choice", "extent", "target", "message"),
     {
         "two": (
-            Choice(head=True, every=True),
-            Extent(),
+            LogChoice(head=True, every=True),
+            LogExtent(),
             DEMO,
             "--head and --all exclude one another",
         ),
         "cluster": (
-            Choice(cluster="active"),
-            Extent(),
+            LogChoice(cluster="active"),
+            LogExtent(),
             NamedTarget(kinds.CLUSTER, "a"),
             "RayCluster a is one",
         ),
-        "previous": (Choice(app="a"), Extent(previous=True), DEMO, "-p cannot be used with --app"),
+        "previous": (
+            LogChoice(app="a"),
+            LogExtent(previous=True),
+            DEMO,
+            "-p cannot be used with --app",
+        ),
         "pods and replicas": (
-            Choice(deployment="d", head=True),
-            Extent(),
+            LogChoice(deployment="d", head=True),
+            LogExtent(),
             DEMO,
             "--head cannot be used",
         ),
     },
 )
 def test_options_that_exclude_one_another(
-    choice: Choice, extent: Extent, target: NamedTarget, message: str
+    choice: LogChoice, extent: LogExtent, target: NamedTarget, message: str
 ) -> None:
     with pytest.raises(errors.InvalidSpec, match=message):
         selection.check(choice, extent, target)
 
 
 def test_replicas_of_one_pod_are_a_choice() -> None:
-    selection.check(Choice(app="a", deployment="d", pod="p"), Extent(tail=1, follow=True), DEMO)
+    selection.check(
+        LogChoice(app="a", deployment="d", pod="p"), LogExtent(tail=1, follow=True), DEMO
+    )
 
 
 def test_raw_lines_are_not_for_a_terminal() -> None:
@@ -198,9 +206,9 @@ def test_a_start_that_is_no_age_is_refused(text: str) -> None:
 
 
 def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
-    (head,) = selection.select_pods(_pods(), Choice(), BLUE, DEMO)
-    extent = Extent(follow=True, since=timedelta(milliseconds=1500), tail=0, previous=True)
-    (log,) = selection.select_logs("default", [head], Choice(), extent)
+    (head,) = selection.select_pods(_pods(), LogChoice(), BLUE, DEMO)
+    extent = LogExtent(follow=True, since=timedelta(milliseconds=1500), tail=0, previous=True)
+    (log,) = selection.select_logs("default", [head], LogChoice(), extent)
     assert log.path == f"/api/v1/namespaces/default/pods/{HEAD}/log"
     assert log.query == {
         "container": "ray",
@@ -209,7 +217,7 @@ def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
         "tailLines": "0",
         "previous": "true",
     }
-    assert selection.select_logs("default", [head], Choice(), Extent())[0].query == {
+    assert selection.select_logs("default", [head], LogChoice(), LogExtent())[0].query == {
         "container": "ray"
     }
 
@@ -219,7 +227,7 @@ def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
     [("autoscaler", [HEAD]), ("wait-gcs-ready", [f"{BLUE}-gpu-worker-00000"])],
 )
 def test_a_container_is_read_where_it_is(container: str, pods: list[str]) -> None:
-    found = selection.select_logs("default", _pods(), Choice(container=container), Extent())
+    found = selection.select_logs("default", _pods(), LogChoice(container=container), LogExtent())
     assert [each.source.pod for each in found] == pods
 
 
@@ -228,16 +236,16 @@ def test_an_unknown_container_is_refused_with_those_there_are() -> None:
         errors.Rejected,
         match="no container is named 'x'; containers: ray, wait-gcs-ready, autoscaler",
     ):
-        selection.select_logs("default", _pods(), Choice(container="x"), Extent())
+        selection.select_logs("default", _pods(), LogChoice(container="x"), LogExtent())
 
 
 def test_the_log_is_rays_also_behind_the_proxy_of_a_mesh() -> None:
     marks = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": "g"}
     containers = [Container(name="istio-proxy"), Container(name="ray-worker")]
     pod = Pod(metadata=ObjectMeta(name="w", labels=marks), spec=PodSpec(containers=containers))
-    (log,) = selection.select_logs("ns", [pod], Choice(), Extent(), a_ray_cluster())
+    (log,) = selection.select_logs("ns", [pod], LogChoice(), LogExtent(), a_ray_cluster())
     assert log.query == {"container": "ray-worker"}
     (log,) = selection.select_logs(
-        "ns", [pod], Choice(container="istio-proxy"), Extent(), a_ray_cluster()
+        "ns", [pod], LogChoice(container="istio-proxy"), LogExtent(), a_ray_cluster()
     )
     assert log.query == {"container": "istio-proxy"}

@@ -14,7 +14,7 @@ from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from raybus_cli.logs import finding
 from raybus_cli.logs.reading import LogReader
-from raybus_cli.logs.selection import Choice, Extent, Form
+from raybus_cli.logs.selection import LineFormat, LogChoice, LogExtent
 from raybus_cli.reading import kinds, reader
 from raybus_cli.reading.kinds import NamedTarget
 from support.builders import snapshots
@@ -116,12 +116,12 @@ class Cluster:
         """Read the logs of an application."""
         target, choice, written = (
             NamedTarget(kinds.SERVICE, "demo"),
-            Choice(app="app"),
+            LogChoice(app="app"),
             list[bytes](),
         )
         async with self.client() as kube:
-            found = await finding.find(kube, "default", target, choice, Extent(), report=print)
-            form = Form(is_prefixed=False)
+            found = await finding.find(kube, "default", target, choice, LogExtent(), report=print)
+            form = LineFormat(is_prefixed=False)
             reading = LogReader(
                 kube, "default", form, is_following=False, report=print, headers=found.headers
             )

@@ -46,7 +46,7 @@ def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
     },
 )
 def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
-    assert findings.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
+    assert findings.serves(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
 )
 def test_the_capacity_counts(has: float | None, sent: int, expected: bool) -> None:
     action = Submit(cluster=CLUSTER, given=GIVEN, capacity=sent)
-    assert findings.has(details(APP, capacity=has), action) is expected
+    assert findings.serves(details(APP, capacity=has), action) is expected

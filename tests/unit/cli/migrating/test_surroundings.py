@@ -9,7 +9,11 @@ import pytest
 from raybus_cli.doctor.facts import Lease
 from raybus_cli.doctor.operator import InstalledOperator
 from raybus_cli.migrating import check
-from raybus_cli.migrating.survey import InstalledOperators, Surroundings, WebhookConfiguration
+from raybus_cli.migrating.survey import (
+    ClusterSurroundings,
+    InstalledOperators,
+    WebhookConfiguration,
+)
 from support.builders.snapshots import NOW
 from support.tables import cases
 
@@ -95,7 +99,7 @@ def test_both_operators(
 
 def hooks(
     *, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",), service: bool = True
-) -> Surroundings:
+) -> ClusterSurroundings:
     client: dict[str, Any] = (
         {"service": {"name": "s"}} if service else {"url": "https://example.org"}
     )
@@ -106,7 +110,7 @@ def hooks(
         "rules": [{"apiGroups": ["ray.io"], "resources": list(resources)}],
     }
     body = {"metadata": {"name": "kuberay"}, "webhooks": [hook]}
-    return Surroundings(
+    return ClusterSurroundings(
         webhooks=[("ValidatingWebhookConfiguration", msgspec.convert(body, WebhookConfiguration))]
     )
 
@@ -118,9 +122,9 @@ def hooks(
         pytest.param(hooks(policy="Ignore"), [], id="one that is ignored when it is away"),
         pytest.param(hooks(resources=("rayjobs",)), ["change"], id="of jobs alone"),
         pytest.param(hooks(service=False), [], id="somebody else's, elsewhere"),
-        pytest.param(Surroundings(webhooks=None), ["unread"], id="no permission to list"),
-        pytest.param(Surroundings(webhooks=[]), [], id="none"),
+        pytest.param(ClusterSurroundings(webhooks=None), ["unread"], id="no permission to list"),
+        pytest.param(ClusterSurroundings(webhooks=[]), [], id="none"),
     ],
 )
-def test_webhooks(around: Surroundings, expected: list[str]) -> None:
+def test_webhooks(around: ClusterSurroundings, expected: list[str]) -> None:
     assert [each.level.value for each in check.check_webhooks(around)] == expected

@@ -121,7 +121,11 @@ def test_the_names_of_settings_here() -> None:
 
 
 def test_the_variables_that_stand_for_flags_are_read_by_the_services() -> None:
-    named = {each.partition("=")[0] for each in switches.FLAGS.values() if each != switches.NOTHING}
+    named = {
+        each.partition("=")[0]
+        for each in switches.FLAGS.values()
+        if each != switches.NO_EQUIVALENT_NEEDED
+    }
     assert named <= switches.list_variables()
 
 
@@ -144,6 +148,6 @@ def test_an_unknown_flag_is_a_finding() -> None:
 
 def test_variables_of_kuberay_are_read_under_their_names_or_not_at_all() -> None:
     read = switches.list_variables()
-    named = {switches.SAME: True, switches.ADMISSION: False}
+    named = {switches.SAME_IN_RAYBUS: True, switches.ADMISSION: False}
     for name, here in switches.VARIABLES.items():
         assert named.get(here, here in read) is (name in read), name

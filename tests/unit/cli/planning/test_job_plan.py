@@ -19,7 +19,7 @@ from common.api.ray_job import RayJob
 from common.feature_gates import BETA, FeatureGate, Gates
 from common.kube.resources import RAY_CRON_JOB, RAY_JOB
 from raybus_cli import kubeconfig, main, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.planning import job_plan, job_plan_picture
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.job_plan import JobPlan, JobPlanOutcome
@@ -322,14 +322,14 @@ class Server(FakeKube):
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     kube = Server()
 
-    async def connect(_place: Where) -> Server:
+    async def connect(_place: KubeAccess) -> Server:
         return kube
 
     def find(
         _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
-    ) -> Where:
+    ) -> KubeAccess:
         assert env
-        return Where(kubeconfig=None, namespace=namespace or "default")
+        return KubeAccess(kubeconfig=None, namespace=namespace or "default")
 
     monkeypatch.setattr(session, "connect", connect)
     monkeypatch.setattr(session, "read_clock", lambda: NOW)

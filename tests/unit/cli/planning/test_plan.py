@@ -122,7 +122,7 @@ def test_steps_take_as_long_as_their_intervals(
     surge: int, step: int, interval: int, weights: tuple[int, ...], seconds: int, most: int
 ) -> None:
     rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
-    assert (rollout.is_finished, rollout.weights, rollout.most) == (True, weights, most)
+    assert (rollout.is_finished, rollout.weights, rollout.max_capacity) == (True, weights, most)
     assert seconds <= rollout.length.total_seconds() <= seconds * 1.1 + 2
 
 

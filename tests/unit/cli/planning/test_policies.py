@@ -189,7 +189,7 @@ async def test_without_the_kind_or_the_right_only_a_named_policy_matters(
     marks = {"raybus.io/upgrade-policy": named} if named else {}
     service = ray_service.decode(snapshots.a_service(annotations=marks))
     kube: object = Denying(problem)
-    assert await cli.read(kube, service) == expected  # pyright: ignore[reportArgumentType] - lists alone
+    assert await cli.read_policy_plan(kube, service) == expected  # pyright: ignore[reportArgumentType] - lists alone
 
 
 async def test_a_text_that_is_no_name_is_named() -> None:
@@ -197,6 +197,6 @@ async def test_a_text_that_is_no_name_is_named() -> None:
         snapshots.a_service(annotations={"raybus.io/upgrade-policy": "../x"})
     )
     kube: object = Denying(AssertionError())
-    found = await cli.read(kube, service)  # pyright: ignore[reportArgumentType] - it is not asked
+    found = await cli.read_policy_plan(kube, service)  # pyright: ignore[reportArgumentType] - it is not asked
     assert found is not None
     assert "is not the name of an UpgradePolicy" in str(found.problem)

@@ -13,7 +13,7 @@ from common.kube.resources import POD, RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.webhook import Answer
 from raybus_cli import kubeconfig, main, manifests, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.manifests import ManifestDocument
 from raybus_cli.planning import policies
 from raybus_cli.policy import trial
@@ -63,13 +63,13 @@ class Server(FakeKube):
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.chdir(tmp_path)
 
-    def find(*_: Any, **__: Any) -> Where:
-        return Where(kubeconfig=None, namespace="default")
+    def find(*_: Any, **__: Any) -> KubeAccess:
+        return KubeAccess(kubeconfig=None, namespace="default")
 
     monkeypatch.setattr(kubeconfig, "find", find)
 
     def run(command: str, server: FakeKube | None = None) -> Result:
-        async def connect(_: Where) -> Any:
+        async def connect(_: KubeAccess) -> Any:
             return server
 
         monkeypatch.setattr(session, "connect", connect)

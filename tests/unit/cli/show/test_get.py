@@ -15,7 +15,7 @@ from common import errors
 from common.api.opaque import Json
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_SERVICE
 from raybus_cli import completion, kubeconfig, main, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.reading.snapshot import ClusterSnapshot
 from raybus_cli.show import frame, picture, tree
 from support.builders import snapshots
@@ -82,14 +82,14 @@ class Server(FakeKube):
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     found = Server()
 
-    async def connect(_place: Where) -> Server:
+    async def connect(_place: KubeAccess) -> Server:
         return found
 
     def find(
         _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
-    ) -> Where:
+    ) -> KubeAccess:
         assert env
-        return Where(kubeconfig=None, namespace=namespace or "default")
+        return KubeAccess(kubeconfig=None, namespace=namespace or "default")
 
     monkeypatch.setattr(session, "connect", connect)
     monkeypatch.setattr(session, "read_clock", lambda: NOW)

@@ -8,7 +8,7 @@ import pytest
 from common.api.opaque import Json
 from common.kube.resources import RAY_JOB
 from raybus_cli import session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.printing import Output
 from raybus_cli.show import job_report as report
 from raybus_cli.show import job_status as status
@@ -24,7 +24,7 @@ class Server(FakeKube):
         """Do nothing, since there is no connection."""
 
 
-async def _connect(server: Server, _place: Where) -> Server:
+async def _connect(server: Server, _place: KubeAccess) -> Server:
     return server
 
 
@@ -33,7 +33,7 @@ def show(monkeypatch: pytest.MonkeyPatch, job_status: Json) -> int:
     spec: Any = {"entrypoint": "python a.py", "rayClusterSpec": a_cluster_spec()}
     server.put(RAY_JOB, {"metadata": {"name": "score"}, "spec": spec, "status": job_status})
     monkeypatch.setattr(session, "connect", partial(_connect, server))
-    place = Where(kubeconfig=None, namespace="default")
+    place = KubeAccess(kubeconfig=None, namespace="default")
     return status.show(place, "score", Output.TEXT, seconds=0)
 
 

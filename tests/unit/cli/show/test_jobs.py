@@ -15,7 +15,7 @@ from common.feature_gates import BETA
 from common.kube.client import KubeClient
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_CRON_JOB, RAY_JOB
 from raybus_cli import completion, kubeconfig, main, session
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.reading import cron_schedule, kinds
 from raybus_cli.show import frame, job_report, job_rows, sources
 from support.builders.ray_job import FAILED_JOB, a_cluster_spec, a_ray_job
@@ -110,14 +110,14 @@ class Server(FakeKube):
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     kube = Server()
 
-    async def connect(_place: Where) -> Server:
+    async def connect(_place: KubeAccess) -> Server:
         return kube
 
     def find(
         _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
-    ) -> Where:
+    ) -> KubeAccess:
         assert env
-        return Where(kubeconfig=None, namespace=namespace or "default")
+        return KubeAccess(kubeconfig=None, namespace=namespace or "default")
 
     monkeypatch.setattr(session, "connect", connect)
     monkeypatch.setattr(session, "read_clock", lambda: NOW)
@@ -230,7 +230,7 @@ def test_a_deleted_job_is_reported_once() -> None:
     gone = frame.build_listing(
         frame.ListOutput(), wide=False, all_namespaces=False, before=first.items
     )
-    assert [(item.name, frame.DELETED in item.line) for item in gone.items] == [
+    assert [(item.name, frame.DELETED_STATE in item.line) for item in gone.items] == [
         ("train", True),
         ("nightly", True),
     ]

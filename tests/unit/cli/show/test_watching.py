@@ -21,7 +21,7 @@ from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import NamedTarget
 from raybus_cli.show import watching
-from raybus_cli.show.sources import ObjectSource, Tables, Trees
+from raybus_cli.show.sources import ObjectSource, TableSource, TreeSource
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_pod, an_event
 from support.fakes.kube import Request
@@ -76,12 +76,12 @@ def _tables(
     *,
     scope: str | None = "default",
     selector: str = "",
-) -> Tables:
-    return Tables(shown, scope, selector, wide=False)
+) -> TableSource:
+    return TableSource(shown, scope, selector, wide=False)
 
 
-def _tree(name: str = "demo") -> Trees:
-    return Trees("default", [NamedTarget(kinds.SERVICE, name)], wide=False)
+def _tree(name: str = "demo") -> TreeSource:
+    return TreeSource("default", [NamedTarget(kinds.SERVICE, name)], wide=False)
 
 
 def _is_watching(server: WatchableKube, kind: str = "RayService") -> Callable[[], bool]:

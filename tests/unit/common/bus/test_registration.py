@@ -16,7 +16,7 @@ from common.kube.resources import Resource
 from common.settings import Settings
 from nats_admin import certificates
 
-CERTIFICATE = certificates.make_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
+CERTIFICATE = certificates.make_ca(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
 SETTINGS = Settings(
     service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none")
 )

@@ -25,7 +25,7 @@ from common.upgrade.gate_types import PrometheusGate
 from common.upgrade.inquiries import request_of
 from common.upgrade.outbound import HttpOutbound, OutboundRequest
 from common.upgrade.webhook import Checkpoint
-from nats_admin.certificates import make_authority, make_server_certificate
+from nats_admin.certificates import make_ca, make_server_certificate
 from support.servers.loopback import ToLoopback, served
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -299,7 +299,7 @@ async def test_the_address_of_the_api_server_is_never_asked() -> None:
 
 async def test_a_certificate_of_an_unknown_authority_is_reported(tmp_path: Path) -> None:
     now = SystemClock().now()
-    pair = make_server_certificate(make_authority(now=now), names=["checks.example.com"], now=now)
+    pair = make_server_certificate(make_ca(now=now), names=["checks.example.com"], now=now)
     (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(tmp_path / "server.pem")

@@ -8,7 +8,7 @@ import pytest
 from common.kube.client import KubeClient, PatchRequest
 from common.kube.resources import RAY_SERVICE
 from common.kube.rest_config import RestConfig
-from raybus_cli.session import Denied
+from raybus_cli.session import AccessDenied
 from raybus_dashboard.incluster import server
 from raybus_dashboard.incluster.attributes import Attributes, Unparsable
 from raybus_dashboard.incluster.identity import UserIdentity
@@ -45,7 +45,7 @@ class Rights:
 
     async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
         self.asked.append((identity, str(wanted)))
-        raise Denied(f"cannot {wanted}")
+        raise AccessDenied(f"cannot {wanted}")
 
 
 @pytest.mark.parametrize("wanted", CALLS)
@@ -54,7 +54,7 @@ async def test_each_request_needs_its_right_before_it_is_sent(wanted: str) -> No
     # Nothing listens there: a request that is sent would be `Unavailable`.
     kube = server.create_client(RestConfig(server="http://127.0.0.1:9"), ANN, rights)
     try:
-        with pytest.raises(Denied, match=wanted):
+        with pytest.raises(AccessDenied, match=wanted):
             await CALLS[wanted](kube)
     finally:
         await kube.close()

@@ -11,11 +11,11 @@ import pytest
 
 from common import errors
 from common.api.opaque import Body
-from raybus_cli.session import Denied
+from raybus_cli.session import AccessDenied
 from raybus_dashboard.incluster import attributes, reviews
 from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.identity import InvalidCredentials, UserIdentity
-from raybus_dashboard.incluster.reviews import Recent, Reviews
+from raybus_dashboard.incluster.reviews import RecentAnswers, Reviews
 from support.tables import cases
 
 ANN = UserIdentity(user="ann", groups=("team-a",), uid="1", extra=(("scopes", ("x",)),))
@@ -109,7 +109,7 @@ async def test_a_right_is_asked_for_with_all_that_identifies_the_user_and_the_re
 )
 async def test_a_missing_right_is_named(server: ApiServer, now: Time, status: Body) -> None:
     server.allows = lambda _spec: status
-    with pytest.raises(Denied, match=r"^cannot list rayservices in namespace a$"):
+    with pytest.raises(AccessDenied, match=r"^cannot list rayservices in namespace a$"):
         await Reviews(server, now=now).require(ANN, LIST)
 
 
@@ -131,7 +131,7 @@ async def test_no_user_gets_the_right_of_another_one(server: ApiServer, now: Tim
         msgspec.structs.replace(ANN, groups=()),
         msgspec.structs.replace(ANN, groups=("team-b",)),
     ):
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             await found.require(other, LIST)
 
 
@@ -145,7 +145,7 @@ async def test_no_request_gets_the_right_of_another_one(
     await found.require(ANN, LIST)
     server.allows = lambda _spec: {"allowed": False}
     other: Attributes = msgspec.structs.replace(LIST, **{field: "other"})
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         await found.require(ANN, other)
 
 
@@ -164,7 +164,7 @@ async def test_a_revoked_right_ends_ten_seconds_after_the_review_was_sent(
     now.at += 5.9
     await found.require(ANN, LIST)
     now.at += 0.2
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         await found.require(ANN, LIST)
     assert len(server.asked) == 2
 
@@ -175,7 +175,7 @@ async def test_a_granted_right_counts_after_ten_seconds_and_not_never(
     found = Reviews(server, now=now)
     server.allows = lambda _spec: {"allowed": False}
     for _ in range(3):
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             await found.require(ANN, LIST)
     assert len(server.asked) == 1
     server.allows = lambda _spec: {"allowed": True}
@@ -227,7 +227,7 @@ async def test_a_token_that_identifies_nobody(
 
 
 def test_answers_are_bounded_and_the_oldest_is_dropped() -> None:
-    found = Recent[int, int](lambda: 0.0, most=3)
+    found = RecentAnswers[int, int](lambda: 0.0, most=3)
     for key in (1, 2, 3, 1, 4):
         found.put(key, key, 0.0)
     assert [found.get(key) for key in (1, 2, 3, 4)] == [1, None, 3, 4]
@@ -238,13 +238,13 @@ async def test_reviews_at_once_are_bounded_and_the_next_is_refused(
 ) -> None:
     found = Reviews(server, now=now)
     server.gate.clear()
-    bound = reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS
+    bound = reviews.MAX_CONCURRENT_REVIEWS + reviews.MAX_WAITING_REQUESTS
     async with asyncio.TaskGroup() as group:
         for each in range(bound):
             group.create_task(found.authenticate(f"t{each}"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(server.asked) == reviews.AT_ONCE
+        assert len(server.asked) == reviews.MAX_CONCURRENT_REVIEWS
         with pytest.raises(errors.Throttled):
             await found.authenticate("one more")
         server.gate.set()
@@ -265,7 +265,7 @@ async def test_a_flood_of_bogus_tokens_throttles_no_signed_in_user(
     assert await found.authenticate("mine") == ANN
     server.gate.clear()
     async with asyncio.TaskGroup() as group:
-        for each in range(reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS):
+        for each in range(reviews.MAX_CONCURRENT_REVIEWS + reviews.MAX_WAITING_REQUESTS):
             group.create_task(_refused(found, f"bogus-{each}"))
         await asyncio.sleep(0)
         with pytest.raises(errors.Throttled):
@@ -301,7 +301,7 @@ async def test_a_token_that_expired_counts_as_a_new_one(server: ApiServer, now: 
     now.at += reviews.SECONDS
     server.gate.clear()
     async with asyncio.TaskGroup() as group:
-        for each in range(reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS):
+        for each in range(reviews.MAX_CONCURRENT_REVIEWS + reviews.MAX_WAITING_REQUESTS):
             group.create_task(_refused(found, f"bogus-{each}"))
         await asyncio.sleep(0)
         with pytest.raises(errors.Throttled):

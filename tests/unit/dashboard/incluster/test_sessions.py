@@ -11,12 +11,12 @@ import pytest
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from raybus_cli.session import Denied
+from raybus_cli.session import AccessDenied
 from raybus_dashboard import polling
 from raybus_dashboard.board import EventFeed
 from raybus_dashboard.incluster import sessions as module
 from raybus_dashboard.incluster.identity import UserIdentity
-from raybus_dashboard.incluster.places import Places
+from raybus_dashboard.incluster.places import UserLimit
 from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 from support.builders.snapshots import READY, a_service
@@ -116,7 +116,7 @@ async def test_nothing_that_was_read_before_a_right_was_revoked_stays(
     with sessions.open_page(group, (ANN, "a"), None) as session:
         await until(lambda: session.board.rows)
         for each in kubes.made:
-            each.refusal = Denied("cannot list rayservices in namespace a")
+            each.refusal = AccessDenied("cannot list rayservices in namespace a")
         session.board.request_read()
         await until(lambda: not session.board.rows)
         assert session.board.sources.problem == "cannot list rayservices in namespace a"
@@ -198,7 +198,7 @@ async def test_an_error_ends_one_session_and_no_other(
 
 
 def test_places_are_bounded_for_each_user_and_for_all() -> None:
-    places = Places("pages", max_per_user=2, max_total=3)
+    places = UserLimit("pages", max_per_user=2, max_total=3)
     with ExitStack() as taken:
         for _ in range(2):
             taken.enter_context(places.occupy("ann"))

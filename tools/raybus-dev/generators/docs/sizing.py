@@ -49,5 +49,5 @@ def _row(surge: int, step: int, interval: int, unavailable: int, what: str) -> t
         Policy(surge=surge, step=moved, interval=length, unavailable=unavailable)
     )
     taken = policies.format_duration(rollout.length.total_seconds())
-    capacity = f"{rollout.least} to {rollout.most} %"
+    capacity = f"{rollout.min_capacity} to {rollout.max_capacity} %"
     return str(surge), str(step), str(interval), str(len(rollout.weights)), taken, capacity, what

@@ -20,7 +20,7 @@ from support.manifests import Document
 SUMMARY: Final = (
     "Ray clusters and Ray Serve applications on Kubernetes, upgraded without a failed request."
 )
-OLDEST_KUBERNETES: Final = ".".join(map(str, prerequisites.OLDEST))
+OLDEST_KUBERNETES: Final = ".".join(map(str, prerequisites.MIN_SERVER_VERSION))
 KEYWORDS: Final = ("ray", "ray-serve", "kuberay", "gateway-api", "nats")
 CRD_TEXTS: Final = {
     "RayCluster": "A Ray cluster: a head and groups of workers.",

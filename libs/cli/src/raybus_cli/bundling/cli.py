@@ -54,7 +54,7 @@ from raybus_cli.reading.reader import QUOTA
 
 LOG_LINES: Final = 2000
 """Number of lines kept from the end of each container's log."""
-PART_OF: Final = "app.kubernetes.io/part-of=raybus"
+RAYBUS_SELECTOR: Final = "app.kubernetes.io/part-of=raybus"
 Files = dict[str, str]
 """Texts of the archive's files, by path in the archive."""
 
@@ -125,17 +125,17 @@ async def _collect_ray_logs(
 ) -> None:
     """Add the logs of Ray's pods to the archive, heads first, with an index for `raybus logs`."""
     meta, status = service.metadata, service.status
-    heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
+    heads_first = sorted(pods, key=lambda pod: _get_label(pod, labels.NODE_TYPE) != labels.HEAD)
     collector.unseen += [
         f"log of {pod['metadata']['name']}: only those of {kept_logs.MAX_PODS} pods are kept"
         for pod in heads_first[kept_logs.MAX_PODS :]
     ]
     kept = [
         KeptLog(
-            cluster=_mark(pod, labels.CLUSTER),
+            cluster=_get_label(pod, labels.CLUSTER),
             pod=str(pod["metadata"]["name"]),
-            node_type=_mark(pod, labels.NODE_TYPE),
-            group=_mark(pod, labels.GROUP),
+            node_type=_get_label(pod, labels.NODE_TYPE),
+            group=_get_label(pod, labels.GROUP),
             container=container,
             file=file,
         )
@@ -166,7 +166,7 @@ def _put_ray_first(pod: Json, cluster: Json) -> Json:
     return {**pod, "spec": {**pod["spec"], "containers": ordered}}
 
 
-def _mark(pod: Json, label: str) -> str:
+def _get_label(pod: Json, label: str) -> str:
     return str(cast("Json", pod["metadata"].get("labels") or {}).get(label, ""))
 
 
@@ -174,7 +174,7 @@ async def _collect_raybus(collector: "_Collector", namespace: str) -> None:
     for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
         await collector.collect_objects(resource, namespace, f"raybus/{resource.plural}.yaml")
     for pod in await collector.collect_objects(
-        POD, namespace, "raybus/pods.yaml", selector=PART_OF
+        POD, namespace, "raybus/pods.yaml", selector=RAYBUS_SELECTOR
     ):
         await collector.collect_logs(namespace, pod, "raybus", timestamps=True)
 
@@ -280,15 +280,15 @@ def bundle(
     $ raybus bundle demo
     $ raybus bundle demo -n serving -f demo.tar.gz
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     folder = f"raybus-bundle-{name}"
     path = file or Path(f"{folder}.tar.gz")
     now = session.read_clock()
 
     async def work(kube: KubeClient) -> Files:
-        return await collect(kube, place.namespace, name, raybus_namespace, now=now)
+        return await collect(kube, access.namespace, name, raybus_namespace, now=now)
 
-    files = session.run(place, work)
+    files = session.run(access, work)
     try:
         path.write_bytes(build_archive(files, folder, now=now))
     except OSError as problem:

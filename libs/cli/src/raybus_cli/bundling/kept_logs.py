@@ -25,7 +25,7 @@ MAX_LOG_SIZE: Final = 2 * 2**20
 MAX_SIZE: Final = 512 * 2**20
 """Maximum bytes of the files in an archive, unpacked."""
 MAX_FILES: Final = 10_000
-CHUNK: Final = 2**16
+CHUNK_SIZE: Final = 2**16
 """Maximum bytes to read after the last file, up to the end of the archive.
 
 gzip verifies its checksum only at the end, and tar pads an archive to blocks of 10 KiB."""
@@ -103,7 +103,7 @@ def _read_files(file: IO[bytes], path: Path) -> dict[str, bytes]:
             )
             if content is not None:
                 contents[name] = content.read()
-        unpacked.read(CHUNK)  # raises for a truncated archive, whose checksum is missing
+        unpacked.read(CHUNK_SIZE)  # raises for a truncated archive, whose checksum is missing
     return contents
 
 

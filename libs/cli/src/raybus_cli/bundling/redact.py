@@ -20,7 +20,7 @@ from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
 
 REMOVED: Final = "(removed)"
-_GONE: Final = REMOVED.encode()
+_REMOVED_BYTES: Final = REMOVED.encode()
 
 ANNOTATIONS: Final = frozenset(
     {
@@ -56,13 +56,13 @@ token.
 """
 
 _FLAGS: Final = rb"(?i)"
-_SECRET: Final = (
+_SECRET_PATTERN: Final = (
     rb"passw|passphrase|passwd|token|secret|credential|authorization|authentication|cookie|jwt"
     rb"|bearer|connection[_-]?string|[a-z0-9][_-]?keys?|runtime[_-]env[_-]json|env[_-]?vars"
     rb"|\bpwd|\bpass|\bauth|\bdsn|signature|\bpat\b"
 )
-_WORD: Final = re2.compile(_FLAGS + b"(?:" + _SECRET + b")")
-_HARMLESS: Final = re2.compile(
+_SECRET_WORD: Final = re2.compile(_FLAGS + b"(?:" + _SECRET_PATTERN + b")")
+_HARMLESS_NAME: Final = re2.compile(
     rb"(?i)[\w.-]*tokenizer[\w.-]*|[\w.-]*(?:max|min|num|total|prompt|completion|generated|draft)"
     rb"[\w.-]*tokens?(?:_per_\w+)?|enable[\w]*|[\w.-]*(?:partition|sort|primary|group|foreign)[_-]?keys?"
     rb"|monkey|turkey|passed|passing|tokens_per_\w+"
@@ -139,7 +139,7 @@ def redact_text(lines: str) -> str:
     kept: list[str] = []
     block: _Block | None = None
     for line in lines.splitlines(keepends=True):
-        if block is not None and block.has(line):
+        if block is not None and block.contains(line):
             continue
         block = _Block.find_start(line)
         kept.append(_redact_line(line))
@@ -156,7 +156,7 @@ def redact_value(content: object, key: str = "") -> object:
         return _redact_items(cast("list[object]", content), key)
     if isinstance(content, str):
         return (
-            _serve_config(content)
+            _redact_serve_config(content)
             if key in {"serveConfigV2", "serve_config"}
             else redact_text(content)
         )
@@ -178,10 +178,10 @@ class _Block(msgspec.Struct):
         bare = line.rstrip().rstrip("|>[{-+ ").rstrip()
         name = bare[:-1].strip(" \"'-") if bare.endswith(":") else ""
         if name and len(name) <= 200 and _is_secret(name.rpartition(" ")[2].strip("\"'")):
-            return cls(_indent(line))
+            return cls(_count_indent(line))
         return None
 
-    def has(self, line: str) -> bool:
+    def contains(self, line: str) -> bool:
         """Return whether the block continues in `line`, which is the next line of the text."""
         if self.is_over:
             return False
@@ -189,12 +189,12 @@ class _Block(msgspec.Struct):
             self.is_over = _PEM_END in line
             return True
         content = line.strip()
-        deeper = _indent(line) > self.indent
-        is_item = _indent(line) == self.indent and content.startswith(("-", "]", "}"))
+        deeper = _count_indent(line) > self.indent
+        is_item = _count_indent(line) == self.indent and content.startswith(("-", "]", "}"))
         return not content or deeper or is_item
 
 
-def _indent(line: str) -> int:
+def _count_indent(line: str) -> int:
     return len(line) - len(line.lstrip(" \t"))
 
 
@@ -203,37 +203,37 @@ def _redact_line(line: str) -> str:
         return line
     encoded = line.encode(errors="surrogatepass")
     if _PEM_BEGIN.encode() in encoded and b"PRIVATE KEY" in encoded:
-        encoded = encoded[: encoded.index(_PEM_BEGIN.encode())] + _GONE + b"\n"
+        encoded = encoded[: encoded.index(_PEM_BEGIN.encode())] + _REMOVED_BYTES + b"\n"
     encoded = _redact_pairs(encoded)
     if b"://" in encoded:
         encoded = _URL.sub(_redact_url, encoded)
     if b"@" in encoded:
         encoded = _USER_INFO.sub(_redact_user_info, encoded)
     if b"=" in encoded:
-        encoded = _VARIABLE.sub(rb"\1" + _GONE, encoded)
-    encoded = _HEADER.sub(rb"\1\2" + _GONE, encoded)
-    return _FORMS.sub(_GONE, encoded).decode(errors="surrogatepass")
+        encoded = _VARIABLE.sub(rb"\1" + _REMOVED_BYTES, encoded)
+    encoded = _HEADER.sub(rb"\1\2" + _REMOVED_BYTES, encoded)
+    return _FORMS.sub(_REMOVED_BYTES, encoded).decode(errors="surrogatepass")
 
 
 def _redact_pairs(line: bytes) -> bytes:
     """Remove the value after each name that means a secret: `name=…`, `"name": …`, `--name …`."""
     kept: list[bytes] = []
     position = written = 0
-    while (word := _WORD.search(line, position)) is not None:
+    while (word := _SECRET_WORD.search(line, position)) is not None:
         name = _NAME.match(line, word.end())
         end = word.end() if name is None else name.end()
-        begin = _name_begin(line, word.start(), position)
+        begin = _find_name_start(line, word.start(), position)
         position = end
         if _is_secret(line[begin:end].decode(errors="replace")):
             start = _find_value_start(line, begin, end)
             if start is not None:
                 position = _find_value_end(line, start, is_header=_is_header(line[begin:end]))
-                kept += [line[written:start], _GONE]
+                kept += [line[written:start], _REMOVED_BYTES]
                 written = position
     return b"".join([*kept, line[written:]])
 
 
-def _name_begin(line: bytes, start: int, limit: int) -> int:
+def _find_name_start(line: bytes, start: int, limit: int) -> int:
     """Return the position at which the name begins that contains the word at `start`.
 
     For the word `token` the name may be `api_token`. The position is at most 100 characters before
@@ -308,7 +308,9 @@ def _find_closing_bracket(line: bytes, start: int) -> int:
 
 def _is_secret(name: str) -> bool:
     raw = name.encode(errors="replace")
-    return _WORD.search(raw) is not None and _HARMLESS.fullmatch(raw.lstrip(b"-")) is None
+    return (
+        _SECRET_WORD.search(raw) is not None and _HARMLESS_NAME.fullmatch(raw.lstrip(b"-")) is None
+    )
 
 
 def _is_header(name: bytes) -> bool:
@@ -322,10 +324,10 @@ def _redact_url(match: Any) -> bytes:
     rest = rest.partition(b"#")[0]
     rest, query, _ = rest.partition(b"?")
     host, slash, path = rest.partition(b"/")
-    user = _GONE + b"@" if b"@" in match.group(2) else b""
+    user = _REMOVED_BYTES + b"@" if b"@" in match.group(2) else b""
     if scheme.lower() in {b"http", b"https"} and path:
-        path = _RANDOM.sub(_redact_random_segment, path) if _is_open(host) else _GONE
-    return b"".join([scheme, b"://", user, host, slash, path, query and b"?" + _GONE])
+        path = _RANDOM.sub(_redact_random_segment, path) if _is_open(host) else _REMOVED_BYTES
+    return b"".join([scheme, b"://", user, host, slash, path, query and b"?" + _REMOVED_BYTES])
 
 
 def _is_open(host: bytes) -> bool:
@@ -337,7 +339,7 @@ def _redact_random_segment(match: Any) -> bytes:
     """Remove a long path segment that mixes letters and digits, because it may be a token."""
     part: bytes = match.group()
     is_mixed = not part.isdigit() and not part.replace(b"_", b"").isalpha()
-    return _GONE if is_mixed else part
+    return _REMOVED_BYTES if is_mixed else part
 
 
 def _redact_user_info(match: Any) -> bytes:
@@ -347,7 +349,7 @@ def _redact_user_info(match: Any) -> bytes:
     """
     if match.group(3).startswith(b"sha256"):
         return cast("bytes", match.group())
-    return cast("bytes", match.group(1) + _GONE + b"@" + match.group(3))
+    return cast("bytes", match.group(1) + _REMOVED_BYTES + b"@" + match.group(3))
 
 
 def _redact_items(values: list[object], key: str) -> list[object]:
@@ -462,7 +464,7 @@ def _redact_annotation(name: str, content: object) -> object:
     return msgspec.json.encode(redact_value(read)).decode()
 
 
-def _serve_config(config: str) -> str:
+def _redact_serve_config(config: str) -> str:
     try:
         read: object = yaml.safe_load(config)
     except (yaml.YAMLError, RecursionError, ValueError):

@@ -11,7 +11,7 @@ from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOptio
 from raybus_cli.changing import edits, execute
 from raybus_cli.changing.execute import Order
 from raybus_cli.control.performing import TIMEOUT, TimeoutOption
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import UpgradePlan
 from raybus_cli.printing import Output, ResultOption
@@ -64,7 +64,7 @@ def restart(
     )
     _run(
         order,
-        session.select_place(kubeconfig, context, namespace),
+        session.select_access(kubeconfig, context, namespace),
         output,
         RESTARTED,
         limit=timeout if wait else None,
@@ -101,7 +101,7 @@ def image(
     $ raybus set image demo head=rayproject/ray:2.53.0 --dry-run
     $ raybus set image demo '*=rayproject/ray:2.53.0' gpu/sidecar=example.com/s:2
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     try:
         wanted = [edits.parse(assignment) for assignment in assignments]
     except errors.InvalidSpec as problem:
@@ -109,10 +109,12 @@ def image(
     order = Order(
         target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run
     )
-    _run(order, place, output, IMAGES_SET, limit=timeout if wait else None)
+    _run(order, access, output, IMAGES_SET, limit=timeout if wait else None)
 
 
-def _run(order: Order, place: Where, output: Output, done: str, *, limit: float | None) -> None:
+def _run(
+    order: Order, access: KubeAccess, output: Output, done: str, *, limit: float | None
+) -> None:
     is_text = output is Output.TEXT
 
     def show(plan: UpgradePlan) -> None:
@@ -121,9 +123,9 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
             typer.echo()
 
     async def work(kube: KubeClient) -> UpgradePlan:
-        return await execute.change(kube, place.namespace, order, show)
+        return await execute.change(kube, access.namespace, order, show)
 
-    outcome = session.run(place, work)
+    outcome = session.run(access, work)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(outcome, output)
     elif output is Output.NAME:
@@ -133,9 +135,9 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
     if limit is not None and not order.is_dry_run:
         target, seconds = order.target, limit
         ended = session.run(
-            place,
+            access,
             lambda kube: rollout_wait.wait_until_served(
-                kube, place.namespace, target, seconds=seconds
+                kube, access.namespace, target, seconds=seconds
             ),
         )
         printing.print_message(

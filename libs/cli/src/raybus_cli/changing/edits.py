@@ -19,8 +19,8 @@ from common import errors, labels, pod_json
 from common.api.meta import ObjectMeta, rfc3339
 from common.api.opaque import Body, Json
 
-HEAD: Final = "head"
-ALL: Final = "*"
+HEAD_GROUP: Final = "head"
+ALL_GROUPS: Final = "*"
 MAX_FIELD_NAME_LENGTH: Final = 255
 """Maximum length, in characters, of an image name without tag and digest."""
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -80,15 +80,15 @@ def find_image_problem(image: str) -> str | None:
     )
 
 
-SHOWN: Final = 8
+MAX_SHOWN_NAMES: Final = 8
 """Maximum number of names listed in a message."""
-Place: TypeAlias = tuple[str | int, ...]
+FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class FieldEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A new value for one field of a cluster spec; `old` and `new` are its texts in the plan."""
 
-    place: Place
+    path: FieldPath
     value: str | dict[str, str] | dict[str, dict[str, str]]
     old: str = ""
     new: str
@@ -98,17 +98,17 @@ class TemplateGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The pod template of the head or of a worker group."""
 
     name: str
-    place: Place
+    path: FieldPath
     template: Json
 
     @property
-    def containers(self) -> dict[str, tuple[Place, Json]]:
+    def containers(self) -> dict[str, tuple[FieldPath, Json]]:
         """Containers by name, each with its path in the spec; the Ray container is the first.
 
         Init containers come last.
         """
         return {
-            pod_json.text(container, "name"): ((*self.place, "spec", field, at), container)
+            pod_json.text(container, "name"): ((*self.path, "spec", field, at), container)
             for field in ("containers", "initContainers")
             for at, container in enumerate(pod_json.bodies(pod_json.spec(self.template), field))
         }
@@ -120,12 +120,15 @@ def list_groups(config: Json) -> list[TemplateGroup]:
     workers = [
         TemplateGroup(
             name=pod_json.text(group, "groupName"),
-            place=("workerGroupSpecs", at, "template"),
+            path=("workerGroupSpecs", at, "template"),
             template=pod_json.body(group, "template"),
         )
         for at, group in enumerate(pod_json.bodies(config, "workerGroupSpecs"))
     ]
-    return [TemplateGroup(name=HEAD, place=("headGroupSpec", "template"), template=head), *workers]
+    return [
+        TemplateGroup(name=HEAD_GROUP, path=("headGroupSpec", "template"), template=head),
+        *workers,
+    ]
 
 
 def restart(config: Json, *, now: datetime) -> list[FieldEdit]:
@@ -140,17 +143,17 @@ def restart(config: Json, *, now: datetime) -> list[FieldEdit]:
 def _build_annotation_edit(group: TemplateGroup, at: str) -> FieldEdit:
     meta: Json | None = group.template.get("metadata")
     annotations: dict[str, str] | None = None if meta is None else meta.get("annotations")
-    value, place = {labels.RESTARTED_AT: at}, (*group.place, "metadata")
+    value, path = {labels.RESTARTED_AT: at}, (*group.path, "metadata")
     if meta is None:
         return FieldEdit(
-            place=place, value={"annotations": value}, new=f"{labels.RESTARTED_AT}: {at}"
+            path=path, value={"annotations": value}, new=f"{labels.RESTARTED_AT}: {at}"
         )
     if annotations is None:
         return FieldEdit(
-            place=(*place, "annotations"), value=value, new=f"{labels.RESTARTED_AT}: {at}"
+            path=(*path, "annotations"), value=value, new=f"{labels.RESTARTED_AT}: {at}"
         )
-    whole = (*place, "annotations", labels.RESTARTED_AT)
-    return FieldEdit(place=whole, value=at, old=annotations.get(labels.RESTARTED_AT, ""), new=at)
+    whole = (*path, "annotations", labels.RESTARTED_AT)
+    return FieldEdit(path=whole, value=at, old=annotations.get(labels.RESTARTED_AT, ""), new=at)
 
 
 def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdit]:
@@ -159,18 +162,18 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
     Raises `Rejected` for an unknown group or container, for two images for one container, and if
     every container has its image already.
     """
-    wanted: dict[Place, FieldEdit] = {}
-    given: dict[Place, str] = {}
+    wanted: dict[FieldPath, FieldEdit] = {}
+    given: dict[FieldPath, str] = {}
     for assignment in assignments:
-        for place, old in _select_containers(list_groups(config), assignment):
-            if given.setdefault(place, assignment.image) != assignment.image:
+        for path, old in _select_containers(list_groups(config), assignment):
+            if given.setdefault(path, assignment.image) != assignment.image:
                 raise errors.Rejected(
-                    f"{assignment.target} gets two images, {given[place]} and "
+                    f"{assignment.target} gets two images, {given[path]} and "
                     f"{assignment.image}: name one"
                 )
             if old != assignment.image:
-                wanted[place] = FieldEdit(
-                    place=place, value=assignment.image, old=old, new=assignment.image
+                wanted[path] = FieldEdit(
+                    path=path, value=assignment.image, old=old, new=assignment.image
                 )
     if not wanted:
         raise errors.Rejected("every named container has that image already; nothing is changed")
@@ -179,21 +182,21 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
 
 def _select_containers(
     known: list[TemplateGroup], assignment: Assignment
-) -> list[tuple[Place, str]]:
+) -> list[tuple[FieldPath, str]]:
     """Return path and present value of each image field that an assignment selects in `known`.
 
     `known` are all groups of the cluster spec.
     """
-    chosen = [group for group in known if assignment.group in {ALL, group.name}]
+    chosen = [group for group in known if assignment.group in {ALL_GROUPS, group.name}]
     if not chosen:
         raise errors.Rejected(
             f"there is no group {assignment.group!r}; groups: "
             f"{_format_names([g.name for g in known])}, or *"
         )
     images = [
-        ((*place, "image"), pod_json.text(body, "image"))
+        ((*path, "image"), pod_json.text(body, "image"))
         for group in chosen
-        for name, (place, body) in list(group.containers.items())[
+        for name, (path, body) in list(group.containers.items())[
             : None if assignment.container else 1
         ]
         if assignment.container in {"", name}
@@ -212,12 +215,12 @@ def _select_containers(
 
 
 def _format_names(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (
-        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + (
+        f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     )
 
 
-def build_operations(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> list[Body]:
+def build_operations(meta: ObjectMeta, root: FieldPath, edits: Sequence[FieldEdit]) -> list[Body]:
     """Build the JSON patch that makes the edits in the part of the object at the path `root`.
 
     The API server rejects the patch if the object was created again under the same name, or if its
@@ -230,11 +233,11 @@ def build_operations(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) 
     return [
         *tests,
         *(
-            {"op": "add", "path": _format_pointer((*root, *e.place)), "value": e.value}
+            {"op": "add", "path": _format_pointer((*root, *e.path)), "value": e.value}
             for e in edits
         ),
     ]
 
 
-def _format_pointer(place: Place) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
+def _format_pointer(path: FieldPath) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

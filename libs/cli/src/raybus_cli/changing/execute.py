@@ -20,7 +20,7 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import cluster_traits
 from raybus_cli import session
 from raybus_cli.changing import edits as changes
-from raybus_cli.changing.edits import FieldEdit, Place
+from raybus_cli.changing.edits import FieldEdit, FieldPath
 from raybus_cli.control import actions
 from raybus_cli.manifests import format_path
 from raybus_cli.planning import plan as plans
@@ -33,7 +33,7 @@ from raybus_cli.reading.kinds import NamedTarget
 RECREATE: Final = "Recreate"
 
 
-def expect_recreated(cluster: RayCluster) -> None:
+def check_is_recreated(cluster: RayCluster) -> None:
     """Raise `Rejected` unless raybus recreates the RayCluster's pods when a user edits its spec."""
     name, own_labels = cluster.metadata.name, cluster.metadata.labels
     if cluster_traits.is_for_a_service(cluster):
@@ -80,7 +80,7 @@ def plan_cluster(cluster: RayCluster, edits: Sequence[FieldEdit]) -> UpgradePlan
         ],
         differences=[
             SpecDifference(
-                field=format_path(("spec", *edit.place)),
+                field=format_path(("spec", *edit.path)),
                 effect=Effect.NOTHING if is_suspended else Effect.NEW_PODS,
                 old=edit.old or "-",
                 new=edit.new,
@@ -157,7 +157,7 @@ async def change(
             if not order.is_dry_run:
                 await kube.patch(resource, namespace, name, planned.patch)
         except (errors.Rejected, errors.Conflict):
-            if not read or not await _is_another(kube, resource, namespace, read[0]):
+            if not read or not await has_changed_since(kube, resource, namespace, read[0]):
                 raise
         else:
             return planned.plan
@@ -172,7 +172,7 @@ async def _plan_service(
     snapshot = await reader.read(kube, namespace, order.target.name)
     service = snapshot.service
     read.append(service.metadata)
-    actions.expect_ours(service)
+    actions.check_is_managed(service)
     patch = _patch(service.metadata, (CONFIG,), order.decide(service.raw_cluster_config))
     goal = await reader.patch(kube, namespace, order.target.name, patch)
     return _Planned(
@@ -186,20 +186,20 @@ async def _plan_cluster(
     body = await kube.get(RAY_CLUSTER, namespace, order.target.name)
     cluster = msgspec.json.decode(body, type=RayCluster)
     read.append(cluster.metadata)
-    expect_recreated(cluster)
+    check_is_recreated(cluster)
     edits = order.decide(cluster.raw_spec)
     patch = _patch(cluster.metadata, (), edits)
-    await reader.send(kube, RAY_CLUSTER, namespace, order.target.name, patch)
+    await reader.try_patch(kube, RAY_CLUSTER, namespace, order.target.name, patch)
     return _Planned(plan=plan_cluster(cluster, edits), patch=patch)
 
 
-def _patch(meta: ObjectMeta, root: Place, edits: Sequence[FieldEdit]) -> PatchRequest:
+def _patch(meta: ObjectMeta, root: FieldPath, edits: Sequence[FieldEdit]) -> PatchRequest:
     return PatchRequest(
         body=changes.build_operations(meta, ("spec", *root), edits), content_type=JSON_PATCH
     )
 
 
-async def _is_another(
+async def has_changed_since(
     kube: KubeClient, resource: Resource, namespace: str, was: ObjectMeta
 ) -> bool:
     """Return whether the object's spec changed since its metadata `was` was read.

@@ -36,7 +36,7 @@ class ControlAction(msgspec.Struct, frozen=True, kw_only=True):
     Its argument is the RayService as read later."""
 
 
-def expect_ours(service: RayService) -> None:
+def check_is_managed(service: RayService) -> None:
     """Raise `Rejected` for a RayService of another controller.
 
     That controller ignores raybus's annotations.

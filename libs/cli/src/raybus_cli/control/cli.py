@@ -40,7 +40,7 @@ COLUMNS: Final = (
     Column("current"),
     Column("outcome"),
 )
-MORE: Final = (
+WIDE_COLUMNS: Final = (
     Column("created", 4),
     Column("applications", 3),
     Column("ray", 6),
@@ -64,7 +64,7 @@ def _build_command(write: Write, text: str) -> Callable[..., None]:
         performing.perform(
             write,
             names,
-            session.select_place(kubeconfig, context, namespace),
+            session.select_access(kubeconfig, context, namespace),
             Reporting(output, wait, timeout),
         )
 
@@ -166,7 +166,7 @@ def undo(
     $ raybus undo demo --dry-run
     $ raybus undo demo --to-revision 3
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     if to_revision is not None and len(names) > 1:
         session.fail(
             errors.InvalidSpec(
@@ -181,7 +181,7 @@ def undo(
             typer.echo()
 
     write = performing.build_restoring_write(to_revision, is_dry_run=dry_run, show=show)
-    performing.perform(write, names, place, Reporting(output, wait and not dry_run, timeout))
+    performing.perform(write, names, access, Reporting(output, wait and not dry_run, timeout))
 
 
 def history(
@@ -206,27 +206,27 @@ def history(
     $ raybus history demo -o wide
     $ raybus history rayjob/train -o json
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    kube_access = session.select_access(kubeconfig, context, namespace)
     name = target.name
     if target.kind == kinds.JOB:
         if nats is None and nats_credentials is None:
-            connect = partial(run.run_through_forward, place, raybus_namespace)
+            connect = partial(run.run_through_forward, kube_access, raybus_namespace)
         else:
             try:
                 access = NatsAccess(connection.build_settings(nats, nats_credentials))
             except errors.InvalidSpec as problem:
                 session.fail(problem)
 
-            async def connect(read: run.Read) -> None:
+            async def connect(read: run.ReadEvents) -> None:
                 await read(access)
 
-        job_history.show(place, name, output, connect)
+        job_history.show(kube_access, name, output, connect)
         return
 
     async def work(kube: KubeClient) -> Snapshot:
-        return await reader.read(kube, place.namespace, name)
+        return await reader.read(kube, kube_access.namespace, name)
 
-    snapshot = session.run(place, work)
+    snapshot = session.run(kube_access, work)
     _report_hidden(snapshot)
     entries = histories.build(snapshot, now=session.read_clock())
     if output in {Output.JSON, Output.YAML}:
@@ -257,7 +257,7 @@ def format_table(entries: list[histories.HistoryEntry], *, wide: bool = False) -
         )
         for entry in entries
     ]
-    return Table((*COLUMNS, image, Column("age", 2), *(MORE if wide else ())), rows)
+    return Table((*COLUMNS, image, Column("age", 2), *(WIDE_COLUMNS if wide else ())), rows)
 
 
 def _list_images(entry: histories.HistoryEntry) -> str:

@@ -18,7 +18,7 @@ from raybus_cli import printing, session, waiting
 from raybus_cli.control import actions, history
 from raybus_cli.control import history as histories
 from raybus_cli.control.actions import ControlAction
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Sizing, UpgradePlan
 from raybus_cli.planning.predict import PlanOutcome
@@ -81,7 +81,7 @@ def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
 
     async def write(kube: KubeClient, namespace: str, name: str) -> ControlAction:
         service = await reader.read_ray_service(kube, namespace, name)
-        actions.expect_ours(service)
+        actions.check_is_managed(service)
         action = decide(service)
         body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
         await kube.patch(RAY_SERVICE, namespace, name, PatchRequest(body=body))
@@ -119,7 +119,7 @@ def build_restoring_write(
     return write
 
 
-def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) -> None:
+def perform(write: Write, names: Sequence[str], access: KubeAccess, how: Reporting) -> None:
     """Perform the command `write` on each RayService, and print the results.
 
     An error on one RayService is printed and does not stop the others. Exits with 1 if one failed,
@@ -128,7 +128,7 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
     code, done = 0, dict[str, ControlAction]()
     for name in dict.fromkeys(names):
         try:
-            done[name] = session.run(place, partial(_write, write, place.namespace, name))
+            done[name] = session.run(access, partial(_write, write, access.namespace, name))
         except SystemExit as ended:
             if len(names) == 1 or ended.code == session.INTERRUPTED:
                 raise
@@ -137,12 +137,12 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
         if how.output is Output.TEXT:
             printing.print_message(_format_line(name, done[name]))
     late = (
-        session.run(place, partial(_wait, place.namespace, done, how.limit))
+        session.run(access, partial(_wait, access.namespace, done, how.limit))
         if how.wait and done
         else {}
     )
     _print(
-        [_build_result(place.namespace, name, action, how, late) for name, action in done.items()],
+        [_build_result(access.namespace, name, action, how, late) for name, action in done.items()],
         how.output,
     )
     for name, why in late.items():

@@ -75,8 +75,8 @@ def check(
     $ raybus crds check && raybus crds print | kubectl apply --server-side -f -
     $ raybus crds check --context staging -o json
     """
-    place = session.select_place(kubeconfig, context, None)
-    reports = session.run(place, checking.check)
+    access = session.select_access(kubeconfig, context, None)
+    reports = session.run(access, checking.check)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(reports, output)
     else:

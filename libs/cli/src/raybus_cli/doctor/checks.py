@@ -19,14 +19,14 @@ from raybus_cli.show.phase import Tone
 
 SERVICES: Final = ("watcher", *RECONCILERS)
 LEADER: Final = "ray-operator-leader"
-SOON: Final = timedelta(days=30)
+EXPIRY_WARNING: Final = timedelta(days=30)
 """Remaining validity below which a certificate leads to a warning."""
-STALE: Final = timedelta(seconds=60)
+STALE_LEASE_AGE: Final = timedelta(seconds=60)
 """Age of the last renewal above which a Lease counts as free.
 
 It is long enough to allow for clocks that differ.
 """
-SHOWN: Final = 10
+MAX_SHOWN_SERVICES: Final = 10
 """Maximum number of faulty RayServices with a check of their own."""
 INSTALL: Final = (
     "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
@@ -73,7 +73,7 @@ def _list_alive(facts: Facts, service: str, *, now: datetime) -> list[Lease]:
         for lease in facts.leases or ()
         if lease.metadata.labels.get(labels.REPLICA_OF) == service
         and lease.spec.renew_time is not None
-        and now - lease.spec.renew_time <= STALE
+        and now - lease.spec.renew_time <= STALE_LEASE_AGE
     ]
 
 
@@ -215,7 +215,7 @@ def _check_leader(facts: Facts, *, now: datetime) -> Check:
             remedy=remedy,
         )
     renewed = lease.spec.renew_time
-    if renewed is None or now - renewed > STALE:
+    if renewed is None or now - renewed > STALE_LEASE_AGE:
         text = (
             f"{lease.spec.holder_identity} has not renewed the Lease {LEADER} since "
             f"{renewed or 'ever'}"
@@ -272,7 +272,7 @@ def _check_certificate(facts: Facts, *, now: datetime) -> Check:
         return Check(
             name=name, state=CheckState.FAILED, text=f"ended on {end:%Y-%m-%d}", remedy=remedy
         )
-    if end - now < SOON:
+    if end - now < EXPIRY_WARNING:
         return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)
     return Check(name=name, state=CheckState.OK, text=text)
 
@@ -295,15 +295,15 @@ def _check_ray_services(facts: Facts) -> Iterator[Check]:
     )
     yield Check(name="RayServices", state=CheckState.OK, text=text)
     wrong = [(meta, state) for meta, state in current if phases.get_tone(state.phase) is Tone.BAD]
-    for meta, state in wrong[:SHOWN]:
+    for meta, state in wrong[:MAX_SHOWN_SERVICES]:
         yield Check(
             name=f"RayService {meta.namespace}/{meta.name}",
             state=CheckState.WARNING,
             text=f"{state.phase}: {state.message}".rstrip(": "),
             remedy=f"'raybus explain {meta.name} -n {meta.namespace}'",
         )
-    if wrong[SHOWN:]:
-        text = f"{len(wrong[SHOWN:])} more have a fault"
+    if wrong[MAX_SHOWN_SERVICES:]:
+        text = f"{len(wrong[MAX_SHOWN_SERVICES:])} more have a fault"
         yield Check(
             name="other RayServices",
             state=CheckState.WARNING,

@@ -55,7 +55,7 @@ def _format_lines(checks: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
         yield Text(str(category), style="bold")
         for check in members:
             yield Text.assemble(
-                _mark(check.state, is_ascii=is_ascii), f" {check.name}: {check.text}"
+                _get_mark(check.state, is_ascii=is_ascii), f" {check.name}: {check.text}"
             )
             if check.remedy:
                 yield Text(f"  {arrow} {check.remedy}")
@@ -70,10 +70,10 @@ def _format_lines(checks: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
     numbers = ", ".join(
         f"{counts[state]} {mark.noun}" for state, mark in MARKS.items() if counts[state]
     )
-    yield Text.assemble("Result ", _mark(worst, is_ascii=is_ascii), f" {numbers}")
+    yield Text.assemble("Result ", _get_mark(worst, is_ascii=is_ascii), f" {numbers}")
 
 
-def _mark(state: CheckState, *, is_ascii: bool) -> tuple[str, str]:
+def _get_mark(state: CheckState, *, is_ascii: bool) -> tuple[str, str]:
     mark = MARKS[state]
     return (mark.plain if is_ascii else mark.sign, mark.style)
 
@@ -106,7 +106,7 @@ def doctor(
     $ raybus doctor --pre
     $ raybus doctor --raybus-namespace ray-system -o json
     """
-    place = session.select_place(kubeconfig, context, None)
+    access = session.select_access(kubeconfig, context, None)
 
     async def work(kube: KubeClient) -> list[Check]:
         async def read() -> list[Check]:
@@ -120,7 +120,7 @@ def doctor(
 
         return await waiting.poll_until(read, _describe_failures, limit=wait)
 
-    results = session.run(place, work)
+    results = session.run(access, work)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(results, output)
     else:

@@ -34,7 +34,7 @@ RAYBUS: Final = (
 )
 
 
-class Mounted(msgspec.Struct, frozen=True):
+class MountedKey(msgspec.Struct, frozen=True):
     """Key of a ConfigMap that is mounted as a file."""
 
     config_map: str
@@ -58,7 +58,7 @@ class InstalledOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     Variables from other sources are not included.
     """
-    file: Mounted | None = None
+    file: MountedKey | None = None
     """ConfigMap key of the configuration file; None if no file is named."""
 
     @property
@@ -130,7 +130,7 @@ def read_operator(
         namespace=workload.metadata.namespace,
         name=workload.metadata.name,
         image=image,
-        version=_split(image)[1],
+        version=_split_image(image)[1],
         replicas=workload.spec.replicas,
         ready=workload.status.ready_replicas,
         flags=flags,
@@ -154,7 +154,7 @@ def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
 
 
 def _is_kuberay(workload: Workload) -> bool:
-    repository = _split(str(_get_container(workload).get("image") or ""))[0]
+    repository = _split_image(str(_get_container(workload).get("image") or ""))[0]
     return workload.metadata.labels.get(NAME_LABEL) == KUBERAY or repository.endswith(_IMAGES)
 
 
@@ -167,7 +167,7 @@ def _get_pod_spec(workload: Workload) -> Json:
     return workload.spec.template.get("spec") or {}
 
 
-def _split(image: str) -> tuple[str, str]:
+def _split_image(image: str) -> tuple[str, str]:
     """Return an image's repository and its tag, or its digest if it has no tag."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
@@ -175,7 +175,7 @@ def _split(image: str) -> tuple[str, str]:
     return f"{folder}{slash}{base}", tag or digest or "unknown"
 
 
-def _find_mounted(workload: Workload, container: Json, path: str) -> Mounted | None:
+def _find_mounted(workload: Workload, container: Json, path: str) -> MountedKey | None:
     """Return the ConfigMap key that is mounted at a path; None if there is none."""
     for mount in _get_items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
@@ -197,7 +197,7 @@ def _find_mounted(workload: Workload, container: Json, path: str) -> Mounted | N
             renamed = {
                 str(item["path"]): str(item["key"]) for item in _get_items(dict(source), "items")
             }
-            return Mounted(str(source["name"]), renamed.get(key, key))
+            return MountedKey(str(source["name"]), renamed.get(key, key))
     return None
 
 

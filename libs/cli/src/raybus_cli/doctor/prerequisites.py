@@ -12,7 +12,7 @@ from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
 
-OLDEST: Final = (1, 31)
+MIN_SERVER_VERSION: Final = (1, 31)
 """Oldest minor version of Kubernetes that raybus supports: the oldest that its tests run on.
 
 The admission policies of `deploy/rights/own-namespace` need 1.30."""
@@ -23,7 +23,7 @@ REMEDIES: Final = {
     MTLS_SUBJECT: "add deploy/components/mtls to the overlay; Helm adds them with the gate",
 }
 """Remedies for missing rights, by subject."""
-APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
+APPLY_CRDS: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
 APPLY_POLICIES: Final = (
     f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
 )
@@ -51,10 +51,12 @@ def check_server(facts: Facts) -> Check:
     """Check the version of the API server."""
     name, text = "Kubernetes", facts.server_version
     parts = text.removeprefix("v").split(".")
-    if len(parts) < len(OLDEST) or not all(part.isdigit() for part in parts[: len(OLDEST)]):
+    if len(parts) < len(MIN_SERVER_VERSION) or not all(
+        part.isdigit() for part in parts[: len(MIN_SERVER_VERSION)]
+    ):
         return Check(name=name, state=CheckState.UNKNOWN, text=f"version {text or 'unknown'}")
-    if (int(parts[0]), int(parts[1])) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    if (int(parts[0]), int(parts[1])) < MIN_SERVER_VERSION:
+        wanted = ".".join(map(str, MIN_SERVER_VERSION))
         return Check(
             name=name,
             state=CheckState.WARNING,
@@ -117,13 +119,15 @@ def check_definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Ch
             yield Check(name=title, state=CheckState.WARNING, text=text, remedy=APPLY_POLICIES)
             continue
         if have is None:
-            yield Check(name=title, state=CheckState.FAILED, text="is not installed", remedy=APPLY)
+            yield Check(
+                name=title, state=CheckState.FAILED, text="is not installed", remedy=APPLY_CRDS
+            )
             continue
         changes = comparison.compare(have, want)
         missing = sorted(change.path for change in changes if change.kind is ChangeKind.ADDED)
         if missing:
             text = f"lacks {len(missing)} field(s), such as {missing[0]}"
-            remedy = APPLY_POLICIES if name == optional else APPLY
+            remedy = APPLY_POLICIES if name == optional else APPLY_CRDS
             yield Check(name=title, state=CheckState.WARNING, text=text, remedy=remedy)
         else:
             yield Check(name=title, state=CheckState.OK, text="installed, with all fields")

@@ -47,14 +47,14 @@ DEFINITIONS: Final = (
     "raycronjobs.ray.io",
     "upgradepolicies.raybus.io",
 )
-_YOURS: Final = (
+_RIGHTS_OF_CALLER: Final = (
     ("get", "ray.io", "rayservices"),
     ("list", "ray.io", "rayclusters"),
     ("patch", "ray.io", "rayservices"),
     ("list", "", "pods"),
     ("list", "events.k8s.io", "events"),
 )
-OF_SERVICES: Final = (
+RIGHTS_OF_SERVICES: Final = (
     ("watcher", "watch", "ray.io", "rayservices"),
     ("watcher", "watch", "", "pods"),
     ("cluster-reconciler", "create", "", "pods"),
@@ -67,7 +67,7 @@ OF_SERVICES: Final = (
 )
 
 
-OF_MTLS: Final = (
+RIGHTS_OF_MTLS: Final = (
     (MTLS_SUBJECT, "create", "cert-manager.io", "issuers"),
     (MTLS_SUBJECT, "create", "cert-manager.io", "certificates"),
     (MTLS_SUBJECT, "patch", "", "secrets"),
@@ -81,7 +81,7 @@ STORAGE_CLASS: Final = Resource(
 )
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1"
 POLICY: Final = "validatingadmissionpolicies"
-TO_INSTALL: Final = (
+RIGHTS_TO_INSTALL: Final = (
     ("", "namespaces"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("rbac.authorization.k8s.io", "clusterroles"),
@@ -91,7 +91,7 @@ TO_INSTALL: Final = (
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
 """Cluster-scoped kinds that overlays/production creates."""
-TO_INSTALL_INSIDE: Final = (
+RIGHTS_TO_INSTALL_INSIDE: Final = (
     ("", "configmaps"),
     ("", "serviceaccounts"),
     ("", "services"),
@@ -174,7 +174,7 @@ async def read_prerequisites(kube: KubeClient, namespace: str) -> Facts:
     """Read the facts about a Kubernetes cluster before raybus is installed in a namespace."""
     inside = [
         await _review_right(kube, "you", None, "create", *target, namespace=namespace)
-        for target in TO_INSTALL_INSIDE
+        for target in RIGHTS_TO_INSTALL_INSIDE
     ]
     return Facts(
         namespace=namespace,
@@ -185,7 +185,10 @@ async def read_prerequisites(kube: KubeClient, namespace: str) -> Facts:
         asked_classes=_list_requested_classes(await _list_all(kube, RAY_SERVICE, RayService, None)),
         kuberay=await _find_kuberay(kube),
         rights=[
-            *[await _review_right(kube, "you", None, "create", *target) for target in TO_INSTALL],
+            *[
+                await _review_right(kube, "you", None, "create", *target)
+                for target in RIGHTS_TO_INSTALL
+            ],
             *inside,
         ],
         has_admission_policies=await _has_policies(kube),
@@ -326,9 +329,9 @@ async def read_rights(
     nothing. Services outside the cluster have the rights of the user of their kubeconfig, so only
     the caller's rights are returned.
     """
-    asked = [("you", *target) for target in _YOURS]
+    asked = [("you", *target) for target in _RIGHTS_OF_CALLER]
     if not is_outside:
-        asked += [*OF_SERVICES, *(OF_MTLS if FeatureGate.MTLS in gates else ())]
+        asked += [*RIGHTS_OF_SERVICES, *(RIGHTS_OF_MTLS if FeatureGate.MTLS in gates else ())]
     rights: list[Right] = []
     for place in sorted(watched) or [""]:
         for subject, *right in asked:

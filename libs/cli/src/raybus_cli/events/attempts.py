@@ -36,7 +36,7 @@ COLUMNS: Final = (
     Column("raycluster", 5),
     Column("reason", 2),
 )
-MORE: Final = (Column("job id", 6),)
+WIDE_COLUMNS: Final = (Column("job id", 6),)
 
 
 class AttemptResult(StrEnum):
@@ -51,7 +51,7 @@ class AttemptResult(StrEnum):
     DELETED = "Deleted"
 
 
-OF_STATES: Final[dict[str, AttemptResult]] = {
+RESULT_BY_STATE: Final[dict[str, AttemptResult]] = {
     DeploymentState.INITIALIZING: AttemptResult.STARTING,
     DeploymentState.WAITING: AttemptResult.STARTING,
     DeploymentState.RUNNING: AttemptResult.RUNNING,
@@ -65,7 +65,7 @@ OF_STATES: Final[dict[str, AttemptResult]] = {
 
 The result of a `Complete` job depends on Ray's status of the job.
 """
-OF_EVENTS: Final[dict[type[JobEventData], AttemptResult]] = {
+RESULT_BY_EVENT: Final[dict[type[JobEventData], AttemptResult]] = {
     JobRunning: AttemptResult.RUNNING,
     JobSucceeded: AttemptResult.SUCCEEDED,
     JobStopped: AttemptResult.STOPPED,
@@ -112,7 +112,7 @@ def build(
     if present is not None and (shown := _read_status(job, present)) is not None:
         known[present.id] = _merge(known.get(present.id), shown)
     in_order = sorted(known.values(), key=lambda entry: (entry.began, entry.attempt))
-    return [_with_duration(entry, now) for entry in in_order[-MAX_ATTEMPTS:]]
+    return [_set_duration(entry, now) for entry in in_order[-MAX_ATTEMPTS:]]
 
 
 def _add_event(entry: Attempt | None, event: CloudEvent[JobEventData]) -> Attempt:
@@ -120,7 +120,7 @@ def _add_event(entry: Attempt | None, event: CloudEvent[JobEventData]) -> Attemp
     data = event.data
     if entry is None:
         entry = _begin(data.attempt)
-    result = OF_EVENTS.get(type(data))
+    result = RESULT_BY_EVENT.get(type(data))
     if result is None or entry.result not in UNFINISHED:
         return entry
     is_failure = isinstance(data, JobFailed | JobRetried)
@@ -148,7 +148,7 @@ def _begin(attempt: JobAttempt) -> Attempt:
 def _read_status(job: RayJob, attempt: JobAttempt) -> Attempt | None:
     """Return the last attempt as the status describes it; None between two attempts."""
     status = job.status
-    result = OF_STATES.get(status.job_deployment_status)
+    result = RESULT_BY_STATE.get(status.job_deployment_status)
     if status.job_deployment_status == DeploymentState.COMPLETE:
         is_stopped = status.job_status == JobState.STOPPED
         result = AttemptResult.STOPPED if is_stopped else AttemptResult.SUCCEEDED
@@ -179,7 +179,7 @@ def _merge(told: Attempt | None, shown: Attempt) -> Attempt:
     )
 
 
-def _with_duration(entry: Attempt, now: datetime) -> Attempt:
+def _set_duration(entry: Attempt, now: datetime) -> Attempt:
     end = now if entry.result in UNFINISHED else entry.ended
     seconds = None if end is None else max(0, int((end - entry.began).total_seconds()))
     return msgspec.structs.replace(entry, seconds=seconds)
@@ -200,7 +200,7 @@ def build_table(attempts: Iterable[Attempt], *, wide: bool) -> Table:
         )
         for entry in attempts
     ]
-    return Table((*COLUMNS, *(MORE if wide else ())), rows)
+    return Table((*COLUMNS, *(WIDE_COLUMNS if wide else ())), rows)
 
 
 def _format_time(moment: datetime | None) -> str:

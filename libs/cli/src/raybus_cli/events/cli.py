@@ -21,7 +21,7 @@ from raybus_cli.events import connection, run, show
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.run import NatsAccess
 from raybus_cli.events.show import EventOptions, SelectedObject
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.printing import LinesOption, Output
 
 INTERRUPTED = 130
@@ -80,20 +80,20 @@ def events(
     """
     try:
         is_direct = nats is not None or nats_credentials is not None
-        place = None if is_direct else session.select_place(kubeconfig, context, namespace)
+        access = None if is_direct else session.select_access(kubeconfig, context, namespace)
         asked = show.check_namespace(namespace)
         chosen = EventOptions(
-            selected=show.check_object(name, place.namespace if place is not None else asked),
-            kinds=show.check_kinds(kind),
+            selected=show.parse_object(name, access.namespace if access is not None else asked),
+            kinds=show.parse_kinds(kind),
             namespace=asked,
-            since=show.check_since(since, now=SystemClock().now()),
+            since=show.parse_since(since, now=SystemClock().now()),
             replay=show.check_replay(replay),
             limit=show.check_limit(limit),
             follow=follow,
             as_json=output is Output.JSON,
         )
-        if place is not None:
-            work = run.run_through_forward(place, raybus_namespace, partial(_show, chosen, place))
+        if access is not None:
+            work = run.run_through_forward(access, raybus_namespace, partial(_show, chosen, access))
         else:
             work = _show(
                 chosen, None, NatsAccess(connection.build_settings(nats, nats_credentials))
@@ -107,15 +107,15 @@ def events(
         _end(session.find_first(problem), is_following=follow)
 
 
-async def _show(chosen: EventOptions, place: Where | None, way: NatsAccess) -> None:
+async def _show(chosen: EventOptions, access: KubeAccess | None, way: NatsAccess) -> None:
     if await run.show(way, chosen, _write, _report) > 0:
         return
-    if place is not None and chosen.selected is not None:
-        await _expect(place, chosen.selected)
+    if access is not None and chosen.selected is not None:
+        await _expect(access, chosen.selected)
     _report("no events")
 
 
-async def _expect(place: Where, selected: SelectedObject) -> None:
+async def _expect(access: KubeAccess, selected: SelectedObject) -> None:
     """Raise `NotFound` if no RayService and no RayJob has the selected name.
 
     Do nothing if the caller may not read them.
@@ -126,7 +126,7 @@ async def _expect(place: Where, selected: SelectedObject) -> None:
             continue
         try:
             await session.run_connected(
-                place, partial(_get, resource, selected.namespace, selected.name)
+                access, partial(_get, resource, selected.namespace, selected.name)
             )
         except errors.Forbidden:
             return

@@ -31,7 +31,7 @@ from common.kube.client import KubeClient
 from common.settings import Settings
 from raybus_cli import child_processes
 from raybus_cli.child_processes import end_child
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.session import USER_AGENT
 
 USER: Final = "subscriber"
@@ -118,7 +118,7 @@ def _read_address(folder: Path | None) -> str:
 
 
 NATS_PORT: Final = 4222
-AGAIN_SECONDS: Final = 1.0
+RESTART_SECONDS: Final = 1.0
 ENTRY: Final = "raybus-"
 """Prefix of the ConfigMap entries that this command makes.
 
@@ -129,7 +129,7 @@ LEFT_BEHIND_SECONDS: Final = 86_400
 class Forwarding:
     """A local port that `kubectl port-forward` connects to NATS while `keep` runs."""
 
-    def __init__(self, place: Where, namespace: str, kubectl: Path | None = None) -> None:
+    def __init__(self, access: KubeAccess, namespace: str, kubectl: Path | None = None) -> None:
         program = kubectl or shutil.which("kubectl")
         if program is None:
             raise errors.InvalidSpec(
@@ -139,7 +139,7 @@ class Forwarding:
         (self.port,) = child_processes.find_free_ports(1)
         self.problem = ""
         """The last error output of kubectl."""
-        options, environment = place.build_kubectl_options()
+        options, environment = access.build_kubectl_options()
         self._command = [
             str(program),
             *options,
@@ -166,12 +166,12 @@ class Forwarding:
             finally:
                 await end_child(process)
             self.problem = " ".join(complaint.decode(errors="replace").split()[-60:])
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RESTART_SECONDS)
 
 
 @contextlib.asynccontextmanager
-async def issue_key(
-    place: Where, namespace: str, forwarding: Forwarding
+async def register_key(
+    access: KubeAccess, namespace: str, forwarding: Forwarding
 ) -> AsyncGenerator[tuple[Settings, Keys]]:
     """Register a new key with NATS, and yield the settings to connect through the forwarded port.
 
@@ -188,9 +188,9 @@ async def issue_key(
     )
     client = partial(
         KubeClient.connect,
-        kubeconfig=place.kubeconfig,
+        kubeconfig=access.kubeconfig,
         user_agent=USER_AGENT,
-        context=place.context,
+        context=access.context,
     )
     registration = Registration(settings, client)
     try:

@@ -18,12 +18,12 @@ from common.ray.job_events import JobEventData
 from raybus_cli import printing, session
 from raybus_cli.events import attempts, run
 from raybus_cli.events.run import NatsAccess
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.printing import Output
 from raybus_cli.reading import reader
 
 NO_EVENTS: Final = "only the last attempt is shown, from the status of the RayJob"
-Connect = Callable[[run.Read], Coroutine[Any, Any, None]]
+Connect = Callable[[run.ReadEvents], Coroutine[Any, Any, None]]
 """Function that runs a task with a connection to NATS."""
 
 
@@ -33,20 +33,20 @@ class EventCollector:
     def __init__(self) -> None:
         self.events: list[CloudEvent[JobEventData]] = []
 
-    def take(self, event: StoredMessage) -> bool:
+    def receive(self, event: StoredMessage) -> bool:
         """Store an event; ignore a message that is no event of a RayJob."""
         with contextlib.suppress(msgspec.DecodeError):
             self.events.append(job_events.FAMILY.decode(event.payload))
         return True
 
-    def caught_up(self) -> bool:
+    def finish_stored(self) -> bool:
         return False
 
 
-def show(place: Where, name: str, output: Output, connect: Connect) -> None:
+def show(access: KubeAccess, name: str, output: Output, connect: Connect) -> None:
     """Print the attempts of a RayJob."""
-    job = session.run(place, lambda kube: reader.read_ray_job(kube, place.namespace, name))
-    events, problem = read_events(place.namespace, name, connect)
+    job = session.run(access, lambda kube: reader.read_ray_job(kube, access.namespace, name))
+    events, problem = read_events(access.namespace, name, connect)
     if problem is not None:
         printing.print_message(f"no events: {problem}; {NO_EVENTS}", err=True)
     entries = attempts.build(job, events, now=session.read_clock())

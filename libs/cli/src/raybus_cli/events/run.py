@@ -28,12 +28,12 @@ from common.bus.subjects import EVENTS_STREAM
 from common.settings import Settings
 from raybus_cli.events import connection
 from raybus_cli.events.connection import Forwarding
-from raybus_cli.events.show import EventOptions, Show
-from raybus_cli.kubeconfig import Where
+from raybus_cli.events.show import EventOptions, EventPrinter
+from raybus_cli.kubeconfig import KubeAccess
 
 RETRY_SECONDS: Final = 1.0
 
-Report = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 
 
 class EventReceiver(Protocol):
@@ -42,11 +42,11 @@ class EventReceiver(Protocol):
     Each method returns whether the reader should continue.
     """
 
-    def take(self, event: StoredMessage) -> bool:
+    def receive(self, event: StoredMessage) -> bool:
         """Process the next event."""
         ...
 
-    def caught_up(self) -> bool:
+    def finish_stored(self) -> bool:
         """Process the end of the stored events; called once whenever the stream is read."""
         ...
 
@@ -62,15 +62,17 @@ class EventReader:
         self._created: str | None = None
         self._count = 0
 
-    async def run(self, taker: EventReceiver, *, is_patient: bool, report: Report) -> None:
-        """Pass events to `taker` until one of its methods returns False.
+    async def run(
+        self, receiver: EventReceiver, *, is_patient: bool, report: ReportProblem
+    ) -> None:
+        """Pass events to `receiver` until one of its methods returns False.
 
         If `is_patient`, `Unavailable` and `NotFound` after a first success are passed to `report`
         and retried; otherwise they are raised.
         """
         while True:
             try:
-                why = await self._read(taker)
+                why = await self._read(receiver)
             except (errors.Unavailable, errors.NotFound) as problem:
                 if self._created is None or not is_patient:
                     raise
@@ -80,8 +82,8 @@ class EventReader:
             report(f"{why}; going on after the last event in {RETRY_SECONDS:g} s")
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _read(self, taker: EventReceiver) -> str | None:
-        """Read until a method of `taker` returns False, or until the read breaks.
+    async def _read(self, receiver: EventReceiver) -> str | None:
+        """Read until a method of `receiver` returns False, or until the read breaks.
 
         Returns None in the first case, the reason in the second.
         """
@@ -94,7 +96,7 @@ class EventReader:
         source = StreamSource(
             stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin
         )
-        handing = EventHandOver(taker)
+        handing = EventHandOver(receiver)
         try:
             async with consume(
                 self._bus, source, take=handing.take, read=handing.finish_stored
@@ -105,7 +107,7 @@ class EventReader:
                 self._begin = from_sequence(handing.last + 1)
 
 
-class Breakable(Protocol):
+class BreakableConnection(Protocol):
     """A read of the stream that a lost connection or a missed message may break."""
 
     async def until_broken(self) -> str:
@@ -114,18 +116,21 @@ class Breakable(Protocol):
 
 
 class EventHandOver:
-    """Passes the events of one read to the taker as they arrive, so that none has to be stored."""
+    """Passes the events of one read to the receiver as they arrive.
 
-    def __init__(self, taker: EventReceiver) -> None:
+    So no event has to be stored.
+    """
+
+    def __init__(self, receiver: EventReceiver) -> None:
         self.last: int | None = None
-        """Sequence of the last event that the taker has processed."""
-        self._taker = taker
+        """Sequence of the last event that the receiver has processed."""
+        self._receiver = receiver
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, reading: Breakable) -> str | None:
-        """Wait until the taker wants no more events, or until the read breaks.
+    async def run(self, reading: BreakableConnection) -> str | None:
+        """Wait until the receiver wants no more events, or until the read breaks.
 
-        Returns None in the first case, the reason in the second. Raises an error of the taker.
+        Returns None in the first case, the reason in the second. Raises an error of the receiver.
         """
         async with asyncio.TaskGroup() as group:
             broken = group.create_task(reading.until_broken())
@@ -136,11 +141,11 @@ class EventHandOver:
         return self._ended.result()
 
     def take(self, event: StoredMessage) -> None:
-        if self._continue(partial(self._taker.take, event)):
+        if self._continue(partial(self._receiver.receive, event)):
             self.last = event.sequence
 
     def finish_stored(self) -> None:
-        self._continue(self._taker.caught_up)
+        self._continue(self._receiver.finish_stored)
 
     def _continue(self, step: Callable[[], bool]) -> bool:
         """Call `step`, a method of the receiver of the events, unless the read has ended.
@@ -165,7 +170,7 @@ CONNECT_SECONDS: Final = 5.0
 FORWARD_SECONDS: Final = 15.0
 """Connect timeout through kubectl and an API server."""
 
-Write = Callable[[str], None]
+WriteLine = Callable[[str], None]
 
 
 class NatsAccess(msgspec.Struct, frozen=True):
@@ -178,18 +183,18 @@ class NatsAccess(msgspec.Struct, frozen=True):
     """Credentials of the connection, if the settings name no seed file."""
 
 
-Read = Callable[[NatsAccess], Awaitable[None]]
+ReadEvents = Callable[[NatsAccess], Awaitable[None]]
 """A function that uses a connection to NATS."""
 
 
-async def run_through_forward(place: Where, namespace: str, read: Read) -> None:
+async def run_through_forward(access: KubeAccess, namespace: str, read: ReadEvents) -> None:
     """Run `read` with a connection to the NATS of a cluster, through `kubectl port-forward`.
 
     Raises `Unavailable`, extended by kubectl's error output.
     """
-    forwarding = Forwarding(place, namespace)
+    forwarding = Forwarding(access, namespace)
     async with (
-        connection.issue_key(place, namespace, forwarding) as (settings, keys),
+        connection.register_key(access, namespace, forwarding) as (settings, keys),
         asyncio.TaskGroup() as group,
     ):
         keeping = group.create_task(forwarding.keep())
@@ -202,12 +207,14 @@ async def run_through_forward(place: Where, namespace: str, read: Read) -> None:
         keeping.cancel()
 
 
-async def show(way: NatsAccess, options: EventOptions, write: Write, report: Report) -> int:
+async def show(
+    way: NatsAccess, options: EventOptions, write: WriteLine, report: ReportProblem
+) -> int:
     """Print the selected events and return their number.
 
     Raises `NotFound` if there is no stream, or if the event of `--replay` is not stored.
     """
-    shown = Show(options, write)
+    shown = EventPrinter(options, write)
     async with connect_to_bus(way) as reach:
         await reach.read(
             options.subject, _begin(options), shown, is_patient=options.follow, report=report
@@ -221,7 +228,7 @@ async def show(way: NatsAccess, options: EventOptions, write: Write, report: Rep
     return shown.count
 
 
-class Reach:
+class StoredEvents:
     """A connection to a NATS server that has answered."""
 
     def __init__(self, bus: Bus, settings: Settings) -> None:
@@ -232,19 +239,19 @@ class Reach:
         self,
         subject: str,
         begin: StartPolicy,
-        taker: EventReceiver,
+        receiver: EventReceiver,
         *,
         is_patient: bool,
-        report: Report,
+        report: ReportProblem,
     ) -> None:
-        """Pass the events that `subject` selects to `taker` until one of its methods returns False.
+        """Pass the events that `subject` selects to `receiver` until a method of it returns False.
 
         With `is_patient`, errors after a first success are passed to `report` and the read is
         repeated. Raises `NotFound` if there is no stream.
         """
         try:
             await EventReader(self._bus, subject, begin).run(
-                taker, is_patient=is_patient, report=report
+                receiver, is_patient=is_patient, report=report
             )
         except errors.NotFound:
             raise errors.NotFound(
@@ -255,7 +262,7 @@ class Reach:
 
 
 @contextlib.asynccontextmanager
-async def connect_to_bus(way: NatsAccess) -> AsyncGenerator[Reach]:
+async def connect_to_bus(way: NatsAccess) -> AsyncGenerator[StoredEvents]:
     """Connect to NATS for a `with` block.
 
     Raises `Unavailable` if NATS does not answer within `way.within` seconds, `Forbidden` if it
@@ -263,7 +270,7 @@ async def connect_to_bus(way: NatsAccess) -> AsyncGenerator[Reach]:
     """
     async with connect(way.settings, way.keys) as bus:
         await _follow_connection(bus, way)
-        yield Reach(bus, way.settings)
+        yield StoredEvents(bus, way.settings)
 
 
 async def _follow_connection(bus: Bus, way: NatsAccess) -> None:

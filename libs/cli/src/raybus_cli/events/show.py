@@ -13,8 +13,8 @@ from common.bus import cloud_events, subjects
 from common.bus.nats import StoredMessage
 from raybus_cli.events import rendering
 
-NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-DAYS: Final = re2.compile(r"([0-9]+)d")
+NAME_PATTERN: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+DAYS_PATTERN: Final = re2.compile(r"([0-9]+)d")
 RESOURCES: Final = {
     name: family.resource
     for family in event_catalogue.FAMILIES
@@ -66,7 +66,7 @@ class EventOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.since is not None or self.replay is not None
 
 
-def check_object(text: str | None, own: str = "") -> SelectedObject | None:
+def parse_object(text: str | None, own: str = "") -> SelectedObject | None:
     """Parse [KIND/][NAMESPACE/]NAME; without a namespace the object is in the namespace `own`.
 
     Raise `InvalidSpec` for other text.
@@ -78,7 +78,11 @@ def check_object(text: str | None, own: str = "") -> SelectedObject | None:
     namespace, slash, name = (rest if resource else text).partition("/")
     if not slash and own:
         namespace, name = own, namespace
-    if not (slash or own) or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
+    if (
+        not (slash or own)
+        or not NAME_PATTERN.fullmatch(namespace)
+        or not NAME_PATTERN.fullmatch(name)
+    ):
         raise errors.InvalidSpec(
             f"{text!r} names no RayService and no RayJob: expected NAMESPACE/NAME, such as "
             "default/chat, or rayjob/NAMESPACE/NAME"
@@ -86,7 +90,7 @@ def check_object(text: str | None, own: str = "") -> SelectedObject | None:
     return SelectedObject(namespace, name, resource)
 
 
-def check_kinds(kinds: Sequence[str] | None) -> frozenset[str]:
+def parse_kinds(kinds: Sequence[str] | None) -> frozenset[str]:
     """Validate `--kind`; raise `InvalidSpec` for a kind that does not exist."""
     if unknown := [kind for kind in kinds or () if kind not in event_catalogue.KINDS]:
         raise errors.InvalidSpec(
@@ -98,12 +102,12 @@ def check_kinds(kinds: Sequence[str] | None) -> frozenset[str]:
 
 def check_namespace(text: str | None) -> str:
     """Return the namespace, or an empty text for None; raise `InvalidSpec` if it is invalid."""
-    if text is not None and not NAME.fullmatch(text):
+    if text is not None and not NAME_PATTERN.fullmatch(text):
         raise errors.InvalidSpec(f"--namespace {text!r} is no name of a namespace")
     return text or ""
 
 
-def check_since(text: str | None, *, now: datetime) -> datetime | None:
+def parse_since(text: str | None, *, now: datetime) -> datetime | None:
     """Parse an age (`90s`, `10m`, `1h30m`, `2d`) or a time (`2026-01-31T10:00:00Z`).
 
     Raises `InvalidSpec` for any other text and for a time in the future.
@@ -124,7 +128,7 @@ def check_since(text: str | None, *, now: datetime) -> datetime | None:
 
 
 def _parse_moment(text: str, *, now: datetime) -> datetime | None:
-    days = DAYS.fullmatch(text)
+    days = DAYS_PATTERN.fullmatch(text)
     try:
         length = timedelta(days=int(days[1])) if days else durations.parse(text)
         if length is not None:
@@ -151,7 +155,7 @@ def check_limit(limit: int | None) -> int | None:
     return limit
 
 
-REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """Ids kept to recognise repeated events; a repetition comes within minutes."""
 
 
@@ -162,7 +166,7 @@ class CloudEventKey(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Show:
+class EventPrinter:
     """Prints one line for each selected event; a repeated event is printed once."""
 
     def __init__(self, options: EventOptions, write: Callable[[str], None]) -> None:
@@ -180,7 +184,7 @@ class Show:
         """Whether the event of `--replay` was not found."""
         return self._waits_for is not None
 
-    def take(self, event: StoredMessage) -> bool:
+    def receive(self, event: StoredMessage) -> bool:
         """Print an event if it is selected; return whether the reader should continue."""
         identity = _read_identity(event)
         if identity in self._known:
@@ -213,7 +217,7 @@ class Show:
         source = cloud_events.parse_source(identity.source)
         return source is not None and source.resource == selected.resource
 
-    def caught_up(self) -> bool:
+    def finish_stored(self) -> bool:
         """Print the lines that a limit held back; return whether to wait for new events."""
         self._is_held_back = False
         while self._last:
@@ -226,7 +230,7 @@ class Show:
 
     def _remember(self, identity: CloudEventKey) -> None:
         self._known[identity] = None
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > MAX_REMEMBERED:
             self._known.pop(next(iter(self._known)))
 
 

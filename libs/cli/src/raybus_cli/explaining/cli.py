@@ -30,7 +30,7 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import gates
 from raybus_cli.show.phase import ServicePhase
 
-EVIDENCE: Final = 3
+MAX_EVIDENCE: Final = 3
 """Number of evidence lines per finding that are printed without `-o wide`."""
 
 
@@ -52,11 +52,11 @@ def explain(
     $ raybus explain demo -n serving -o wide
     $ raybus explain rayjob/train
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     read = {kinds.JOB: _explain_job, kinds.CRON_JOB: _explain_cron_job}.get(
         target.kind, _explain_service
     )
-    explanation = session.run(place, lambda kube: read(kube, place.namespace, target.name))
+    explanation = session.run(access, lambda kube: read(kube, access.namespace, target.name))
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(explanation, output)
     elif isinstance(explanation, JobExplanation):
@@ -155,7 +155,7 @@ def _draw_findings(findings: Sequence[BlockingFinding], *, wide: bool) -> list[R
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings, start=1):
         lines.append(Text(f"{number}. {finding.message}", style="bold"))
-        shown = finding.evidence if wide else finding.evidence[:EVIDENCE]
+        shown = finding.evidence if wide else finding.evidence[:MAX_EVIDENCE]
         lines += [_indent(Text(line, style="dim")) for line in shown]
         if len(shown) < len(finding.evidence):
             lines.append(

@@ -25,7 +25,7 @@ from raybus_cli.show.cause_texts import Code
 from raybus_cli.show.phase import ServicePhase
 from raybus_cli.show.tree import count_seconds_since
 
-FRESH: Final = timedelta(minutes=15)
+MAX_EVENT_AGE: Final = timedelta(minutes=15)
 """Maximum age of an Event; older Events describe the past."""
 MAX_EVENT_CAUSES: Final = 5
 """Maximum number of Events that become causes of their own."""
@@ -54,7 +54,7 @@ def add_events(
         return []
     matched, more = list(causes), dict[tuple[str, str, str], BlockingCause]()
     for event in _select_current(snapshot, now=now):
-        code, note = find_code(event), " ".join(_note(snapshot, event).split())
+        code, note = find_code(event), " ".join(_format_note(snapshot, event).split())
         where = f"{event.regarding.kind} {event.regarding.name}"
         line = (
             f"{where}: {event.reason} {format_age(count_seconds_since(event.at, now))} ago: {note}"
@@ -167,7 +167,9 @@ def _select_current(snapshot: Snapshot, *, now: datetime) -> Iterator[Kubernetes
     for event in reversed(snapshot.events):
         key = (event.regarding.name, event.reason, event.note)
         is_old = (
-            event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
+            event.at is None
+            or now - event.at > MAX_EVENT_AGE
+            or (began is not None and event.at < began)
         )
         is_elsewhere = event.regarding.kind == "Pod" and event.regarding.name in others
         if (
@@ -197,7 +199,7 @@ def _is_evidence(event: KubernetesEvent, code: Code, cause: BlockingCause) -> bo
     return cause.pod == event.regarding.name and is_alike
 
 
-def _note(snapshot: Snapshot, event: KubernetesEvent) -> str:
+def _format_note(snapshot: Snapshot, event: KubernetesEvent) -> str:
     return cause_texts.summarize_refusal(event.note, snapshot.service.serve_config)
 
 

@@ -33,7 +33,7 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason
 
-UNSEEN_AFTER: Final = timedelta(seconds=20)
+UNRECONCILED_AFTER: Final = timedelta(seconds=20)
 """Time that an object may stay unreconciled before a finding reports it."""
 _BLOCKS_CLUSTER: Final = {Rank.QUOTA, Rank.IMAGE, Rank.CAPACITY, Rank.PODS, Rank.SERVE}
 """Ranks of the causes that keep a cluster from becoming ready."""
@@ -72,9 +72,9 @@ then a colon or the end.
 """
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
 """Codes of the conditions that are due to a user's own settings."""
-_OVER: Final = ("UpgradeAborted", "RollbackInProgress")
+_POLICY_ENDING_CONDITIONS: Final = ("UpgradeAborted", "RollbackInProgress")
 """Conditions that are true if an upgrade no longer applies edits of its policy."""
-_SURE: Final = {
+_SPECIFIC_REASONS: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
     Reason.INSUFFICIENT_CAPACITY,
@@ -159,7 +159,10 @@ def _describe_edit(snapshot: Snapshot, stored: Stored) -> str | None:
         conditions.find(stored.status.conditions, "Accepted"),
     )
     upgrade = traffic_record.upgrade_of(snapshot.record, snapshot.active, snapshot.pending)
-    is_back = any(conditions.is_true(snapshot.service.status.conditions, kind) for kind in _OVER)
+    is_back = any(
+        conditions.is_true(snapshot.service.status.conditions, kind)
+        for kind in _POLICY_ENDING_CONDITIONS
+    )
     if policy is None or not policy.applies_edits_at_once:
         when = "this applies to the next upgrade, for this one began with applyEdits: NextUpgrade"
     elif is_back or (upgrade is not None and upgrade.failed):
@@ -245,14 +248,15 @@ def _check_manager(snapshot: Snapshot, *, now: datetime) -> Iterator[BlockingCau
         return
     remedy = remedies.find_remedy(Code.NOT_RECONCILED, name)
     born = service.metadata.creation_timestamp
-    is_new = born is not None and now - born < UNSEEN_AFTER
+    is_new = born is not None and now - born < UNRECONCILED_AFTER
     if not service.status.conditions and not is_new:
         text = "no service of raybus has reconciled it"
         yield BlockingCause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
     for cluster in snapshot.clusters:
         meta = cluster.metadata
         is_old = (
-            meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
+            meta.creation_timestamp is not None
+            and now - meta.creation_timestamp >= UNRECONCILED_AFTER
         )
         if is_old and not cluster.status.conditions and not snapshot.list_pods(meta.name):
             text = (
@@ -325,7 +329,7 @@ def _build_cause(
     pod: Pod | None,
     offered: Set[str] | None,
 ) -> BlockingCause:
-    code = Code(problem.code if problem.code in _SURE else problem.event)
+    code = Code(problem.code if problem.code in _SPECIFIC_REASONS else problem.event)
     name, what, container, pulled = "", problem.message, "", ""
     if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
         name = pod.metadata.name

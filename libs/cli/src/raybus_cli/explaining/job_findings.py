@@ -23,7 +23,7 @@ from common.ray import start_problems
 from common.ray.start_problems import StartCode, StartProblem
 from common.validation import ray_job as rules
 from raybus_cli.explaining import events, remedies
-from raybus_cli.explaining.findings import UNSEEN_AFTER, find_ended_containers
+from raybus_cli.explaining.findings import UNRECONCILED_AFTER, find_ended_containers
 from raybus_cli.explaining.remedies import BlockingCause, BlockingFinding, Rank
 from raybus_cli.printing import format_age
 from raybus_cli.reading import cron_schedule, observing
@@ -221,7 +221,7 @@ def _check_manager(job: RayJob, now: datetime) -> Iterator[BlockingCause]:
         text = f"spec.managedBy is {job.manager}, so raybus does not manage the RayJob"
         yield _build_cause(job, Rank.UNMANAGED, Code.MANAGED_BY, text)
         return
-    is_new = created is not None and now - created < UNSEEN_AFTER
+    is_new = created is not None and now - created < UNRECONCILED_AFTER
     if not is_new and not job.status.job_deployment_status and not job.status.failed:
         text = "no service of raybus has reconciled it"
         yield _build_cause(job, Rank.UNMANAGED, Code.NOT_RECONCILED, text)
@@ -356,7 +356,7 @@ def _select_warnings(snapshot: JobSnapshot, now: datetime) -> Iterator[Kubernete
     for event in reversed(snapshot.events):
         key = (event.regarding.name, event.reason, event.note)
         at, pod = event.at, pods.get(event.regarding.name)
-        if event.type != "Warning" or at is None or now - at > events.FRESH or key in seen:
+        if event.type != "Warning" or at is None or now - at > events.MAX_EVENT_AGE or key in seen:
             continue
         if (began is not None and at < began) or (
             pod is not None and events.is_past(pod, events.find_code(event))
@@ -412,7 +412,7 @@ def _convert_cron_events(snapshot: CronJobSnapshot, now: datetime) -> list[Block
     causes: dict[str, BlockingCause] = {}
     for event in reversed(snapshot.events):
         note = f"{event.reason}: {event.note}"
-        is_new = event.at is not None and now - event.at <= events.FRESH
+        is_new = event.at is not None and now - event.at <= events.MAX_EVENT_AGE
         if event.type == "Warning" and is_new and note not in causes:
             causes[note] = _build_cron_cause(snapshot, *_classify(event), note)
         if len(causes) == events.MAX_EVENT_CAUSES:
@@ -444,7 +444,7 @@ def _check_cron_job(snapshot: CronJobSnapshot, now: datetime) -> Iterator[Blocki
     elif cron_job.spec.suspend:
         text = "spec.suspend is true"
         yield _build_cron_cause(snapshot, Rank.REQUESTED, Code.SUSPENDED, text)
-    elif (due := forecast.find_next_run(now)) and now - due >= UNSEEN_AFTER:
+    elif (due := forecast.find_next_run(now)) and now - due >= UNRECONCILED_AFTER:
         yield _explain_delay(snapshot, forecast, due, now)
 
 

@@ -92,7 +92,7 @@ def submit(
         "gpus": gpus,
     }
     options: Json = {field: value for field, value in given.items() if value is not None}
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     try:
         body = (
             _build(name, command or [], options, runtime_env)
@@ -103,9 +103,9 @@ def submit(
     except errors.InvalidSpec as problem:
         session.fail(problem)
     own = body["metadata"].get("namespace") if namespace is None else None
-    scope = own or place.namespace
+    scope = own or access.namespace
     report = session.run(
-        place, lambda kube: _submit(kube, scope, body, output, is_followed=not no_wait)
+        access, lambda kube: _submit(kube, scope, body, output, is_followed=not no_wait)
     )
     _print(report, output, is_followed=not no_wait)
     raise SystemExit(0 if no_wait or report.has_succeeded else 1)
@@ -202,18 +202,18 @@ def stop(
     $ raybus stop train
     $ raybus stop rayjob/train -n research --delete
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> None:
-        job = await reader.read_ray_job(kube, place.namespace, name)
+        job = await reader.read_ray_job(kube, access.namespace, name)
         if delete:
-            await kube.delete(RAY_JOB, place.namespace, name, uid=job.metadata.uid)
+            await kube.delete(RAY_JOB, access.namespace, name, uid=job.metadata.uid)
         else:
-            await kube.patch(RAY_JOB, place.namespace, name, stopping.build_suspension(job))
+            await kube.patch(RAY_JOB, access.namespace, name, stopping.build_suspension(job))
 
-    session.run(place, work)
+    session.run(access, work)
     result = CommandResult(
-        namespace=place.namespace,
+        namespace=access.namespace,
         name=name,
         action="deleted" if delete else "suspended",
         note="" if delete else "it starts again when spec.suspend is false",

@@ -21,7 +21,7 @@ from raybus_cli import printing, session, waiting
 from raybus_cli.logs import selection, submitters
 from raybus_cli.logs.driver_logs import DriverLog
 from raybus_cli.logs.reading import LogReader
-from raybus_cli.logs.selection import Choice, Extent, Form, Log
+from raybus_cli.logs.selection import LineFormat, Log, LogChoice, LogExtent
 from raybus_cli.reading import reader
 from raybus_cli.show import job_report as reports
 from raybus_cli.show.job_report import JobReport
@@ -38,14 +38,14 @@ HAS_STARTED: Final = frozenset(
 LOG_SECONDS: Final = 10.0
 """Longest wait for the end of the log after the end of the job."""
 
-Write = Callable[[bytes], None]
+WriteLine = Callable[[bytes], None]
 
 
 class DriverLogs:
     """Copies the driver's log of each attempt of a RayJob once."""
 
     def __init__(
-        self, kube: KubeClient, namespace: str, write: Write, group: asyncio.TaskGroup
+        self, kube: KubeClient, namespace: str, write: WriteLine, group: asyncio.TaskGroup
     ) -> None:
         self._kube = kube
         self._namespace = namespace
@@ -66,7 +66,7 @@ class DriverLogs:
                     self._kube,
                     self._namespace,
                     job.metadata.name,
-                    Form(),
+                    LineFormat(),
                     write=self._write,
                     report=_report,
                 )
@@ -86,7 +86,7 @@ class DriverLogs:
             name, container = pod.metadata.name, submitters.find_container(pod, job)
             if name not in self._copies and submitters.has_started(pod, container):
                 (log,) = selection.select_logs(
-                    self._namespace, [pod], Choice(container=container), Extent(follow=True)
+                    self._namespace, [pod], LogChoice(container=container), LogExtent(follow=True)
                 )
                 self._copies[name] = self._group.create_task(self._copy(log))
 
@@ -99,7 +99,9 @@ class DriverLogs:
             copy.cancel()
 
     async def _copy(self, log: Log) -> None:
-        logs = LogReader(self._kube, self._namespace, Form(), is_following=True, report=_ignore)
+        logs = LogReader(
+            self._kube, self._namespace, LineFormat(), is_following=True, report=_ignore
+        )
         try:
             await logs.copy([log], self._write)
         except* errors.RaybusError as problems:
@@ -123,7 +125,7 @@ def _ignore(_: str) -> None:
     """Ignore why a log ended, because the end of the job is reported anyway."""
 
 
-async def follow(kube: KubeClient, namespace: str, name: str, write: Write) -> JobReport:
+async def follow(kube: KubeClient, namespace: str, name: str, write: WriteLine) -> JobReport:
     """Return the report of a RayJob when it has ended.
 
     Each change of its state is printed on standard error; the driver's log goes to `write`.

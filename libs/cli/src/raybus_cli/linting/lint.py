@@ -31,7 +31,7 @@ from common.validation import ray_job as job_rules
 from crd_generator import definitions
 from raybus_cli.linting import serve_schema
 from raybus_cli.linting.serve_schema import LintFinding, LintLevel
-from raybus_cli.manifests import ManifestDocument, Place, format_path
+from raybus_cli.manifests import FieldPath, ManifestDocument, format_path
 from raybus_cli.planning import policies, steps
 from raybus_cli.reading import cron_schedule, observing
 
@@ -59,7 +59,7 @@ _COLLECTION_NAMES: Final = {"object": "a mapping", "array": "a list"}
 OPAQUE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
-Problem = tuple[Place, str]
+Problem = tuple[FieldPath, str]
 
 
 def find_schema_problems(kind: str, body: Json) -> list[Problem]:
@@ -74,56 +74,56 @@ def _load_schema(kind: str) -> Json:
     return v1["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
-def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
+def _check(value: object, schema: Json, path: FieldPath) -> Iterator[Problem]:
     if schema.get(INT_OR_STRING):
         if not isinstance(value, int | str | float) or isinstance(value, bool):
-            yield place, "must be a number or a text"
+            yield path, "must be a number or a text"
         return
     kind = str(schema.get("type", ""))
     if value is None:
-        if not schema.get("nullable") and "default" not in schema and len(place) == 1:
-            yield place, "is missing"
+        if not schema.get("nullable") and "default" not in schema and len(path) == 1:
+            yield path, "is missing"
         return
     if kind and not _is_a(value, kind):
         yield (
-            place,
+            path,
             f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not "
             f"{serve_schema.format_value(value)}",
         )
         return
-    yield from _check_limits(value, schema, place)
+    yield from _check_limits(value, schema, path)
     if isinstance(value, dict):
-        yield from _check_mapping(cast("Json", value), schema, place)
+        yield from _check_mapping(cast("Json", value), schema, path)
     elif isinstance(value, list):
         items: Json = schema.get("items") or {}
         for at, item in enumerate(cast("list[object]", value)):
-            yield from _check(item, items, (*place, at))
+            yield from _check(item, items, (*path, at))
 
 
-def _check_mapping(value: Json, schema: Json, place: Place) -> Iterator[Problem]:
+def _check_mapping(value: Json, schema: Json, path: FieldPath) -> Iterator[Problem]:
     properties = cast("dict[str, Json]", schema.get("properties") or {})
     extra = schema.get("additionalProperties")
     for key in cast("list[str]", schema.get("required") or []):
         if value.get(key) is None and "default" not in properties.get(key, {}):
-            yield (*place, key), "is required"
+            yield (*path, key), "is required"
     for key, item in value.items():
         if key in properties:
-            yield from _check(item, properties[key], (*place, key))
+            yield from _check(item, properties[key], (*path, key))
         elif isinstance(extra, dict):
-            yield from _check(item, cast("Json", extra), (*place, key))
+            yield from _check(item, cast("Json", extra), (*path, key))
         elif properties and not schema.get(OPAQUE):
             near = difflib.get_close_matches(key, properties, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield (*place, key), f"unknown field{hint}"
+            yield (*path, key), f"unknown field{hint}"
 
 
-def _check_limits(value: object, schema: Json, place: Place) -> Iterator[Problem]:
+def _check_limits(value: object, schema: Json, path: FieldPath) -> Iterator[Problem]:
     allowed = cast("list[Any]", schema.get("enum") or [])
     if allowed and value not in allowed:
-        yield place, f"{serve_schema.format_value(value)} is none of {', '.join(map(str, allowed))}"
+        yield path, f"{serve_schema.format_value(value)} is none of {', '.join(map(str, allowed))}"
     least = schema.get("minimum")
     if isinstance(least, int) and isinstance(value, int) and value < least:
-        yield place, f"must be at least {least}"
+        yield path, f"must be at least {least}"
 
 
 def _is_a(value: object, kind: str) -> bool:
@@ -212,7 +212,7 @@ def _check_cluster(body: Json, gates: Gates) -> Iterator[str]:
     yield from (rule for rule in rules if rule is not None)
 
 
-def _find_place(document: ManifestDocument, text: str) -> Place:
+def _find_place(document: ManifestDocument, text: str) -> FieldPath:
     """Return the field that a message is about.
 
     Candidates are an annotation that the message names, a path that starts with `spec`, and the
@@ -223,11 +223,11 @@ def _find_place(document: ManifestDocument, text: str) -> Place:
         if name in text:
             return ("metadata", "annotations", name)
     for mention in _PATH.findall(text):
-        place = tuple(part[:1].lower() + part[1:] for part in str(mention).split("."))
-        while len(place) > 1:
-            if place in document.lines:
-                return place
-            place = place[:-1]
+        path = tuple(part[:1].lower() + part[1:] for part in str(mention).split("."))
+        while len(path) > 1:
+            if path in document.lines:
+                return path
+            path = path[:-1]
     for field in _FIELD.findall(text):
         places = [candidate for candidate in document.lines if candidate and candidate[-1] == field]
         if places:
@@ -241,10 +241,10 @@ def _find_place(document: ManifestDocument, text: str) -> Place:
     return ("spec",)
 
 
-def _is_in_named_group(document: ManifestDocument, place: Place, text: str) -> bool:
+def _is_in_named_group(document: ManifestDocument, path: FieldPath, text: str) -> bool:
     """Return whether a field belongs to a worker group that a message names."""
     value: object = document.body
-    for part in place:
+    for part in path:
         value = cast("Any", value)[part]
         name = cast("Json", value).get("groupName") if isinstance(value, dict) else None
         if name is not None and f" {name} " in f" {text} ":
@@ -265,8 +265,8 @@ def advise(document: ManifestDocument) -> list[Problem]:
     if document.kind == ray_cron_job.KIND:
         template: Json = spec.get("jobTemplate") or {}
         cluster: Json | None = template.get("rayClusterSpec")
-        place = ("spec", "jobTemplate", "rayClusterSpec")
-        return list(_advise_on_cluster(cluster, place)) if cluster else []
+        path = ("spec", "jobTemplate", "rayClusterSpec")
+        return list(_advise_on_cluster(cluster, path)) if cluster else []
     if document.kind != ray_service.KIND:
         return list(_advise_on_cluster(spec, ("spec",)))
     config: Json = spec.get("rayClusterConfig") or {}
@@ -307,7 +307,7 @@ def _advise_on_service(spec: Json, config: Json) -> Iterator[Problem]:
 
 def _advise_on_proxies(spec: Json, config: Json) -> Iterator[Problem]:
     """Yield why requests may not reach the pods, given the proxies of the Serve config."""
-    text, place = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
+    text, path = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
     if serve_config.is_empty(text) or serve_config.parse(text).problem is not None:
         return
     proxies = serve_proxies.asked(serve_config.parse(text).to_json())
@@ -315,12 +315,12 @@ def _advise_on_proxies(spec: Json, config: Json) -> Iterator[Problem]:
         yield ("spec", "rayClusterConfig", *below, "template", "spec", "containers", 0), why
     match proxies.location:
         case Location.DISABLED:
-            yield place, "Disabled: no pod takes requests, so the RayService never becomes Ready"
+            yield path, "Disabled: no pod takes requests, so the RayService never becomes Ready"
         case Location.HEAD_ONLY if spec.get("excludeHeadPodFromServeSvc"):
-            yield place, str(serve_proxies.unreachable(proxies, config, excludes_head=True))
+            yield path, str(serve_proxies.unreachable(proxies, config, excludes_head=True))
         case Location.HEAD_ONLY if config.get("workerGroupSpecs"):
             why = "the head takes all requests, and workers have no proxy, so they are never Ready"
-            yield place, f"HeadOnly: {why}"
+            yield path, f"HeadOnly: {why}"
         case _:
             pass
 
@@ -335,7 +335,7 @@ def _advise_on_steps(spec: Json) -> Iterator[Problem]:
         options.get("stepSizePercent"),
         options.get("intervalSeconds"),
     )
-    place = ("spec", "upgradeStrategy", "clusterUpgradeOptions")
+    path = ("spec", "upgradeStrategy", "clusterUpgradeOptions")
     if (
         not isinstance(surge, int)
         or not isinstance(step, int)
@@ -345,26 +345,26 @@ def _advise_on_steps(spec: Json) -> Iterator[Problem]:
         return
     rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
     if not rollout.is_finished:
-        yield place, f"with maxSurgePercent {surge} no upgrade ever ends"
+        yield path, f"with maxSurgePercent {surge} no upgrade ever ends"
         return
     if surge % step:
         text = (
             f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, "
             "some smaller than a step"
         )
-        yield (*place, "maxSurgePercent"), text
+        yield (*path, "maxSurgePercent"), text
     if rollout.length >= LONG:
         took = policies.format_duration(rollout.length.total_seconds())
         yield (
-            (*place, "intervalSeconds"),
+            (*path, "intervalSeconds"),
             f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values",
         )
 
 
-def _advise_on_cluster(config: Json, place: Place) -> Iterator[Problem]:
+def _advise_on_cluster(config: Json, path: FieldPath) -> Iterator[Problem]:
     version = str(config.get("rayVersion") or "")
-    yield from (((*place, "rayVersion"), text) for text in cluster_rules.old_version(version))
-    for group, below in _list_groups(config, place):
+    yield from (((*path, "rayVersion"), text) for text in cluster_rules.old_version(version))
+    for group, below in _list_groups(config, path):
         template = pod_json.body(group, "template")
         containers = pod_json.bodies(pod_json.body(template, "spec"), "containers")
         at = (*below, "template", "spec", "containers", 0)
@@ -373,15 +373,15 @@ def _advise_on_cluster(config: Json, place: Place) -> Iterator[Problem]:
         yield from _scale_advice(group, below)
 
 
-def _advise_on_container(container: Json, version: str, place: Place) -> Iterator[Problem]:
+def _advise_on_container(container: Json, version: str, path: FieldPath) -> Iterator[Problem]:
     image = str(container.get("image") or "")
     tag = image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
     if image and "@" not in image and tag in {"", "latest"}:
-        yield (*place, "image"), f"{image} may be another image tomorrow: use a version"
+        yield (*path, "image"), f"{image} may be another image tomorrow: use a version"
     tagged = _VERSION.match(tag)
     if tagged is not None and version and not _is_same(tagged.group(), version):
         yield (
-            (*place, "image"),
+            (*path, "image"),
             f"the image is Ray {tagged.group()} by its tag, but rayVersion is {version}",
         )
     resources = pod_json.body(container, "resources")
@@ -390,31 +390,31 @@ def _advise_on_container(container: Json, version: str, place: Place) -> Iterato
             "no resources: Ray counts all CPUs of the node as its own, and scheduler and "
             "autoscaler cannot correct that"
         )
-        yield (*place, "resources"), text
+        yield (*path, "resources"), text
 
 
-def _scale_advice(group: Json, place: Place) -> Iterator[Problem]:
+def _scale_advice(group: Json, path: FieldPath) -> Iterator[Problem]:
     replicas, least, most = (group.get(key) for key in ("replicas", "minReplicas", "maxReplicas"))
     if isinstance(replicas, int) and isinstance(least, int) and replicas < least:
         yield (
-            (*place, "replicas"),
+            (*path, "replicas"),
             f"{replicas} is less than minReplicas {least}, which takes precedence",
         )
     if isinstance(replicas, int) and isinstance(most, int) and replicas > most:
         yield (
-            (*place, "replicas"),
+            (*path, "replicas"),
             f"{replicas} is more than maxReplicas {most}, which takes precedence",
         )
 
 
-def _list_groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:
+def _list_groups(config: Json, path: FieldPath) -> Iterator[tuple[Json, FieldPath]]:
     head = config.get("headGroupSpec")
     if isinstance(head, dict):
-        yield cast("Json", head), (*place, "headGroupSpec")
+        yield cast("Json", head), (*path, "headGroupSpec")
     workers = config.get("workerGroupSpecs")
     for at, group in enumerate(cast("list[object]", workers) if isinstance(workers, list) else []):
         if isinstance(group, dict):
-            yield cast("Json", group), (*place, "workerGroupSpecs", at)
+            yield cast("Json", group), (*path, "workerGroupSpecs", at)
 
 
 def _is_same(tag: str, version: str) -> bool:
@@ -435,7 +435,7 @@ def lint(
     """
     if document.kind not in KINDS:
         return []
-    errors = [(place, "occurs twice; only the last value counts") for place in document.repeated]
+    errors = [(path, "occurs twice; only the last value counts") for path in document.repeated]
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
@@ -444,29 +444,29 @@ def lint(
         *find_rule_problems(document, gates),
         *find_route_problems(document, beside),
     ]
-    findings = [_build_finding(document, LintLevel.ERROR, place, text) for place, text in errors]
+    findings = [_build_finding(document, LintLevel.ERROR, path, text) for path, text in errors]
     if not wrong and document.kind == KINDS[0]:
         text = str(document.body["spec"].get("serveConfigV2") or "")
-        place = ("spec", "serveConfigV2")
+        path = ("spec", "serveConfigV2")
         findings += [
-            _build_finding(document, level, (*place, *below), why)
+            _build_finding(document, level, (*path, *below), why)
             for level, below, why in serve_schema.check_config(text)
         ]
     if not wrong:
         findings += [
-            _build_finding(document, LintLevel.ADVICE, place, text)
-            for place, text in advise(document)
+            _build_finding(document, LintLevel.ADVICE, path, text)
+            for path, text in advise(document)
         ]
     return sorted(findings, key=lambda finding: finding.line)
 
 
 def _build_finding(
-    document: ManifestDocument, level: LintLevel, place: Place, text: str
+    document: ManifestDocument, level: LintLevel, path: FieldPath, text: str
 ) -> LintFinding:
     return LintFinding(
         file=document.file,
-        line=document.find_line(place),
+        line=document.find_line(path),
         level=level,
-        field=format_path(place),
+        field=format_path(path),
         text=text,
     )

@@ -17,7 +17,7 @@ from common import errors, untrusted
 from common.api.opaque import Json
 from common.ray import serve_config
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.manifests import Place, format_path
+from raybus_cli.manifests import FieldPath, format_path
 
 
 class LintLevel(StrEnum):
@@ -39,7 +39,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     text: str
 
 
-Verdict = tuple[LintLevel, Place, str]
+Verdict = tuple[LintLevel, FieldPath, str]
 """Severity, path below `serveConfigV2`, and text of a finding."""
 REQUIRED: Final = "Required value"
 
@@ -203,8 +203,8 @@ def list_refused_fields(text: str) -> tuple[str, ...]:
     An entry reads `applications[0].import_path: Required value`.
     """
     refused = (
-        untrusted.clipped(f"{format_path(place)}: {why}", MAX_FIELD_LENGTH)
-        for level, place, why in check_config(text)
+        untrusted.clipped(f"{format_path(path)}: {why}", MAX_FIELD_LENGTH)
+        for level, path, why in check_config(text)
         if level is LintLevel.ERROR
     )
     return tuple(islice(refused, MAX_FIELDS))
@@ -230,34 +230,34 @@ def _check_top(config: Json) -> Iterator[Verdict]:
             yield _build_not_a_mapping(application, ("applications", at))
 
 
-def _check_application(application: Json, place: Place) -> Iterator[Verdict]:
-    yield from _check_fields(application, _APPLICATION, place)
+def _check_application(application: Json, path: FieldPath) -> Iterator[Verdict]:
+    yield from _check_fields(application, _APPLICATION, path)
     for key in ("host", "port"):
         if key in application:
             yield (
                 LintLevel.ADVICE,
-                (*place, key),
+                (*path, key),
                 f"Serve refuses it in an application; set http_options.{key}",
             )
     if application.get("name") == "":
-        yield LintLevel.ERROR, (*place, "name"), REQUIRED
+        yield LintLevel.ERROR, (*path, "name"), REQUIRED
     imported, prefix = application.get("import_path"), application.get("route_prefix")
     if isinstance(imported, str) and (why := _import_path(imported)):
-        yield LintLevel.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
+        yield LintLevel.ERROR, (*path, "import_path"), f"Invalid value: {imported!r}: {why}"
     if isinstance(prefix, str) and (
         why := _find_prefix_violation(prefix)
     ):  # Serve accepts the config, and the application fails
-        yield LintLevel.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
+        yield LintLevel.ADVICE, (*path, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
     for at, deployment in enumerate(_get_items(application.get("deployments"))):
-        below = (*place, "deployments", at)
+        below = (*path, "deployments", at)
         if isinstance(deployment, dict):
             yield from _check_deployment(cast("Json", deployment), below)
         else:
             yield _build_not_a_mapping(deployment, below)
 
 
-def _check_deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
-    yield from _check_fields(deployment, _DEPLOYMENT, place)
+def _check_deployment(deployment: Json, path: FieldPath) -> Iterator[Verdict]:
+    yield from _check_fields(deployment, _DEPLOYMENT, path)
     replicas, scaling = deployment.get("num_replicas"), deployment.get("autoscaling_config")
     if replicas is not None and replicas != "auto":
         count = _parse_number(replicas)
@@ -265,52 +265,52 @@ def _check_deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
             level = LintLevel.ERROR if count is None else LintLevel.ADVICE
             yield (
                 level,
-                (*place, "num_replicas"),
+                (*path, "num_replicas"),
                 f"Invalid value: {replicas!r}: must be a whole number or auto",
             )
         elif count < 1:
             yield (
                 LintLevel.ERROR,
-                (*place, "num_replicas"),
+                (*path, "num_replicas"),
                 f"Invalid value: {replicas!r}: must be at least 1",
             )
         elif scaling is not None:
             yield (
                 LintLevel.ERROR,
-                (*place, "num_replicas"),
+                (*path, "num_replicas"),
                 "Forbidden: autoscaling_config is set; remove one of the two",
             )
     queued = deployment.get("max_queued_requests")
     if isinstance(queued, int) and queued < 1 and queued != _NO_LIMIT:
         why = f"must be at least 1, or {_NO_LIMIT} for no limit"
-        yield LintLevel.ERROR, (*place, "max_queued_requests"), f"Invalid value: {queued}: {why}"
+        yield LintLevel.ERROR, (*path, "max_queued_requests"), f"Invalid value: {queued}: {why}"
     if (
         deployment.get("max_replicas_per_node") is not None
         and deployment.get("placement_group_bundles") is not None
     ):
         yield (
             LintLevel.ERROR,
-            (*place, "max_replicas_per_node"),
+            (*path, "max_replicas_per_node"),
             "Forbidden: placement_group_bundles is set; remove one",
         )
     options = deployment.get("ray_actor_options")
     if isinstance(options, dict):
-        yield from _check_fields(cast("Json", options), _ACTOR, (*place, "ray_actor_options"))
+        yield from _check_fields(cast("Json", options), _ACTOR, (*path, "ray_actor_options"))
 
 
-def _check_fields(mapping: Json, known: dict[str, Field], place: Place) -> Iterator[Verdict]:
+def _check_fields(mapping: Json, known: dict[str, Field], path: FieldPath) -> Iterator[Verdict]:
     for key, field in known.items():
         if field.is_required and mapping.get(key) is None:
-            yield LintLevel.ERROR, (*place, key), REQUIRED
+            yield LintLevel.ERROR, (*path, key), REQUIRED
     for key, value in mapping.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield LintLevel.ADVICE, (*place, key), f"Unknown field, which Serve ignores{hint}"
+            yield LintLevel.ADVICE, (*path, key), f"Unknown field, which Serve ignores{hint}"
         elif value is not None and (wrong := _find_violation(value, known[key])) is not None:
             level, why = wrong
             shown = "" if "password" in key else f" {format_value(value)}:"
-            yield level, (*place, key), f"Invalid value:{shown} {why}"
+            yield level, (*path, key), f"Invalid value:{shown} {why}"
 
 
 def _find_violation(value: object, field: Field) -> tuple[LintLevel, str] | None:
@@ -399,10 +399,10 @@ def _select_mappings(value: object) -> list[tuple[int, Json]]:
     ]
 
 
-def _build_not_a_mapping(value: object, place: Place) -> Verdict:
+def _build_not_a_mapping(value: object, path: FieldPath) -> Verdict:
     shown = format_value(value)
     level = LintLevel.ADVICE if shown == FieldType.LIST else LintLevel.ERROR
-    return level, place, f"Invalid value: {shown}: must be {FieldType.MAPPING}"
+    return level, path, f"Invalid value: {shown}: must be {FieldType.MAPPING}"
 
 
 def format_value(value: object) -> str:

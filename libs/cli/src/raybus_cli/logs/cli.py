@@ -27,13 +27,13 @@ from raybus_cli.bundling.kept_logs import Archive, Index, KeptLog
 from raybus_cli.logs import finding, selection, submitters
 from raybus_cli.logs.driver_logs import DriverLog
 from raybus_cli.logs.reading import LogReader
-from raybus_cli.logs.selection import Choice, Extent, Form, LogSource, Splitter
+from raybus_cli.logs.selection import LineFormat, LogChoice, LogExtent, LogSource, Splitter
 from raybus_cli.printing import LinesOption, Output
 from raybus_cli.reading import job_reader, reader
 from raybus_cli.reading.kinds import NamedTarget
 
 
-def check(choice: Choice, extent: Extent) -> None:
+def check(choice: LogChoice, extent: LogExtent) -> None:
     """Raise `InvalidSpec` for options that an archive cannot serve."""
     needing = {
         "-f": extent.follow,
@@ -48,7 +48,7 @@ def check(choice: Choice, extent: Extent) -> None:
         )
 
 
-def select(archive: Archive, target: NamedTarget, choice: Choice) -> list[KeptLog]:
+def select(archive: Archive, target: NamedTarget, choice: LogChoice) -> list[KeptLog]:
     """Return the selected logs of an archive; raise `Rejected` if it has none of them."""
     index = archive.index
     if target.resource in {RAY_JOB, RAY_CRON_JOB}:
@@ -66,7 +66,9 @@ def select(archive: Archive, target: NamedTarget, choice: Choice) -> list[KeptLo
             f"the bundle has no logs of RayCluster {cluster}; it has {', '.join(known) or 'none'}"
         )
     pods = selection.select_pods(_build_pods(index, cluster), choice, cluster, target)
-    names = [log.source for log in selection.select_logs(index.namespace, pods, choice, Extent())]
+    names = [
+        log.source for log in selection.select_logs(index.namespace, pods, choice, LogExtent())
+    ]
     by_source = {
         LogSource(log.pod, log.container): log for log in index.logs if log.cluster == cluster
     }
@@ -74,7 +76,7 @@ def select(archive: Archive, target: NamedTarget, choice: Choice) -> list[KeptLo
 
 
 def render_logs(
-    archive: Archive, kept_logs: list[KeptLog], form: Form, tail: int | None
+    archive: Archive, kept_logs: list[KeptLog], form: LineFormat, tail: int | None
 ) -> Iterator[bytes]:
     """Yield the last `tail` lines (None: all) of logs in an archive, formatted for output.
 
@@ -183,10 +185,10 @@ def logs(
     $ raybus logs demo --cluster pending --bundle raybus-bundle-demo.tar.gz
     """
     try:
-        extent = Extent(
+        extent = LogExtent(
             follow=follow, since=selection.parse_since(since), tail=tail, previous=previous
         )
-        choice = Choice(
+        choice = LogChoice(
             cluster=cluster,
             head=head,
             workers=workers,
@@ -207,34 +209,34 @@ def logs(
             return
     except (errors.InvalidSpec, errors.Rejected) as problem:
         session.fail(problem)
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> int:
         read = target
         if target.resource is RAY_CRON_JOB:
-            read = await job_reader.find_newest_run(kube, place.namespace, target.name)
+            read = await job_reader.find_newest_run(kube, access.namespace, target.name)
             _report(f"the newest run is {read.typed}")
         if read.resource is RAY_JOB:
-            job = await reader.read_ray_job(kube, place.namespace, read.name)
+            job = await reader.read_ray_job(kube, access.namespace, read.name)
             if not submitters.has_submitter(job):
                 submitters.check_of_ray(choice, extent)
-                form = Form(is_raw=raw, is_json=output is Output.JSON)
+                form = LineFormat(is_raw=raw, is_json=output is Output.JSON)
                 log = DriverLog(
-                    kube, place.namespace, read.name, form, write=_write, report=_report
+                    kube, access.namespace, read.name, form, write=_write, report=_report
                 )
                 await log.copy(job, extent)
                 return 0
-            found_logs = await finding.find_driver_logs(kube, place.namespace, job, choice, extent)
+            found_logs = await finding.find_driver_logs(kube, access.namespace, job, choice, extent)
         else:
             found_logs = await finding.find(
-                kube, place.namespace, read, choice, extent, report=_report
+                kube, access.namespace, read, choice, extent, report=_report
             )
-        form = Form(
+        form = LineFormat(
             is_prefixed=len(found_logs.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON
         )
         reading = LogReader(
             kube,
-            place.namespace,
+            access.namespace,
             form,
             is_following=follow,
             report=_report,
@@ -242,13 +244,13 @@ def logs(
         )
         return await reading.copy(found_logs.logs, _write)
 
-    raise SystemExit(1 if session.run(place, work) else 0)
+    raise SystemExit(1 if session.run(access, work) else 0)
 
 
 def _print_bundled(
     archive: Archive,
     target: NamedTarget,
-    choice: Choice,
+    choice: LogChoice,
     tail: int | None,
     *,
     is_raw: bool,
@@ -260,7 +262,7 @@ def _print_bundled(
         f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines "
         "of each log"
     )
-    form = Form(
+    form = LineFormat(
         is_prefixed=len(found_logs) > 1 or choice.every,
         is_raw=is_raw,
         is_json=output is Output.JSON,

@@ -18,7 +18,7 @@ from common.kube.resources import SERVICE
 from common.ray import jobs
 from raybus_cli import session
 from raybus_cli.logs import replicas, selection
-from raybus_cli.logs.selection import Extent, Form, LogSource, Splitter
+from raybus_cli.logs.selection import LineFormat, LogExtent, LogSource, Splitter
 from raybus_cli.reading import reader
 from raybus_cli.reading.job_snapshot import ENDED
 
@@ -26,7 +26,7 @@ MAX_LOG_SIZE: Final = 64 * 2**20
 """Maximum bytes of an answer with a log."""
 FOLLOW_INTERVAL: Final = 2.0
 """Seconds between two reads of a followed job's status, and at least between two of its log."""
-COST: Final = 5
+READ_COST: Final = 5
 """Minimum pause between two reads of a log, as a multiple of the duration of a read."""
 _DRIVER: Final = "driver"
 
@@ -43,7 +43,7 @@ class DriverLog:
         kube: KubeClient,
         namespace: str,
         name: str,
-        form: Form,
+        form: LineFormat,
         *,
         write: Callable[[bytes], None],
         report: Callable[[str], None],
@@ -64,14 +64,14 @@ class DriverLog:
         self._problem = ""
         """The problem that was reported last."""
 
-    async def copy(self, job: RayJob, extent: Extent) -> None:
+    async def copy(self, job: RayJob, extent: LogExtent) -> None:
         """Print the log; with `extent.follow` until the job has ended.
 
         Raises `Rejected` if there is no log to read.
         """
         if not extent.follow or job.status.job_deployment_status in ENDED:
             source, text = await self._read(job)
-            self._take(job, source, text, extent.tail)
+            self._print_new(job, source, text, extent.tail)
             self._finish()
             return
         await self.follow(extent.tail)
@@ -93,10 +93,10 @@ class DriverLog:
         """Print the new part of the log; return whether the job has ended."""
         try:
             job = await reader.read_ray_job(self._kube, self._namespace, self._name)
-        except session.RETRIED as problem:
+        except session.RETRYABLE_ERRORS as problem:
             if session.is_interrupted():
                 raise
-            self._tell(str(problem))
+            self._report_problem(str(problem))
             return False
         has_ended = job.status.job_deployment_status in ENDED
         if not job.status.dashboard_url or not job.status.job_id:
@@ -108,17 +108,17 @@ class DriverLog:
         began = clock()
         try:
             source, text = await self._read(job)
-            self._take(job, source, text, tail)
-        except (errors.Rejected, errors.NotFound, *session.RETRIED) as problem:
+            self._print_new(job, source, text, tail)
+        except (errors.Rejected, errors.NotFound, *session.RETRYABLE_ERRORS) as problem:
             is_rejected = isinstance(problem, errors.Unauthenticated) and not has_ended
             if is_rejected or session.is_interrupted():
                 raise
             if has_ended:
                 text = f"the end of the log may be missing: {problem}"
-                self._tell(text)
+                self._report_problem(text)
             elif job.status.job_status:  # before, Ray does not know the job
-                self._tell(f"{problem}; trying again")
-        self._next_read = clock() + COST * (clock() - began)
+                self._report_problem(f"{problem}; trying again")
+        self._next_read = clock() + READ_COST * (clock() - began)
         return has_ended
 
     async def _read(self, job: RayJob) -> tuple[LogSource, str]:
@@ -150,7 +150,7 @@ class DriverLog:
             text = f"the dashboard's answer is no log of a job: {problem}"
             raise errors.Unavailable(text) from problem
 
-    def _take(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
+    def _print_new(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
         """Print the part of a log's `text` that has not been printed.
 
         Of a new attempt, only the last `tail` lines are printed, unless `tail` is None.
@@ -179,7 +179,7 @@ class DriverLog:
             rendered = (selection.render(self._source, line, self._form) for line in lines)
             self._write(b"".join(rendered))
 
-    def _tell(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._report(problem)
         self._problem = problem

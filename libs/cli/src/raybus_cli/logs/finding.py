@@ -28,11 +28,11 @@ from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE
 from common.upgrade.receipt import Receipt, UpgradeOutcome, receipt_of
 from raybus_cli import session
 from raybus_cli.logs import replicas, selection, submitters
-from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.logs.selection import Log, LogChoice, LogExtent
 from raybus_cli.reading import reader
 from raybus_cli.reading.kinds import NamedTarget
 
-ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus bundle' kept"
+BUNDLE_HINT = "its logs went with its pods; --bundle FILE reads those that 'raybus bundle' kept"
 
 
 def build_gone_error(
@@ -48,7 +48,7 @@ def build_gone_error(
             why := _explain_absence(cluster, receipt)
         ):
             since = f"RayCluster {cluster} is gone since {rfc3339(receipt.finished)}: {why}"
-            return errors.Rejected("; ".join(filter(None, (since, instead, ELSEWHERE))))
+            return errors.Rejected("; ".join(filter(None, (since, instead, BUNDLE_HINT))))
     return None
 
 
@@ -60,7 +60,7 @@ def _explain_absence(cluster: str, receipt: Receipt) -> str:
     return ""
 
 
-DECLARATIVE: Final = {"api_type": "declarative"}
+DECLARATIVE_API: Final = {"api_type": "declarative"}
 Report = Callable[[str], None]
 """Function that receives a message for the user about the selected logs."""
 
@@ -77,8 +77,8 @@ async def find(
     kube: KubeClient,
     namespace: str,
     target: NamedTarget,
-    choice: Choice,
-    extent: Extent,
+    choice: LogChoice,
+    extent: LogExtent,
     *,
     report: Report,
 ) -> SelectedLogs:
@@ -106,7 +106,7 @@ async def find(
 
 
 async def find_driver_logs(
-    kube: KubeClient, namespace: str, job: RayJob, choice: Choice, extent: Extent
+    kube: KubeClient, namespace: str, job: RayJob, choice: LogChoice, extent: LogExtent
 ) -> SelectedLogs:
     """Return the logs of the pods that submit a RayJob; raise `Rejected` if there are none."""
     if not submitters.has_submitter(job):
@@ -122,7 +122,7 @@ async def find_driver_logs(
 
 
 async def _find_cluster(
-    kube: KubeClient, namespace: str, target: NamedTarget, choice: Choice, report: Report
+    kube: KubeClient, namespace: str, target: NamedTarget, choice: LogChoice, report: Report
 ) -> str:
     service, known = await reader.read_ray_service(kube, namespace, target.name), list[str]()
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
@@ -158,13 +158,13 @@ async def _read_cluster(kube: KubeClient, namespace: str, name: str) -> RayClust
 
 
 async def _find_replica_logs(
-    kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent
+    kube: KubeClient, namespace: str, cluster: RayCluster, choice: LogChoice, extent: LogExtent
 ) -> SelectedLogs:
     head = await session.find_dashboard(kube, cluster)
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
         body = await kube.request(
-            "GET", path, query=DECLARATIVE, headers=head.headers, max_size=MAX_STATUS_SIZE
+            "GET", path, query=DECLARATIVE_API, headers=head.headers, max_size=MAX_STATUS_SIZE
         )
     except errors.Unauthenticated as problem:
         raise session.build_token_error(problem, head, cluster) from problem

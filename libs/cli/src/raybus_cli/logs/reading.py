@@ -20,10 +20,10 @@ from common.kube.resources import POD
 from common.untrusted import clipped
 from raybus_cli import session
 from raybus_cli.logs import selection
-from raybus_cli.logs.replicas import FAILED
-from raybus_cli.logs.selection import Form, Log, Piece, Splitter
+from raybus_cli.logs.replicas import READ_FAILED
+from raybus_cli.logs.selection import LineFormat, Log, Piece, Splitter
 
-QUEUED: Final = 256
+MAX_QUEUED_CHUNKS: Final = 256
 """Maximum chunks of output that wait to be written; a full queue slows down the readers."""
 MAX_REFUSAL_SIZE: Final = 64 * 2**10
 MAX_REASON_LENGTH: Final = 500
@@ -67,11 +67,11 @@ class LogPosition:
         kept = {name: value for name, value in query.items() if name not in _BEGINNINGS}
         return {**kept, "timestamps": "true", "sinceTime": self._last.decode()}
 
-    def take(self, pieces: list[Piece]) -> list[bytes]:
+    def skip_copied(self, pieces: list[Piece]) -> list[bytes]:
         """Return the text of each piece that was not copied before, without the line's time."""
-        return [text for piece in pieces if (text := self._take(piece)) is not None]
+        return [text for piece in pieces if (text := self._skip_copied(piece)) is not None]
 
-    def _take(self, piece: Piece) -> bytes | None:
+    def _skip_copied(self, piece: Piece) -> bytes | None:
         text = piece.text
         if piece.begins_line:
             stamp = _STAMP.match(text)
@@ -113,7 +113,7 @@ class LogReader:
         self,
         kube: KubeClient,
         namespace: str,
-        form: Form,
+        form: LineFormat,
         *,
         is_following: bool,
         report: Callable[[str], None],
@@ -126,7 +126,7 @@ class LogReader:
         self._form = form
         self._is_following = is_following
         self._report = report
-        self._queue: Queue = asyncio.Queue(QUEUED)
+        self._queue: Queue = asyncio.Queue(MAX_QUEUED_CHUNKS)
 
     async def copy(self, logs: Sequence[Log], write: Callable[[bytes], None]) -> int:
         """Copy all logs, and return how many could not be read.
@@ -162,8 +162,8 @@ class LogReader:
             if self._is_following and not log.is_of_ray:
                 await self._follow(log)
             else:
-                await self._write_lines(log, self._take(await self._stream(log), None))
-        except (errors.Rejected, errors.NotFound, *session.RETRIED) as problem:
+                await self._write_lines(log, self._skip_copied(await self._stream(log), None))
+        except (errors.Rejected, errors.NotFound, *session.RETRYABLE_ERRORS) as problem:
             error = refine_error(problem, log)
             if is_only:
                 raise error from problem
@@ -178,13 +178,13 @@ class LogReader:
             query = position.build_query(log.query)
             try:
                 rest = await self._stream(msgspec.structs.replace(log, query=query), position)
-            except session.RETRIED as problem:
+            except session.RETRYABLE_ERRORS as problem:
                 if not position.has_begun or session.is_interrupted():
                     raise
                 self._report(f"{log.source}: {session.format_error(problem)}; reading on")
             else:
                 if (end := await self._find_end(log)) is not None:
-                    await self._write_lines(log, self._take(rest, position))
+                    await self._write_lines(log, self._skip_copied(rest, position))
                     if end:
                         self._report(f"{log.source}: {end}")
                     return
@@ -209,12 +209,14 @@ class LogReader:
             if position is not None:
                 position.has_begun = True
             async for chunk in content.iter_any():
-                await self._write_lines(log, self._take(splitter.split_pieces(chunk), position))
+                await self._write_lines(
+                    log, self._skip_copied(splitter.split_pieces(chunk), position)
+                )
         return splitter.end_pieces()
 
-    def _take(self, pieces: list[Piece], position: LogPosition | None) -> list[bytes]:
+    def _skip_copied(self, pieces: list[Piece], position: LogPosition | None) -> list[bytes]:
         return self._remove_token(
-            [piece.text for piece in pieces] if position is None else position.take(pieces)
+            [piece.text for piece in pieces] if position is None else position.skip_copied(pieces)
         )
 
     def _remove_token(self, lines: list[bytes]) -> list[bytes]:
@@ -227,7 +229,9 @@ class LogReader:
         return lines
 
     async def _write_lines(self, log: Log, lines: list[bytes]) -> None:
-        failure = next((line for line in lines if log.is_of_ray and line.startswith(FAILED)), None)
+        failure = next(
+            (line for line in lines if log.is_of_ray and line.startswith(READ_FAILED)), None
+        )
         whole = lines if failure is None else lines[: lines.index(failure)]
         if whole:
             await self._queue.put(
@@ -249,7 +253,7 @@ class LogReader:
             body = await self._kube.get(POD, self._namespace, log.source.pod)
         except errors.NotFound:
             return "the pod is gone; its log ends here"
-        except session.RETRIED:
+        except session.RETRYABLE_ERRORS:
             if session.is_interrupted():
                 raise
             return None
@@ -297,9 +301,9 @@ def refine_error(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
 
 MAX_TAIL_SIZE: Final = 256 * 2**10
 """Maximum bytes kept of a log."""
-LINES: Final = 5000
+MAX_TAIL_LINES: Final = 5000
 """Lines requested from the end of a log."""
-SECONDS: Final = 10.0
+TAIL_TIMEOUT_SECONDS: Final = 10.0
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -314,7 +318,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a timeout ended the read, so that the newest lines may be missing."""
 
 
-async def read(kube: KubeClient, log: Log, *, seconds: float = SECONDS) -> Tail:
+async def read(kube: KubeClient, log: Log, *, seconds: float = TAIL_TIMEOUT_SECONDS) -> Tail:
     """Read the end of a log, without terminal escapes.
 
     Raise `Rejected` or another error if it cannot be read.

@@ -14,13 +14,13 @@ import re2
 from common import errors
 from common.kube.resources import SERVICE
 from common.ray.serve_status import DEFAULT_APP
-from raybus_cli.logs.selection import Choice, Extent, Log, LogSource
+from raybus_cli.logs.selection import Log, LogChoice, LogExtent, LogSource
 
-FILES: Final = "/api/v0/logs/file"
-STREAM: Final = "/api/v0/logs/stream"
+LOG_FILE_PATH: Final = "/api/v0/logs/file"
+LOG_STREAM_PATH: Final = "/api/v0/logs/stream"
 PORT: Final = "dashboard"
-WHOLE: Final = "-1"
-FAILED: Final = b"[get_logs] Fetch log error"
+WHOLE_LOG: Final = "-1"
+READ_FAILED: Final = b"[get_logs] Fetch log error"
 """Start of the text that Ray returns for an error."""
 SECONDS_OF_RAY: Final = "0.5"
 """Seconds between Ray's reads of a followed file."""
@@ -65,7 +65,7 @@ def decode(body: bytes) -> Details:
 
 
 def select_logs(
-    details: Details, namespace: str, service: str, choice: Choice, extent: Extent
+    details: Details, namespace: str, service: str, choice: LogChoice, extent: LogExtent
 ) -> list[Log]:
     """Return the logs of the selected replicas; raise `Rejected` if there are none.
 
@@ -83,7 +83,9 @@ def select_logs(
         raise errors.Rejected(
             f"Serve has no deployment {choice.deployment!r}; deployments: {there}"
         )
-    path = SERVICE.proxy(namespace, service, PORT, STREAM if extent.follow else FILES)
+    path = SERVICE.proxy(
+        namespace, service, PORT, LOG_STREAM_PATH if extent.follow else LOG_FILE_PATH
+    )
     replica_logs = [
         Log(source=source, path=path, query=_build_query(node, file, extent), is_of_ray=True)
         for app in apps
@@ -111,7 +113,7 @@ def _list_files(deployment: LoggedDeployment) -> Iterator[tuple[LogSource, str, 
             )
 
 
-def _build_query(node: str, file: str, extent: Extent) -> dict[str, str]:
-    tail = WHOLE if extent.tail is None else str(extent.tail)
+def _build_query(node: str, file: str, extent: LogExtent) -> dict[str, str]:
+    tail = WHOLE_LOG if extent.tail is None else str(extent.tail)
     query = {"node_id": node, "filename": file, "lines": tail, "format": "text"}
     return {**query, "interval": SECONDS_OF_RAY} if extent.follow else query

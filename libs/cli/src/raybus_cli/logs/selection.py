@@ -33,7 +33,7 @@ class LogSource(msgspec.Struct, frozen=True):
         return f"pod/{self.pod}/{self.container}"
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The output format of lines."""
 
     is_prefixed: bool = False
@@ -108,7 +108,7 @@ class Splitter:
         return pieces
 
 
-def render(source: LogSource, line: bytes, form: Form) -> bytes:
+def render(source: LogSource, line: bytes, form: LineFormat) -> bytes:
     """Format a line for output, with a line end."""
     if form.is_json:
         text = line.decode(errors="replace")
@@ -132,13 +132,13 @@ def _decode_line(text: str) -> str:
 
 MAX_LOGS: Final = 20
 """Maximum number of logs per command; each takes a connection and a buffer."""
-SHOWN: Final = 8
+MAX_SHOWN_NAMES: Final = 8
 """Maximum number of names in a message."""
 ACTIVE: Final = "active"
 PENDING: Final = "pending"
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class LogChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The options that select logs, as the user gave them."""
 
     cluster: str | None = None
@@ -157,7 +157,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self.app is not None or self.deployment is not None
 
 
-class Extent(msgspec.Struct, frozen=True, kw_only=True):
+class LogExtent(msgspec.Struct, frozen=True, kw_only=True):
     """The options that limit each log."""
 
     follow: bool = False
@@ -178,7 +178,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Ray's dashboard serves the log instead of the API server."""
 
 
-def check(choice: Choice, extent: Extent, target: NamedTarget) -> None:
+def check(choice: LogChoice, extent: LogExtent, target: NamedTarget) -> None:
     """Raise `InvalidSpec` for options that exclude each other."""
     given = {
         "--head": choice.head,
@@ -262,7 +262,7 @@ def select_cluster(service: RayService, asked: str | None, known: Sequence[str] 
     )
 
 
-def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarget) -> list[Pod]:
+def select_pods(pods: Sequence[Pod], choice: LogChoice, of: str, target: NamedTarget) -> list[Pod]:
     """Return the selected pods of the RayCluster named `of`.
 
     Raises `Rejected` if there are none or too many. `target` is the object that the user named.
@@ -275,9 +275,9 @@ def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarge
     elif choice.every:
         chosen = there
     elif choice.group is not None:
-        chosen = [pod for pod in there if _group(pod) == choice.group]
+        chosen = [pod for pod in there if _get_group(pod) == choice.group]
         if not chosen:
-            groups = list(dict.fromkeys(map(_group, there)))
+            groups = list(dict.fromkeys(map(_get_group, there)))
             raise errors.Rejected(
                 f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: "
                 f"{_format_names(groups)}"
@@ -288,7 +288,7 @@ def select_pods(pods: Sequence[Pod], choice: Choice, of: str, target: NamedTarge
     if not chosen:
         what = "worker pod" if choice.workers else "pod" if choice.every else "head pod"
         raise errors.Rejected(f"RayCluster {of} has no {what} now; {_format_remedy(target)}")
-    _bound(len(chosen), "pods", "--group, --pod or --head")
+    _check_count(len(chosen), "pods", "--group, --pod or --head")
     return chosen
 
 
@@ -315,8 +315,8 @@ def _format_remedy(target: NamedTarget) -> str:
 def select_logs(
     namespace: str,
     chosen: Sequence[Pod],
-    choice: Choice,
-    extent: Extent,
+    choice: LogChoice,
+    extent: LogExtent,
     of: RayCluster | None = None,
 ) -> list[Log]:
     """Return one log for each pod: of the selected container, else of the Ray container.
@@ -351,11 +351,11 @@ def select_logs(
 
 def limit_logs(logs: list[Log]) -> list[Log]:
     """Return the logs unchanged; raise `Rejected` if there are more than `MAX_LOGS`."""
-    _bound(len(logs), "replicas", "--deployment or --pod")
+    _check_count(len(logs), "replicas", "--deployment or --pod")
     return logs
 
 
-def _bound(count: int, what: str, options: str) -> None:
+def _check_count(count: int, what: str, options: str) -> None:
     if count > MAX_LOGS:
         raise errors.Rejected(
             f"{count} {what} are more than the {MAX_LOGS} that one command reads: narrow them with "
@@ -363,7 +363,7 @@ def _bound(count: int, what: str, options: str) -> None:
         )
 
 
-def _select_container(pod: Pod, choice: Choice, of: RayCluster | None) -> str | None:
+def _select_container(pod: Pod, choice: LogChoice, of: RayCluster | None) -> str | None:
     there = _list_containers(pod)
     if choice.container is None:
         container = traits.ray_container(of, pod)
@@ -383,7 +383,7 @@ def _get_node_type(pod: Pod) -> str:
     return pod.metadata.labels.get(labels.NODE_TYPE, "")
 
 
-def _group(pod: Pod) -> str:
+def _get_group(pod: Pod) -> str:
     return pod.metadata.labels.get(labels.GROUP, "")
 
 
@@ -392,6 +392,6 @@ def _format_clusters(known: Sequence[str]) -> str:
 
 
 def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (
-        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + (
+        f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     )

@@ -13,7 +13,7 @@ from common.api.core import Pod
 from common.api.ray_job import SUBMITTER_CONTAINER, RayJob, SubmissionMode
 from common.kube.resources import format_selector
 from raybus_cli.logs import selection
-from raybus_cli.logs.selection import Choice, Extent, Log
+from raybus_cli.logs.selection import Log, LogChoice, LogExtent
 
 _MODES: Final = frozenset({SubmissionMode.K8S_JOB, SubmissionMode.SIDECAR})
 """The modes in which a pod submits the job."""
@@ -50,7 +50,7 @@ def has_started(pod: Pod, container: str) -> bool:
 
 
 def select_logs(
-    namespace: str, job: RayJob, pods: Sequence[Pod], choice: Choice, extent: Extent
+    namespace: str, job: RayJob, pods: Sequence[Pod], choice: LogChoice, extent: LogExtent
 ) -> list[Log]:
     """Return the log of the newest of the job's pods, or with `--all` of all pods, oldest first.
 
@@ -73,7 +73,7 @@ def select_logs(
     return logs
 
 
-def check_of_ray(choice: Choice, extent: Extent) -> None:
+def check_of_ray(choice: LogChoice, extent: LogExtent) -> None:
     """Raise `InvalidSpec` for options that do not apply to a log of Ray's jobs API."""
     wrong = {
         "-c": choice.container is not None,
@@ -88,7 +88,7 @@ def check_of_ray(choice: Choice, extent: Extent) -> None:
         )
 
 
-def check(choice: Choice) -> None:
+def check(choice: LogChoice) -> None:
     """Raise `InvalidSpec` for options that select pods of a cluster, and so not of a RayJob."""
     wrong = {
         "--cluster": choice.cluster is not None,

@@ -23,17 +23,17 @@ from common.kube.client import KubeClient
 from common.ray import serve_writer
 from common.ray.dashboard import Dashboard, ProxiedDashboard
 from common.runtime.cache import Cache
-from raybus_cli.doctor.checks import STALE
+from raybus_cli.doctor.checks import STALE_LEASE_AGE
 from raybus_cli.doctor.facts import Lease
 from raybus_cli.doctor.operator import InstalledOperator
 from raybus_cli.migrating import clusters, findings, jobs, report, services, switches
 from raybus_cli.migrating.findings import MigrationFinding, Subject
 from raybus_cli.migrating.report import MigrationReport, OperatorSummary
 from raybus_cli.migrating.survey import (
+    ClusterSurroundings,
     Hook,
     InstalledOperators,
     Scope,
-    Surroundings,
     Survey,
 )
 from raybus_cli.migrating.switches import Configuration
@@ -111,11 +111,15 @@ def _check_both_running(
 
 def _is_held(lease: Lease, namespace: str, *, now: datetime) -> bool:
     renewed = lease.spec.renew_time
-    return lease.metadata.namespace == namespace and renewed is not None and now - renewed <= STALE
+    return (
+        lease.metadata.namespace == namespace
+        and renewed is not None
+        and now - renewed <= STALE_LEASE_AGE
+    )
 
 
 def check_gateways(
-    services: Iterable[RayService], around: Surroundings
+    services: Iterable[RayService], around: ClusterSurroundings
 ) -> Iterator[MigrationFinding]:
     """Yield a finding if upgrades in steps are requested and the Gateway API is not installed."""
     asking = [service.metadata for service in services if serve_writer.asks_for_steps(service)]
@@ -125,7 +129,7 @@ def check_gateways(
         yield findings.add_note(text, "as with KubeRay, its upgrades wait until it is")
 
 
-def check_webhooks(around: Surroundings) -> Iterator[MigrationFinding]:
+def check_webhooks(around: ClusterSurroundings) -> Iterator[MigrationFinding]:
     """Yield a finding for each webhook configuration of KubeRay's operator.
 
     The API server would reject every change once the operator is gone.
@@ -165,13 +169,13 @@ def _is_kuberays(hook: Hook) -> bool:
     )
 
 
-AT_ONCE: Final = 16
+MAX_CONCURRENT_OBJECTS: Final = 16
 """Maximum number of objects that are checked concurrently."""
 DASHBOARD_SECONDS: Final = 5.0
 T = TypeVar("T", RayCluster, RayService, RayJob, RayCronJob)
 
 
-def read_only() -> None:
+def refuse_write() -> None:
     """Raise `Invariant`; the client calls this function before each write.
 
     A check must not write.
@@ -194,7 +198,7 @@ async def check(
     check to one namespace; None checks all namespaces that the configuration watches. `progress` is
     called with a line of text before slow steps.
     """
-    kube.may_write = read_only
+    kube.may_write = refuse_write
     clock = clock or SystemClock()
     survey = Survey(kube)
     installed = await survey.read_installation(raybus_namespace)
@@ -305,9 +309,9 @@ async def _judge_each(
 ) -> list[Subject]:
     """Return the result of `judge` for each object, ordered by namespace and name.
 
-    At most `AT_ONCE` objects are judged concurrently.
+    At most `MAX_CONCURRENT_OBJECTS` objects are judged concurrently.
     """
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(MAX_CONCURRENT_OBJECTS)
 
     async def judge_one(obj: T) -> Subject:
         async with slots:

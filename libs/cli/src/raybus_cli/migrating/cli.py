@@ -52,7 +52,7 @@ def check(
     $ raybus migrate check
     $ raybus migrate check -n serving -o wide
     """
-    place = session.select_place(kubeconfig, context, namespace, code=report.UNREAD_CODE)
+    access = session.select_access(kubeconfig, context, namespace, code=report.UNREAD_CODE)
 
     async def work(kube: KubeClient) -> MigrationReport:
         return await checking.check(
@@ -62,7 +62,7 @@ def check(
             progress=_print_progress if sys.stderr.isatty() else _ignore_progress,
         )
 
-    result = session.run(place, work, code=report.UNREAD_CODE)
+    result = session.run(access, work, code=report.UNREAD_CODE)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(result, output)
     else:

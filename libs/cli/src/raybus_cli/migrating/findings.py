@@ -257,7 +257,7 @@ def _format_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def has(details: ServeDetails | None, action: Submit) -> bool:
+def serves(details: ServeDetails | None, action: Submit) -> bool:
     """Return whether Serve already has the config and capacity that an action would send.
 
     `details` is the state that Serve reported; None if it is unknown.

@@ -23,17 +23,17 @@ _CORRECT: Final = "correct the spec before KubeRay stops"
 def judge_job(job: RayJob, config: Config) -> Subject:
     """Return what a take-over changes on a RayJob."""
     meta = job.metadata
-    return findings.build_subject(ray_job.KIND, meta.namespace, meta.name, _of_job(job, config))
+    return findings.build_subject(ray_job.KIND, meta.namespace, meta.name, _judge_job(job, config))
 
 
 def judge_cron_job(cron_job: RayCronJob, config: Config) -> Subject:
     """Return what a take-over changes on a RayCronJob."""
     meta = cron_job.metadata
-    all_findings = _of_cron_job(cron_job, config)
+    all_findings = _judge_cron_job(cron_job, config)
     return findings.build_subject(ray_cron_job.KIND, meta.namespace, meta.name, all_findings)
 
 
-def _of_job(job: RayJob, config: Config) -> Iterator[MigrationFinding]:
+def _judge_job(job: RayJob, config: Config) -> Iterator[MigrationFinding]:
     state = job.status.job_deployment_status
     if job.manager != labels.MANAGED_BY_US:
         yield findings.add_note(_OTHERS)
@@ -45,7 +45,7 @@ def _of_job(job: RayJob, config: Config) -> Iterator[MigrationFinding]:
         yield findings.add_note(text) if is_known else findings.report_change(text, _CORRECT)
 
 
-def _of_cron_job(cron_job: RayCronJob, config: Config) -> Iterator[MigrationFinding]:
+def _judge_cron_job(cron_job: RayCronJob, config: Config) -> Iterator[MigrationFinding]:
     if cron_job.raw_spec.get("suspend") is True:
         yield findings.add_note("is suspended")
         return

@@ -77,7 +77,7 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
     context = ActionContext(
         moves=moves,
         remedy=RECONCILED if is_reconciled else UNRECONCILED,
-        is_held=lambda action: findings.has(
+        is_held=lambda action: findings.serves(
             _get_details(seen, action.cluster.metadata.name), action
         ),
     )

@@ -84,7 +84,7 @@ class InstalledOperators(msgspec.Struct, frozen=True, kw_only=True):
     """The Leases of both operators' leader elections."""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that affect the take-over, other than Ray objects and operators."""
 
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
@@ -96,7 +96,7 @@ T = TypeVar("T")
 Scope = tuple[str | None, ...]
 """Namespaces to check; `(None,)` means all."""
 
-_NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
+_OBSERVED_KINDS: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (RAY_CLUSTER, RayCluster, ""),
     (RAY_SERVICE, RayService, ""),
     (RAY_JOB, RayJob, ""),
@@ -111,7 +111,7 @@ _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (GRPC_ROUTE, GrpcRoute, ""),
 )
 """Kinds that the services read, each with the label selector of its list."""
-_HOME: Final = 0
+_ONLY_PARTITION: Final = 0
 """The partition number of all cached objects; only the bus divides objects into partitions."""
 
 
@@ -158,12 +158,12 @@ class Survey:
         Raise `NotFound` if the API server does not serve RayClusters.
         """
         cache = Cache()
-        for resource, view, selector in _NEEDED:
+        for resource, view, selector in _OBSERVED_KINDS:
             for obj in await self._list_all(resource, view, scope, selector) or []:
-                cache.put(obj, partition=_HOME)
+                cache.put(obj, partition=_ONLY_PARTITION)
         return cache
 
-    async def read_surroundings(self) -> Surroundings:
+    async def read_surroundings(self) -> ClusterSurroundings:
         """Read the admission webhooks, and whether the Gateway API is installed."""
         webhooks: list[tuple[str, WebhookConfiguration]] | None = []
         for resource in (VALIDATING, MUTATING):
@@ -176,7 +176,7 @@ class Survey:
                     *((resource.kind, configuration) for configuration in configurations),
                 ]
             )
-        return Surroundings(
+        return ClusterSurroundings(
             webhooks=webhooks,
             has_gateway_api=await self._is_served(HTTP_ROUTE),
         )

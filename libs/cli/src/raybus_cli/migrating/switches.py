@@ -27,8 +27,8 @@ PROXY: Final = "RAYBUS_USE_KUBERNETES_PROXY"
 DOMAIN: Final = "RAYBUS_CLUSTER_DOMAIN"
 WORKERS: Final = "RAYBUS_WORKERS"
 LEASES: Final = "RAYBUS_LEASE_NAMESPACE"
-NOTHING: Final = "needs nothing here"
-SAME: Final = "the same"
+NO_EQUIVALENT_NEEDED: Final = "needs nothing here"
+SAME_IN_RAYBUS: Final = "the same"
 ADMISSION: Final = "a policy of the API server instead: kubectl apply -k deploy/admission"
 
 FLAGS: Final[dict[str, str]] = {
@@ -42,37 +42,37 @@ FLAGS: Final[dict[str, str]] = {
     "leader-election-namespace": LEASES,
     "metrics-addr": "RAYBUS_HTTP_PORT",
     "health-probe-bind-address": "RAYBUS_HTTP_PORT",
-    "enable-leader-election": NOTHING,
-    "enable-metrics": NOTHING,
-    "forced-cluster-upgrade": NOTHING,
-    "log-file-path": NOTHING,
-    "log-file-encoder": NOTHING,
-    "log-stdout-encoder": NOTHING,
-    "qps": NOTHING,
-    "burst": NOTHING,
+    "enable-leader-election": NO_EQUIVALENT_NEEDED,
+    "enable-metrics": NO_EQUIVALENT_NEEDED,
+    "forced-cluster-upgrade": NO_EQUIVALENT_NEEDED,
+    "log-file-path": NO_EQUIVALENT_NEEDED,
+    "log-file-encoder": NO_EQUIVALENT_NEEDED,
+    "log-stdout-encoder": NO_EQUIVALENT_NEEDED,
+    "qps": NO_EQUIVALENT_NEEDED,
+    "burst": NO_EQUIVALENT_NEEDED,
     "kubeconfig": "RAYBUS_KUBECONFIG",
     "zap-log-level": "RAYBUS_LOG_LEVEL",
-    "zap-devel": NOTHING,
-    "zap-encoder": NOTHING,
-    "zap-stacktrace-level": NOTHING,
-    "zap-time-encoder": NOTHING,
+    "zap-devel": NO_EQUIVALENT_NEEDED,
+    "zap-encoder": NO_EQUIVALENT_NEEDED,
+    "zap-stacktrace-level": NO_EQUIVALENT_NEEDED,
+    "zap-time-encoder": NO_EQUIVALENT_NEEDED,
 }
 """Flags of KubeRay's operator, and their equivalents in raybus."""
 VARIABLES: Final[dict[str, str]] = {
     "CLUSTER_DOMAIN": DOMAIN,
-    "ENABLE_DETERMINISTIC_HEAD_POD_NAME": SAME,
-    "ENABLE_GCS_FT_REDIS_CLEANUP": SAME,
-    "ENABLE_INIT_CONTAINER_INJECTION": SAME,
-    "ENABLE_LOGIN_SHELL": SAME,
-    "ENABLE_PROBES_INJECTION": SAME,
-    "ENABLE_RANDOM_POD_DELETE": SAME,
-    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": SAME,
-    "ENABLE_ZERO_DOWNTIME": SAME,
-    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": SAME,
-    "USE_INGRESS_ON_OPENSHIFT": SAME,
-    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES": SAME,
-    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS": SAME,
-    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": SAME,
+    "ENABLE_DETERMINISTIC_HEAD_POD_NAME": SAME_IN_RAYBUS,
+    "ENABLE_GCS_FT_REDIS_CLEANUP": SAME_IN_RAYBUS,
+    "ENABLE_INIT_CONTAINER_INJECTION": SAME_IN_RAYBUS,
+    "ENABLE_LOGIN_SHELL": SAME_IN_RAYBUS,
+    "ENABLE_PROBES_INJECTION": SAME_IN_RAYBUS,
+    "ENABLE_RANDOM_POD_DELETE": SAME_IN_RAYBUS,
+    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": SAME_IN_RAYBUS,
+    "ENABLE_ZERO_DOWNTIME": SAME_IN_RAYBUS,
+    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": SAME_IN_RAYBUS,
+    "USE_INGRESS_ON_OPENSHIFT": SAME_IN_RAYBUS,
+    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES": SAME_IN_RAYBUS,
+    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS": SAME_IN_RAYBUS,
+    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": SAME_IN_RAYBUS,
     "ENABLE_WEBHOOKS": ADMISSION,
 }
 """Environment variables of KubeRay's operator, and their equivalents in raybus."""
@@ -96,7 +96,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     here: str
 
 
-class _Noting(Mapping[str, str]):
+class _RecordingEnvironment(Mapping[str, str]):
     """An empty environment that records which variables are looked up."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _Noting(Mapping[str, str]):
 
 def list_variables() -> frozenset[str]:
     """Return the names of the environment variables that the services read."""
-    noting = _Noting()
+    noting = _RecordingEnvironment()
     _read(noting)
     return frozenset(noting.asked)
 
@@ -131,7 +131,11 @@ def translate_settings(
     """
     known, notes = list_variables(), list[MigrationFinding]()
     given = {name: value for name, value in operator.environment.items() if value}
-    wanted = {name: value for name, value in given.items() if VARIABLES.get(name, SAME) == SAME}
+    wanted = {
+        name: value
+        for name, value in given.items()
+        if VARIABLES.get(name, SAME_IN_RAYBUS) == SAME_IN_RAYBUS
+    }
     wanted = {name: value for name, value in wanted.items() if name in known}
     if domain := given.get("CLUSTER_DOMAIN"):
         wanted[DOMAIN] = domain
@@ -179,7 +183,8 @@ def list_settings(operator: InstalledOperator) -> list[Setting]:
         Setting(
             kuberay=name,
             value=value,
-            here=VARIABLES.get(name) or (SAME if name in known else "no variable of raybus"),
+            here=VARIABLES.get(name)
+            or (SAME_IN_RAYBUS if name in known else "no variable of raybus"),
         )
         for name, value in sorted(operator.environment.items())
     ]
@@ -249,7 +254,7 @@ def _drop_file_variables(environment: Mapping[str, str]) -> Mapping[str, str]:
 
     Such files do not exist on this machine.
     """
-    if isinstance(environment, _Noting):
+    if isinstance(environment, _RecordingEnvironment):
         return environment
     return {
         name: value

@@ -42,7 +42,7 @@ from raybus_cli.reading.snapshot import Snapshot
 PLANNED_KINDS = (ray_service.KIND, ray_job.KIND, ray_cron_job.KIND)
 
 
-async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
+async def read_policy_plan(kube: KubeClient, service: RayService) -> PolicyPlan | None:
     """Return what the UpgradePolicy of a RayService means for its upgrade.
 
     The result is None if the RayService follows no policy, or if it follows the default and the
@@ -121,7 +121,7 @@ def plan(
     $ raybus plan -f job.yaml
     $ raybus plan -k overlays/production
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     if finds_surge and surge is not None:
         session.fail(errors.InvalidSpec("--surge finds the surge: leave out --max-surge"))
     try:
@@ -150,12 +150,12 @@ def plan(
     async def work(kube: KubeClient) -> list[UpgradePlan | JobPlan]:
         return [
             await _plan_document(
-                kube, document, namespace or document.namespace or place.namespace, enabled, sizing
+                kube, document, namespace or document.namespace or access.namespace, enabled, sizing
             )
             for document in wanted
         ]
 
-    results = session.run(place, work)
+    results = session.run(access, work)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(results if len(results) > 1 else results[0], output)
     else:
@@ -234,7 +234,7 @@ async def _plan(
     plan = plans.build(snapshot, goal, gates, sizing, now=session.read_clock())
     if plan.outcome is not PlanOutcome.NEW_CLUSTER:
         return plan
-    return msgspec.structs.replace(plan, policy=await read(kube, goal))
+    return msgspec.structs.replace(plan, policy=await read_policy_plan(kube, goal))
 
 
 def _merge_manifest(stored: Body, document: ManifestDocument) -> Body:

@@ -22,7 +22,7 @@ from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning.steps import Rollout
 from raybus_cli.reading.snapshot import Quota
 
-PODS: Final = "pods"
+PODS_RESOURCE: Final = "pods"
 Amounts = dict[str, str]
 
 
@@ -44,9 +44,9 @@ def compute_demand(
     One of the amounts, `pods`, is the number of pods. `sizes` maps group names to replicas, and
     replaces the replicas in the spec.
     """
-    count = _count(percent, sizes or {})
+    count = _build_worker_counter(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
-    return {**desired_resources.totals(cluster, count), PODS: str(pods)}
+    return {**desired_resources.totals(cluster, count), PODS_RESOURCE: str(pods)}
 
 
 def build_cluster(config: Json) -> RayCluster:
@@ -105,7 +105,9 @@ def add_amounts(first: Amounts, second: Amounts) -> Amounts:
     }
 
 
-def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec], int]:
+def _build_worker_counter(
+    percent: int, sizes: Mapping[str, int]
+) -> Callable[[WorkerGroupSpec], int]:
     def count(group: WorkerGroupSpec) -> int:
         written = sizes.get(group.group_name, group.replicas)
         wanted, (least, _) = (

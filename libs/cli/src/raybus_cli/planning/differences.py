@@ -13,12 +13,12 @@ import msgspec
 
 from common.api.opaque import Json
 from common.ray import spec_hash
-from raybus_cli.manifests import Place, format_path
+from raybus_cli.manifests import FieldPath, format_path
 
 MISSING: Final = object()
 CONFIG: Final = "rayClusterConfig"
 GROUPS: Final = "workerGroupSpecs"
-SHOWN: Final = 60
+MAX_SHOWN_LENGTH: Final = 60
 """Maximum length, in characters, of a printed value."""
 
 
@@ -58,7 +58,7 @@ _SETTINGS: Final = {
 
 def compare_specs(old: Json, new: Json) -> list[SpecDifference]:
     """Return the differences between two specs of a RayService, field by field."""
-    return _describe(old, new, lambda place, after: _predict_effect(old, place, after), CONFIG)
+    return _describe(old, new, lambda path, after: _predict_effect(old, path, after), CONFIG)
 
 
 def compare_job_specs(
@@ -73,16 +73,19 @@ def compare_job_specs(
     `find_effect` returns the effect of a field of the spec and a note. `config` is the field with
     the spec of the cluster.
     """
-    return _describe(old, new, lambda place, _: find_effect(str(place[0])), config)
+    return _describe(old, new, lambda path, _: find_effect(str(path[0])), config)
 
 
 def _describe(
-    old: Json, new: Json, find_effect: Callable[[Place, object], tuple[Effect, str]], config: str
+    old: Json,
+    new: Json,
+    find_effect: Callable[[FieldPath, object], tuple[Effect, str]],
+    config: str,
 ) -> list[SpecDifference]:
     differences: list[SpecDifference] = []
-    for place, before, after in _list_changed_fields(old, new, ()):
-        effect, note = find_effect(place, after)
-        field = format_path(("spec", *_name_groups(place, old, new, config)))
+    for path, before, after in _list_changed_fields(old, new, ()):
+        effect, note = find_effect(path, after)
+        field = format_path(("spec", *_name_groups(path, old, new, config)))
         was, becomes = _select_differing_lines(before, after)
         differences.append(
             SpecDifference(
@@ -110,11 +113,11 @@ def _select_differing_lines(before: object, after: object) -> tuple[object, obje
     return "\n".join(gone) or MISSING, "\n".join(come) or MISSING
 
 
-def _predict_effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
-    if place[0] != CONFIG:
-        return _SETTINGS.get(str(place[0]), (Effect.NOTHING, ""))
+def _predict_effect(old: Json, path: FieldPath, after: object) -> tuple[Effect, str]:
+    if path[0] != CONFIG:
+        return _SETTINGS.get(str(path[0]), (Effect.NOTHING, ""))
     before: Json = old.get(CONFIG) or {}
-    alone = _replace_field(before, place[1:], after)
+    alone = _replace_field(before, path[1:], after)
     if spec_hash.service_goal_hash(alone) == spec_hash.service_goal_hash(before):
         return Effect.NOTHING, "a running cluster keeps its value; a new one starts with this one"
     count = len(cast("list[Any]", before.get(GROUPS) or []))
@@ -126,8 +129,8 @@ def _predict_effect(old: Json, place: Place, after: object) -> tuple[Effect, str
 
 
 def _list_changed_fields(
-    old: object, new: object, place: Place
-) -> list[tuple[Place, object, object]]:
+    old: object, new: object, path: FieldPath
+) -> list[tuple[FieldPath, object, object]]:
     if old == new:
         return []
     if isinstance(old, dict) and isinstance(new, dict):
@@ -137,7 +140,7 @@ def _list_changed_fields(
             leaf
             for key in keys
             for leaf in _list_changed_fields(
-                before.get(key, MISSING), after.get(key, MISSING), (*place, key)
+                before.get(key, MISSING), after.get(key, MISSING), (*path, key)
             )
         ]
     if isinstance(old, list) and isinstance(new, list):
@@ -146,22 +149,22 @@ def _list_changed_fields(
         leaves = [
             leaf
             for at in range(both)
-            for leaf in _list_changed_fields(first[at], second[at], (*place, at))
+            for leaf in _list_changed_fields(first[at], second[at], (*path, at))
         ]
-        leaves += [((*place, at), first[at], MISSING) for at in range(both, len(first))]
-        return leaves + [((*place, at), MISSING, second[at]) for at in range(both, len(second))]
-    return [(place, old, new)]
+        leaves += [((*path, at), first[at], MISSING) for at in range(both, len(first))]
+        return leaves + [((*path, at), MISSING, second[at]) for at in range(both, len(second))]
+    return [(path, old, new)]
 
 
-def _replace_field(config: Json, place: Place, value: object) -> Json:
+def _replace_field(config: Json, path: FieldPath, value: object) -> Json:
     """Return a copy of a config in which one field is changed, added, or removed (`MISSING`)."""
-    if not place:
+    if not path:
         return {} if value is MISSING else cast("Json", value)
     changed = copy.deepcopy(config)
     at: Any = changed
-    for part in place[:-1]:
+    for part in path[:-1]:
         at = at[part]
-    last = place[-1]
+    last = path[-1]
     if value is MISSING:
         del at[last]
     elif isinstance(last, int) and last >= len(at):
@@ -171,17 +174,17 @@ def _replace_field(config: Json, place: Place, value: object) -> Json:
     return changed
 
 
-def _name_groups(place: Place, old: Json, new: Json, config: str) -> Place:
+def _name_groups(path: FieldPath, old: Json, new: Json, config: str) -> FieldPath:
     """Replace the index of a worker group in a path by its name.
 
     The index is kept if the groups at that index have different names in both specs.
     """
-    if place[:2] != (config, GROUPS) or len(place) < len((config, GROUPS, 0)):
-        return place
-    at = cast("int", place[2])
+    if path[:2] != (config, GROUPS) or len(path) < len((config, GROUPS, 0)):
+        return path
+    at = cast("int", path[2])
     names = {_group_name(spec, at, config) for spec in (old, new)} - {None}
     # None was removed from the names.
-    return (*place[:2], names.pop(), *place[3:]) if len(names) == 1 else place  # pyright: ignore[reportReturnType]
+    return (*path[:2], names.pop(), *path[3:]) if len(names) == 1 else path  # pyright: ignore[reportReturnType]
 
 
 def _group_name(spec: Json, at: int, config: str) -> str | None:
@@ -195,4 +198,4 @@ def _format_value(value: object) -> str:
         return "-"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = " ".join(text.split())
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 1]}…"

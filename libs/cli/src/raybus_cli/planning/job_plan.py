@@ -27,7 +27,7 @@ from job_reconciler.resources import ray_cluster as clusters
 from job_reconciler.resources import submitter
 from job_reconciler.settings import Config
 from raybus_cli.planning import demand, differences
-from raybus_cli.planning.demand import PODS, Amounts, QuotaCheck
+from raybus_cli.planning.demand import PODS_RESOURCE, Amounts, QuotaCheck
 from raybus_cli.planning.differences import Effect, SpecDifference
 from raybus_cli.reading import cron_schedule
 from raybus_cli.reading.job_snapshot import ENDED, FINISHED
@@ -255,7 +255,7 @@ def _compute_submitter(job: RayJob, cluster: ray_cluster.RayCluster, config: Con
         template: Body = {"spec": {"containers": [submitter.build_default_container(cluster)]}}
     else:
         template = submitter.build(job, cluster, config)["spec"]["template"]
-    return {**desired_resources.as_text(desired_resources.of_pod(template)), PODS: "1"}
+    return {**desired_resources.as_text(desired_resources.of_pod(template)), PODS_RESOURCE: "1"}
 
 
 def _list_pods(cluster: ray_cluster.RayCluster) -> Iterator[PlannedPods]:

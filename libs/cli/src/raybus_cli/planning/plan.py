@@ -22,7 +22,7 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.surge import Surge, find_surge
 from raybus_cli.reading.snapshot import Snapshot
 
-AT_ONCE: Final = "NewCluster"
+NEW_CLUSTER: Final = "NewCluster"
 
 
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ def _compare_strategies(
     peak = demand.compute_peak_at_once(old, new)
     ways = [
         StrategyCost(
-            strategy=AT_ONCE,
+            strategy=NEW_CLUSTER,
             is_chosen=not is_steps,
             traffic_seconds=0,
             moves=1,
@@ -187,8 +187,8 @@ def _compare_strategies(
         is_chosen=is_steps,
         traffic_seconds=round(rollout.length.total_seconds()) if rollout.is_finished else None,
         moves=len(rollout.weights),
-        peak_percent=rollout.most,
-        lowest_percent=rollout.least,
+        peak_percent=rollout.max_capacity,
+        lowest_percent=rollout.min_capacity,
         peak=peak.expected,
         at_most=peak.at_most,
         quotas=demand.judge(snapshot.quotas, now, peak.expected),

@@ -74,7 +74,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         return timedelta(seconds=self.moments[-1].seconds if self.moments else 0)
 
     @property
-    def most(self) -> int:
+    def max_capacity(self) -> int:
         """Maximum capacity of both clusters together, in percent."""
         return max(
             (moment.active_capacity + moment.pending_capacity for moment in self.moments),
@@ -82,7 +82,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def least(self) -> int:
+    def min_capacity(self) -> int:
         """Minimum capacity of both clusters together, in percent."""
         return min(
             (moment.active_capacity + moment.pending_capacity for moment in self.moments),

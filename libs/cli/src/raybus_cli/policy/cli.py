@@ -111,17 +111,17 @@ def try_(
     $ raybus policy try careful --service demo
     $ raybus policy try careful.yaml --service demo -n serving
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> Trial:
         chosen = (
             _read_from_file(given)
             if _is_file(given)
-            else await _read_from_cluster(kube, place.namespace, given)
+            else await _read_from_cluster(kube, access.namespace, given)
         )
-        return await _try(kube, place.namespace, service.removeprefix("rayservice/"), chosen)
+        return await _try(kube, access.namespace, service.removeprefix("rayservice/"), chosen)
 
-    result = session.run(place, work)
+    result = session.run(access, work)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(result, output)
     else:

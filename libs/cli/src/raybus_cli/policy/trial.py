@@ -36,7 +36,7 @@ from common.upgrade.policy import PolicyError, UpgradePolicy
 from common.upgrade.prometheus import Readings
 from common.upgrade.webhook import Checkpoint
 from raybus_cli.linting.serve_schema import LintFinding, LintLevel
-from raybus_cli.manifests import ManifestDocument, Place
+from raybus_cli.manifests import FieldPath, ManifestDocument
 from raybus_cli.planning import policies
 
 
@@ -186,8 +186,8 @@ async def _run_query(gate: PrometheusGate, step: Checkpoint) -> GateResult:
     return prometheus.result(gate, readings, None, now=0)
 
 
-AT_ONCE: Final = 16
-SECONDS: Final = 10.0
+MAX_CONCURRENT_READS: Final = 16
+READ_TIMEOUT_SECONDS: Final = 10.0
 """Timeout of reading the metrics of one pod."""
 
 
@@ -208,12 +208,12 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> RequestMetr
         with suppress(errors.RaybusError):
             answer = await kube.get(RAY_CLUSTER, namespace, cluster)
             of = msgspec.json.decode(answer, type=RayCluster)
-    gate, samples, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
+    gate, samples, unread = asyncio.Semaphore(MAX_CONCURRENT_READS), list[Sample](), list[Unread]()
 
     async def ask(pod: Pod) -> None:
         async with gate:
             try:
-                samples.append(await _sample(kube, of, pod))
+                samples.append(await _read_sample(kube, of, pod))
             except errors.RaybusError as problem:
                 unread.append(Unread(pod=pod.metadata.name, problem=str(problem)))
 
@@ -229,14 +229,14 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> RequestMetr
     )
 
 
-async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
+async def _read_sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
     port = address(of, pod, "metrics", ports.METRICS).port
     path = POD.proxy(pod.metadata.namespace, pod.metadata.name, port, dashboard.METRICS)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(READ_TIMEOUT_SECONDS):
             body = await kube.request("GET", path, max_size=dashboard.MAX_METRICS_SIZE)
     except TimeoutError as problem:
-        raise errors.Unavailable(f"no answer within {SECONDS:g} s") from problem
+        raise errors.Unavailable(f"no answer within {READ_TIMEOUT_SECONDS:g} s") from problem
     series = request_metrics.parse(body)
     if series is None:
         raise errors.Unavailable(f"port {port} has no metrics of Ray that can be read")
@@ -279,7 +279,7 @@ def advise(document: ManifestDocument, services: Iterable[ManifestDocument]) -> 
     followers = [
         service.name
         for service in services
-        if _is_followed_by(service, document) and not _is_stepwise(service)
+        if _is_followed_by(service, document) and not _moves_in_steps(service)
     ]
     if not followers:
         return []
@@ -309,7 +309,7 @@ def _is_followed_by(service: ManifestDocument, document: ManifestDocument) -> bo
     return len(set(places)) == 1 and (name == document.name if name else is_default)
 
 
-def _is_stepwise(service: ManifestDocument) -> bool:
+def _moves_in_steps(service: ManifestDocument) -> bool:
     return _get_section(service, "spec", "upgradeStrategy").get("type") == serve_writer.INCREMENTAL
 
 
@@ -327,5 +327,5 @@ def parse_policy(document: ManifestDocument) -> UpgradePolicy:
     return upgrade_policy.read(document.name, cast("Json", document.body.get("spec")))
 
 
-def _split_path(field: str) -> Place:
+def _split_path(field: str) -> FieldPath:
     return tuple(int(part) if part.isdigit() else part for part in _PART.findall(field))

@@ -98,10 +98,10 @@ def _find_service(snapshot: Snapshot, name: str) -> Service | None:
     return next((service for service in snapshot.services if service.metadata.name == name), None)
 
 
-FINAL: Final = {"InvalidImageName", "ErrImageNeverPull"}
+FINAL_REASONS: Final = {"InvalidImageName", "ErrImageNeverPull"}
 """Waiting reasons of an image that no retry of the kubelet can pull."""
-REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL}
-LASTING: Final = timedelta(minutes=3)
+PULL_REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL_REASONS}
+LASTING_AFTER: Final = timedelta(minutes=3)
 """Age of a pod after which a failed pull is reported as lasting. It exceeds the kubelet's first
 retries and a registry's restart.
 """
@@ -143,17 +143,17 @@ def find_image_pull(pod: Pod, events: Iterable[KubernetesEvent] = ()) -> ImagePu
     for is_init, statuses in kinds:
         for status in statuses:
             waiting = status.state.waiting
-            if waiting is None or waiting.reason not in REASONS:
+            if waiting is None or waiting.reason not in PULL_REASONS:
                 continue
             named = _IMAGE.search(waiting.message)
             image = named[1] if named else images.get(status.name, "")
-            answer = _answer(waiting.message) or _find_registry_message(pod, image, events)
+            answer = _extract_answer(waiting.message) or _find_registry_message(pod, image, events)
             return ImagePull(
                 container=status.name,
                 is_init=is_init,
                 image=image,
                 answer=answer,
-                is_final=waiting.reason in FINAL,
+                is_final=waiting.reason in FINAL_REASONS,
             )
     return None
 
@@ -161,15 +161,15 @@ def find_image_pull(pod: Pod, events: Iterable[KubernetesEvent] = ()) -> ImagePu
 def is_lasting(pod: Pod, pull: ImagePull, *, now: datetime) -> bool:
     """Return whether the pull will not succeed without a change."""
     born = pod.metadata.creation_timestamp
-    return pull.is_final or (born is not None and now - born >= LASTING)
+    return pull.is_final or (born is not None and now - born >= LASTING_AFTER)
 
 
 def is_failing(status: ContainerStatus) -> bool:
     """Return whether a container waits for an image that cannot be pulled."""
-    return status.state.waiting is not None and status.state.waiting.reason in REASONS
+    return status.state.waiting is not None and status.state.waiting.reason in PULL_REASONS
 
 
-def _answer(message: str) -> str:
+def _extract_answer(message: str) -> str:
     """Extract the registry's message from a kubelet's message.
 
     Wrappers that repeat the image name are removed.
@@ -191,4 +191,4 @@ def _find_registry_message(pod: Pod, image: str, events: Iterable[KubernetesEven
         and image
         and f'"{image}"' in event.note
     ]
-    return _answer(notes[-1]) if notes else ""
+    return _extract_answer(notes[-1]) if notes else ""

@@ -183,7 +183,7 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
             reader.read_route(ray_service, GRPC_ROUTE, GrpcRoute, names.grpc_route(name))
         )
         limits = group.create_task(reader.list_labelled(QUOTA, Quota, {}))
-        serve = group.create_task(reader.serve(clusters))
+        serve = group.create_task(reader.read_serve(clusters))
     gateways = await reader.read_gateways(ray_service, route.result())
     objects = {
         (RAY_SERVICE.kind, name),
@@ -297,8 +297,10 @@ class SnapshotReader:
         """
         gateways: dict[weighted_route.Place, Gateway | None] = {}
         is_used = serve_writer.is_incremental(service, BETA)
-        for place in weighted_route.parents_of(service, route) if is_used else ():
-            gateways[place] = await self.read_one(GATEWAY, Gateway, place[1], namespace=place[0])
+        for gateway_key in weighted_route.parents_of(service, route) if is_used else ():
+            gateways[gateway_key] = await self.read_one(
+                GATEWAY, Gateway, gateway_key[1], namespace=gateway_key[0]
+            )
         return gateways
 
     async def read_events(self, objects: set[tuple[str, str]]) -> tuple[KubernetesEvent, ...]:
@@ -315,7 +317,7 @@ class SnapshotReader:
         ]
         return tuple(sorted(about, key=lambda event: str(event.at or "")))
 
-    async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
+    async def read_serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
         """Read the Serve state of each cluster whose head is ready, by cluster name.
 
         The dashboards are reached through the API server's proxy.
@@ -377,10 +379,10 @@ async def try_replace(kube: KubeClient, resource: Resource, namespace: str, body
 
 async def patch(kube: KubeClient, namespace: str, name: str, change: PatchRequest) -> RayService:
     """Return a RayService as the API server would store it after a patch (dry run)."""
-    return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
+    return ray_service.decode(await try_patch(kube, RAY_SERVICE, namespace, name, change))
 
 
-async def send(
+async def try_patch(
     kube: KubeClient, resource: Resource, namespace: str, name: str, change: PatchRequest
 ) -> bytes:
     """Return the body of an object as the API server would store it after a patch (dry run)."""

@@ -123,7 +123,7 @@ _MAX_ANSWER_SIZE: Final = 32 * 2**10
 
 A condition's message has at most 32 KiB."""
 
-_CAUSED: Final = (
+_CAUSE_PREFIXES: Final = (
     "RayService is initializing after resuming from suspend: ",
     "RayService is initializing: ",
     "Number of serve endpoints is greater than 0: ",
@@ -170,5 +170,5 @@ def _format_field(*, location: str, why: str, kind: str) -> str:
 
 def split_cause(message: str) -> str | None:
     """Return the cause at the end of a condition's message; None if there is none."""
-    prefixes = (prefix for prefix in _CAUSED if message.startswith(prefix))
+    prefixes = (prefix for prefix in _CAUSE_PREFIXES if message.startswith(prefix))
     return next((message.removeprefix(prefix) for prefix in prefixes), None)

@@ -111,7 +111,7 @@ class EventSignal:
         """Ignore the list of Events, because each refresh lists them."""
 
 
-class Changes:
+class ChangeWatcher:
     """The watches of a view. They run in a task group, which ends if a watch fails permanently."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Changes:
         Raise any other error if waiting cannot remove it.
         """
         now = asyncio.get_running_loop().time()
-        if isinstance(problem, session.RETRIED):
+        if isinstance(problem, session.RETRYABLE_ERRORS):
             self._away_until = now + STARTUP_SECONDS
             if not self._is_away:
                 printing.print_message(session.format_error(problem), err=True)

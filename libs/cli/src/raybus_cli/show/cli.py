@@ -20,16 +20,16 @@ from raybus_cli.arguments import (
     StatusTargetArgument,
     TargetsArgument,
 )
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.printing import Output, OutputOption
 from raybus_cli.reading import job_reader, kinds
 from raybus_cli.reading.kinds import KINDS, ArgumentKind, NamedTarget
 from raybus_cli.show import frame, job_status, rollout_wait, sources, watching
 from raybus_cli.show.frame import AnySnapshot, OutputFrame
 from raybus_cli.show.rollout_status import RolloutState
-from raybus_cli.show.sources import Tables, Trees
+from raybus_cli.show.sources import TableSource, TreeSource
 
-ALL: Final = "all"
+ALL_KINDS: Final = "all"
 """kubectl's category `all`, to which the CRDs belong."""
 
 
@@ -86,7 +86,7 @@ def _parse_kinds(text: str) -> tuple[ArgumentKind, ...]:
         dict.fromkeys(
             kind
             for part in text.split(",")
-            for kind in ([*KINDS] if part == ALL else [_parse_kind(part)])
+            for kind in ([*KINDS] if part == ALL_KINDS else [_parse_kind(part)])
         )
     )
 
@@ -141,21 +141,21 @@ def get(
         asked = parse(arguments, all_namespaces=all_namespaces, selector=selector)
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     if asked.tables:
-        scope = None if all_namespaces else place.namespace
+        scope = None if all_namespaces else access.namespace
         _show_tables(
-            Tables(asked.tables, scope, selector, wide=output is Output.WIDE),
-            place,
+            TableSource(asked.tables, scope, selector, wide=output is Output.WIDE),
+            access,
             output,
             watch=watch,
         )
         return
     if watch:
-        trees = Trees(place.namespace, asked.objects, wide=output is Output.WIDE)
-        session.run(place, lambda kube: watching.follow(kube, trees, output))
+        trees = TreeSource(access.namespace, asked.objects, wide=output is Output.WIDE)
+        session.run(access, lambda kube: watching.follow(kube, trees, output))
         return
-    _show_trees(place, asked.objects, output)
+    _show_trees(access, asked.objects, output)
 
 
 def list_(
@@ -173,10 +173,10 @@ def list_(
     $ raybus list
     $ raybus list -A -o wide
     """
-    place = session.select_place(kubeconfig, context, namespace)
-    scope = None if all_namespaces else place.namespace
+    access = session.select_access(kubeconfig, context, namespace)
+    scope = None if all_namespaces else access.namespace
     _show_tables(
-        Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch
+        TableSource(KINDS, scope, selector, wide=output is Output.WIDE), access, output, watch=watch
     )
 
 
@@ -209,18 +209,18 @@ def status(
                 f"--timeout {timeout!r} is no duration; write for example 10m, 90s or 0"
             )
         )
-    place = session.select_place(kubeconfig, context, namespace)
+    access = session.select_access(kubeconfig, context, namespace)
     name, seconds = target.name, length.total_seconds()
     if target.kind == kinds.CRON_JOB:
         newest = session.run(
-            place, lambda kube: job_reader.find_newest_run(kube, place.namespace, target.name)
+            access, lambda kube: job_reader.find_newest_run(kube, access.namespace, target.name)
         )
-        raise SystemExit(job_status.show(place, newest.name, output, seconds=seconds))
+        raise SystemExit(job_status.show(access, newest.name, output, seconds=seconds))
     if target.kind == kinds.JOB:
-        raise SystemExit(job_status.show(place, name, output, seconds=seconds))
+        raise SystemExit(job_status.show(access, name, output, seconds=seconds))
     rollout = session.run(
-        place,
-        lambda kube: rollout_wait.wait_until_over(kube, place.namespace, name, seconds=seconds),
+        access,
+        lambda kube: rollout_wait.wait_until_over(kube, access.namespace, name, seconds=seconds),
     )
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(rollout, output)
@@ -231,19 +231,19 @@ def status(
     raise SystemExit(rollout_wait.EXIT_CODES.get(rollout.course, 1))
 
 
-def _show_tables(tables: Tables, place: Where, output: Output, *, watch: bool) -> None:
+def _show_tables(tables: TableSource, access: KubeAccess, output: Output, *, watch: bool) -> None:
     if watch:
-        session.run(place, lambda kube: watching.follow(kube, tables, output))
+        session.run(access, lambda kube: watching.follow(kube, tables, output))
         return
-    listing = session.run(place, lambda kube: tables.read(kube, session.read_clock()))
+    listing = session.run(access, lambda kube: tables.read(kube, session.read_clock()))
     _print(listing, output)
     for unseen in tables.unseen:
         printing.print_message(f"not readable: {unseen}", err=True)
     if not listing.items and output not in {Output.JSON, Output.YAML}:
-        printing.print_message(tables.nothing, err=True)
+        printing.print_message(tables.empty_message, err=True)
 
 
-def _show_trees(place: Where, objects: Sequence[NamedTarget], output: Output) -> None:
+def _show_trees(access: KubeAccess, objects: Sequence[NamedTarget], output: Output) -> None:
     """Print the objects that exist, then report the objects that do not."""
 
     async def work(kube: KubeClient) -> tuple[OutputFrame, list[errors.NotFound]]:
@@ -251,14 +251,14 @@ def _show_trees(place: Where, objects: Sequence[NamedTarget], output: Output) ->
         missing: list[errors.NotFound] = []
         for target in objects:
             try:
-                snapshots.append(await sources.read_one(kube, place.namespace, target))
+                snapshots.append(await sources.read_one(kube, access.namespace, target))
             except session.NoSuchObject as problem:
-                missing.append(await session.locate(kube, problem))
+                missing.append(await session.find_elsewhere(kube, problem))
         return frame.build_trees(
             snapshots, now=session.read_clock(), wide=output is Output.WIDE
         ), missing
 
-    shown, missing = session.run(place, work)
+    shown, missing = session.run(access, work)
     if shown.items:
         _print(shown, output)
     for error in missing[:-1]:

@@ -227,7 +227,7 @@ def _get_place(meta: ObjectMeta) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
-DELETED: Final = "Deleted"
+DELETED_STATE: Final = "Deleted"
 _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
 """A fixed time for `Item.state`, so that two reads differ only if the objects do."""
 
@@ -385,15 +385,15 @@ def _mark_deleted(item: Item, *, wide: bool, all_namespaces: bool) -> Item:
     row: AnyRow = item.document
     match row:
         case ServiceRow():
-            row = structs.replace(row, phase=DELETED)
+            row = structs.replace(row, phase=DELETED_STATE)
             table = build_service_table([row], wide=wide, all_namespaces=all_namespaces)
         case ClusterRow():
-            row = structs.replace(row, status=DELETED)
+            row = structs.replace(row, status=DELETED_STATE)
             table = build_cluster_table([row], wide=wide, all_namespaces=all_namespaces)
         case JobRow():
-            row = structs.replace(row, status=DELETED)
+            row = structs.replace(row, status=DELETED_STATE)
             table = job_rows.build_job_table([row], wide=wide, all_namespaces=all_namespaces)
         case CronJobRow():
-            row = structs.replace(row, status=DELETED, next_run=None, next_run_seconds=None)
+            row = structs.replace(row, status=DELETED_STATE, next_run=None, next_run_seconds=None)
             table = job_rows.build_cron_job_table([row], wide=wide, all_namespaces=all_namespaces)
     return structs.replace(item, line=table.format_lines(PIPE_WIDTH)[1], document=row, state=None)

@@ -52,7 +52,7 @@ def draw_job(tree: JobTree, *, wide: bool = False) -> RenderableType:
         lines.append(drawn)
     if tree.ray_cluster is not None:
         lines.append(picture.draw_groups(tree.ray_cluster, wide=wide))
-    return Group(*lines, *picture.end(tree.last_event, tree.unseen, wide=wide))
+    return Group(*lines, *picture.format_footer(tree.last_event, tree.unseen, wide=wide))
 
 
 def format_job_line(tree: JobTree) -> str:
@@ -89,7 +89,7 @@ def draw_cron_job(tree: CronJobTree, *, wide: bool = False) -> RenderableType:
         lines.append(job_rows.build_job_table(shown, wide=wide, all_namespaces=False))
     if rest := len(tree.jobs) - len(shown):
         lines.append(Text(f"… and {rest} more: -o wide", style="dim"))
-    return Group(*lines, *picture.end(tree.last_event, tree.unseen, wide=wide))
+    return Group(*lines, *picture.format_footer(tree.last_event, tree.unseen, wide=wide))
 
 
 def _format_last_run(row: CronJobRow) -> str:

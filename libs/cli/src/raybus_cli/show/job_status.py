@@ -6,7 +6,7 @@ from rich.console import RenderableType
 
 from common.kube.client import KubeClient
 from raybus_cli import printing, session, waiting
-from raybus_cli.kubeconfig import Where
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.printing import Output
 from raybus_cli.reading import kinds, reader
 from raybus_cli.show import job_picture, picture
@@ -17,7 +17,7 @@ TIMED_OUT: Final = 3
 """Exit code if the job has not ended in time."""
 
 
-def show(place: Where, name: str, output: Output, *, seconds: float) -> int:
+def show(access: KubeAccess, name: str, output: Output, *, seconds: float) -> int:
     """Print the state of a RayJob when it has ended, or after `seconds`.
 
     Return the exit code: 0 if the job succeeded, 3 if it has not ended, else 1.
@@ -25,12 +25,12 @@ def show(place: Where, name: str, output: Output, *, seconds: float) -> int:
 
     async def wait(kube: KubeClient) -> JobReport:
         async def read() -> JobReport:
-            job = await reader.read_ray_job(kube, place.namespace, name)
+            job = await reader.read_ray_job(kube, access.namespace, name)
             return reports.build(job, session.read_clock())
 
         return await waiting.poll_until(read, reports.describe_pending, limit=seconds)
 
-    report = session.run(place, wait)
+    report = session.run(access, wait)
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(report, output)
     elif output is Output.NAME:

@@ -26,7 +26,7 @@ from raybus_cli.show.tree import (
     UpgradeProgress,
 )
 
-BAR: Final = 20
+BAR_WIDTH: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
 
 _BLOCKING: Final = frozenset(Code)
@@ -69,7 +69,9 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
     clusters = [_draw_branch(cluster, wide=wide) for cluster in tree.clusters] or [
         Text("No RayCluster.")
     ]
-    return Group(format_labelled(head), *clusters, *end(tree.last_event, tree.unseen, wide=wide))
+    return Group(
+        format_labelled(head), *clusters, *format_footer(tree.last_event, tree.unseen, wide=wide)
+    )
 
 
 def format_labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
@@ -98,7 +100,9 @@ def format_images(used: Iterable[tuple[str, str]]) -> Text:
     return Text("\n".join(f"{image} ({', '.join(roles)})" for image, roles in users.items()))
 
 
-def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[RenderableType]:
+def format_footer(
+    event: LastEvent | None, unseen: Iterable[str], *, wide: bool
+) -> list[RenderableType]:
     """Format the lines below a tree: the last Event and, if `wide`, what could not be read."""
     lines: list[RenderableType] = []
     if event is not None:
@@ -155,8 +159,8 @@ def format_pod(line: PodLine, *, wide: bool, with_group: bool = True) -> Fitting
 
 def draw_bar(percent: int) -> str:
     """Format a percentage as a bar."""
-    filled = round(BAR * percent / 100)
-    return "█" * filled + "░" * (BAR - filled)
+    filled = round(BAR_WIDTH * percent / 100)
+    return "█" * filled + "░" * (BAR_WIDTH - filled)
 
 
 def _summarize_branch(branch: Branch) -> str:
@@ -223,7 +227,7 @@ def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
     lines: list[RenderableType] = [
         format_labelled(head),
         draw_groups(tree, wide=wide),
-        *end(tree.last_event, tree.unseen, wide=wide),
+        *format_footer(tree.last_event, tree.unseen, wide=wide),
     ]
     return Group(*lines)
 
@@ -232,13 +236,13 @@ def draw_groups(tree: ClusterTree, *, wide: bool) -> Drawn:
     """Format the groups of a RayCluster with their pods."""
     drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
     for group in tree.groups:
-        drawn.add(_group(group, wide=wide))
+        drawn.add(_draw_group(group, wide=wide))
     return drawn
 
 
 def format_cluster_line(tree: ClusterTree) -> str:
     """Format the tree of a RayCluster as one plain line, for `-w` without a terminal."""
-    groups = [f"{group.name} {_count(group)}" for group in tree.groups]
+    groups = [f"{group.name} {_format_count(group)}" for group in tree.groups]
     return "; ".join(
         [
             f"{tree.namespace}/{tree.name} {tree.status or '-'}",
@@ -248,8 +252,8 @@ def format_cluster_line(tree: ClusterTree) -> str:
     )
 
 
-def _group(group: GroupBranch, *, wide: bool) -> Drawn:
-    count = f"  pods {_count(group)}"
+def _draw_group(group: GroupBranch, *, wide: bool) -> Drawn:
+    count = f"  pods {_format_count(group)}"
     forms = (
         (Text(f"{count}  {group.image}"), Text(count)) if wide and group.image else (Text(count),)
     )
@@ -259,5 +263,5 @@ def _group(group: GroupBranch, *, wide: bool) -> Drawn:
     return drawn
 
 
-def _count(group: GroupBranch) -> str:
+def _format_count(group: GroupBranch) -> str:
     return f"{group.ready}/{len(group.pods) if group.desired is None else group.desired}"

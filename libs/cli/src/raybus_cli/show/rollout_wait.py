@@ -39,7 +39,7 @@ async def wait_until_over(
             status = rollout_status.derive_status(
                 await reader.read(kube, namespace, name), now=session.read_clock()
             )
-        except session.RETRIED as problem:
+        except session.RETRYABLE_ERRORS as problem:
             away_until = loop.time() + STARTUP_SECONDS
             status = RolloutStatus(course=RolloutState.GOING_ON, text=session.format_error(problem))
         except (errors.Forbidden, errors.NotFound) as problem:

@@ -58,18 +58,18 @@ class ObjectSource(Protocol):
     async def refresh(self, kube: KubeClient) -> None:
         """Read what the watches do not provide, such as the state of Serve."""
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
+    def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return the sink of each collection to watch; a watched collection keeps its sink.
 
         A sink sets `changed` at each change.
         """
         ...
 
-    def frame(self, now: datetime) -> OutputFrame | None:
+    def build_frame(self, now: datetime) -> OutputFrame | None:
         """Return the present output; None until the objects have been read."""
         ...
 
-    def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
+    def convert_error(self, problem: errors.RaybusError) -> errors.RaybusError:
         """Convert the error of a request into an error that names the option to correct."""
         ...
 
@@ -84,7 +84,7 @@ _OPTIONAL: Final = frozenset({kinds.JOB, kinds.CRON_JOB})
 """Kinds that a list of all kinds omits if they are not served or the user may not list them."""
 
 
-class Tables:
+class TableSource:
     """Tables of all objects of the kinds `shown`, in the namespace `scope` (None: in all).
 
     The last frame is kept, so that the next frame can report deleted objects.
@@ -125,13 +125,13 @@ class Tables:
     async def refresh(self, kube: KubeClient) -> None:
         """Do nothing, because the watches provide all objects."""
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
+    def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return a store for each shown kind."""
         for kind in self._shown:
             self._stores.setdefault(kind, ObjectStore(_VIEWS[kind], changed))
         return {self._build_target(kind): store for kind, store in self._stores.items()}
 
-    def frame(self, now: datetime) -> OutputFrame | None:
+    def build_frame(self, now: datetime) -> OutputFrame | None:
         """Return the tables; None until every required kind has been listed."""
         stores = self._stores.items()
         if any(not store.is_listed and kind not in self._optional for kind, store in stores):
@@ -139,7 +139,7 @@ class Tables:
         return self._build_frame({kind: store.objects for kind, store in stores}, now=now)
 
     @property
-    def nothing(self) -> str:
+    def empty_message(self) -> str:
         """The message for the case that no object exists."""
         *others, last = (target.resource.kind for target in self._shown)
         what = f"{', '.join(others)} or {last}" if others else last
@@ -151,7 +151,7 @@ class Tables:
         )
         return f"No {what}{labelled} {where}."
 
-    def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
+    def convert_error(self, problem: errors.RaybusError) -> errors.RaybusError:
         """Convert the error of a request; a rejected selector names its option."""
         return reader.convert_list_error(self._selector, problem)
 
@@ -174,7 +174,7 @@ class Tables:
         return made
 
 
-class Trees:
+class TreeSource:
     """Trees of some objects. A change in any object of a tree causes a read of all trees."""
 
     def __init__(self, namespace: str, objects: Sequence[Shown], *, wide: bool) -> None:
@@ -197,7 +197,7 @@ class Trees:
         """Read every object and the objects that belong to it."""
         self._found = [await read_one(kube, self._namespace, target) for target in self._objects]
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
+    def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return signals for the objects and for all objects that belong to them."""
         wanted = {target for snapshot in self._found for target in list_targets(snapshot)}
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
@@ -211,10 +211,10 @@ class Trees:
         }
         return self._sinks
 
-    def frame(self, now: datetime) -> OutputFrame | None:
+    def build_frame(self, now: datetime) -> OutputFrame | None:
         return frame.build_trees(self._found, now=now, wide=self._wide)
 
-    def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
+    def convert_error(self, problem: errors.RaybusError) -> errors.RaybusError:
         return problem
 
 

@@ -290,7 +290,7 @@ def _build_branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> 
         pods=[build_pod_line(pod, now=now) for pod in pods],
         applications={key: application.status for key, application in (shown or {}).items()},
         images=list_images(cluster.raw_spec),
-        note=_note(cluster, now=now),
+        note=_format_note(cluster, now=now),
     )
 
 
@@ -308,7 +308,7 @@ def _compute_ready_capacity(details: serve_status.ServeDetails | None) -> int | 
     return round(serve_status.running_percent(details) * serve_status.capacity(details) / WHOLE)
 
 
-def _note(cluster: RayCluster, *, now: datetime) -> str:
+def _format_note(cluster: RayCluster, *, now: datetime) -> str:
     if cluster.metadata.deletion_timestamp is not None:
         return "is being deleted"
     due = annotation_record.moment(cluster.metadata.annotations.get(labels.DELETE_AFTER))

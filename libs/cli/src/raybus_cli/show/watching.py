@@ -15,7 +15,7 @@ from common import errors
 from common.kube.client import KubeClient
 from raybus_cli import printing, session
 from raybus_cli.printing import Output
-from raybus_cli.show.changes import Changes
+from raybus_cli.show.changes import ChangeWatcher
 from raybus_cli.show.frame import Item, OutputFrame
 from raybus_cli.show.sources import ObjectSource
 
@@ -28,8 +28,8 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between reads while the API server does not answer."""
 REDRAW_SECONDS: Final = 1.0
 """Interval at which a terminal shows new ages; this needs no request."""
-_FOR_PEOPLE: Final = frozenset({Output.TEXT, Output.WIDE})
-_NOTHING: Final = object()
+_TEXT_OUTPUTS: Final = frozenset({Output.TEXT, Output.WIDE})
+_UNSHOWN: Final = object()
 """State of an object that was not in the frame before; a deleted object's state is None."""
 
 
@@ -41,14 +41,16 @@ async def follow(kube: KubeClient, source: ObjectSource, output: Output) -> None
     try:
         with session.silence_logs():
             async with asyncio.TaskGroup() as group:
-                await _show(kube, source, output, Changes(kube, group, source.problem))
+                await _show(kube, source, output, ChangeWatcher(kube, group, source.convert_error))
     except BaseExceptionGroup as met:
         raise session.find_first(met) from met
 
 
-async def _show(kube: KubeClient, source: ObjectSource, output: Output, changes: Changes) -> None:
+async def _show(
+    kube: KubeClient, source: ObjectSource, output: Output, changes: ChangeWatcher
+) -> None:
     console = printing.create_console()
-    if console.is_terminal and output in _FOR_PEOPLE:
+    if console.is_terminal and output in _TEXT_OUTPUTS:
         with Live(console=console, auto_refresh=False) as live:
             async with aclosing(
                 _yield_frames(kube, source, changes, redraw=REDRAW_SECONDS)
@@ -57,13 +59,13 @@ async def _show(kube: KubeClient, source: ObjectSource, output: Output, changes:
                     live.update(
                         frame.picture or Text("No resources found.", style="dim"), refresh=True
                     )
-    lines = _Lines(output)
+    lines = _LinePrinter(output)
     async with aclosing(_yield_frames(kube, source, changes, redraw=float("inf"))) as frames:
         async for frame in frames:
             lines.show(frame)
 
 
-class _Lines:
+class _LinePrinter:
     """Prints a line or document for each object that changed since the last frame."""
 
     def __init__(self, output: Output) -> None:
@@ -80,9 +82,9 @@ class _Lines:
         for item in frame.items:
             text, (state, last) = (
                 _format_item(item, self._output),
-                before.get(_get_key(item), (_NOTHING, "")),
+                before.get(_get_key(item), (_UNSHOWN, "")),
             )
-            is_for_people = self._output in _FOR_PEOPLE
+            is_for_people = self._output in _TEXT_OUTPUTS
             is_same = item.state == state or (is_for_people and text == last)
             self._known[_get_key(item)] = (item.state, last if is_same else text)
             if is_same:
@@ -94,7 +96,7 @@ class _Lines:
 
 
 async def _yield_frames(
-    kube: KubeClient, source: ObjectSource, changes: Changes, *, redraw: float
+    kube: KubeClient, source: ObjectSource, changes: ChangeWatcher, *, redraw: float
 ) -> AsyncGenerator[OutputFrame]:
     """Yield a frame after each change, every `redraw` seconds, and after each periodic refresh."""
     loop = asyncio.get_running_loop()
@@ -106,7 +108,7 @@ async def _yield_frames(
             due = began + (
                 source.resync if await _refresh(kube, source, changes) else RETRY_SECONDS
             )
-        if (frame := source.frame(session.read_clock())) is not None:
+        if (frame := source.build_frame(session.read_clock())) is not None:
             yield frame
         await asyncio.sleep(max(LULL_SECONDS, loop.time() - began))
         rest = max(0.0, min(redraw, due - loop.time()))
@@ -117,7 +119,7 @@ async def _yield_frames(
             continue
 
 
-async def _refresh(kube: KubeClient, source: ObjectSource, changes: Changes) -> bool:
+async def _refresh(kube: KubeClient, source: ObjectSource, changes: ChangeWatcher) -> bool:
     """Refresh the source and update the watches; return whether the API server answered."""
     try:
         await source.refresh(kube)
@@ -127,7 +129,7 @@ async def _refresh(kube: KubeClient, source: ObjectSource, changes: Changes) -> 
         changes.report_failure(problem)
         return False
     changes.record_answer()
-    changes.watch(source.sinks(changes.happened))
+    changes.watch(source.build_sinks(changes.happened))
     return True
 
 

@@ -32,7 +32,7 @@ from nats_admin.server_conf import ServerConfig
 from nats_admin.stream_keeper import StreamAccount
 from raybus_cli import child_processes, waiting
 from raybus_cli.up import programs
-from raybus_cli.up.programs import KEEPER, MODULES, NATS, BusAccess, ChildProgram, UpOptions
+from raybus_cli.up.programs import KEEPER_USER, MODULES, NATS, BusAccess, ChildProgram, UpOptions
 
 POLL_SECONDS: Final = 0.2
 CALM_POLL_SECONDS: Final = 1.0
@@ -66,7 +66,7 @@ class Readiness:
         was_ready = False
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
             while True:
-                answers = {name: await _ask(http, port) for name, port in self._ports.items()}
+                answers = {name: await _probe(http, port) for name, port in self._ports.items()}
                 self._report_changes(answers, was_ready=was_ready)
                 if not was_ready and not any(answers.values()):
                     was_ready = True
@@ -88,7 +88,7 @@ class Readiness:
         self._problems = dict(answers)
 
 
-async def _ask(http: httpx.AsyncClient, port: int) -> str | None:
+async def _probe(http: httpx.AsyncClient, port: int) -> str | None:
     try:
         answer = await http.get(f"http://127.0.0.1:{port}/readyz")
     except httpx.HTTPError:
@@ -180,15 +180,17 @@ def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
     No child keeps the streams, because this process has the keys of all users anyway.
     """
     if bus.credentials is None:
-        return stream_keeper.build_accounts(Settings(service=KEEPER, nats_url=bus.url))
+        return stream_keeper.build_accounts(Settings(service=KEEPER_USER, nats_url=bus.url))
     users = bus.credentials / "users"
     settings = Settings(
-        service=KEEPER,
+        service=KEEPER_USER,
         nats_url=bus.url,
-        nats_seed_file=users / f"{KEEPER}.seed",
+        nats_seed_file=users / f"{KEEPER_USER}.seed",
         nats_ca_file=bus.credentials / "ca.crt",
     )
-    return stream_keeper.build_accounts(settings, outside_seed=users / f"{KEEPER}-outside.seed")
+    return stream_keeper.build_accounts(
+        settings, outside_seed=users / f"{KEEPER_USER}-outside.seed"
+    )
 
 
 async def wait_for_listener(port: int, *, timeout: float = NATS_SECONDS) -> bool:
@@ -214,7 +216,7 @@ SERVICES_STOP_SECONDS: Final = 7.0
 BUS_STOP_SECONDS: Final = 1.5
 
 
-class Up:
+class LocalServices:
     """One run of `raybus up`: starts NATS and the services, and stops them after a signal."""
 
     def __init__(self, options: UpOptions, environment: Mapping[str, str]) -> None:
@@ -279,7 +281,7 @@ class Up:
                     "--nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
-        logging.configure(KEEPER, level=options.log_level)
+        logging.configure(KEEPER_USER, level=options.log_level)
         group.create_task(stream_keeper.keep_accounts(build_stream_accounts(bus)))
         return bus
 
@@ -375,7 +377,7 @@ def up(
         _fail(problem)
     met: BaseExceptionGroup[errors.RaybusError] | None = None
     try:
-        asyncio.run(Up(chosen, os.environ).run())
+        asyncio.run(LocalServices(chosen, os.environ).run())
     except* errors.RaybusError as problems:
         met = problems  # before Python 3.11.4, a SystemExit raised here would be wrapped in a group
     if met is not None:

@@ -170,7 +170,7 @@ def check_level(text: str) -> str:
 
 FIRST_WAIT: Final = 0.2
 MAX_WAIT: Final = 10.0
-GOOD_LIFE: Final = 30.0
+STABLE_AFTER_SECONDS: Final = 30.0
 """Seconds. A child that ran longer counts as started correctly, so its back-off starts anew."""
 MISCONFIGURED: Final = 2
 """Exit code of a service with invalid settings; restarting it would not help."""
@@ -217,7 +217,7 @@ class ChildProgram:
                 raise errors.InvalidSpec(
                     f"{self.program.name} rejects its settings; see {self._describe_log()}"
                 )
-            failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
+            failures = 0 if loop.time() - started > STABLE_AFTER_SECONDS else failures + 1
             wait = min(MAX_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
             self._report(
                 f"{self.program.name} {_describe_exit(code)}; it restarts in {wait:.1f} s "
@@ -288,7 +288,7 @@ def _describe_exit(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-KEEPER: Final = "keeper"
+KEEPER_USER: Final = "keeper"
 """NATS user that creates missing streams."""
 NATS: Final = "nats"
 
@@ -326,7 +326,7 @@ def build_nats_server(
         name=NATS,
         argv=[str(binary), "--config", str(folder / "nats-server.conf")],
         environment=NATS_GO | dict(environment),
-        log=_log(log_dir, NATS),
+        log=_get_log_path(log_dir, NATS),
     )
 
 
@@ -380,7 +380,7 @@ def build_service(
         | _inherit_environment(environment)
         | _build_bus_variables(bus, replica.service)
         | settings,
-        log=_log(options.log_dir, replica.name),
+        log=_get_log_path(options.log_dir, replica.name),
     )
 
 
@@ -414,5 +414,5 @@ def _build_bus_variables(bus: BusAccess, user: str) -> dict[str, str]:
     return settings
 
 
-def _log(folder: Path | None, name: str) -> Path | None:
+def _get_log_path(folder: Path | None, name: str) -> Path | None:
     return None if folder is None else folder / f"{name}.log"

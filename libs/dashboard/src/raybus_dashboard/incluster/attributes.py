@@ -73,7 +73,7 @@ def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Att
     Segments are interpreted by position, as the API server does: a pod may be called `proxy` or
     `status`.
     """
-    group, version, rest = _group(path)
+    group, version, rest = _parse_group(path)
     tail: list[str] = []
     end = _END_OF_NAMESPACED if rest[0] == NAMESPACES and len(rest) > 2 else _END
     if rest[end - 1 : end] == [PROXY]:
@@ -99,7 +99,7 @@ def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Att
     )
 
 
-def _group(path: str) -> tuple[str, str, list[str]]:
+def _parse_group(path: str) -> tuple[str, str, list[str]]:
     """Return group, version and the remaining segments.
 
     Raise `Unparsable` for a path without a resource.

@@ -130,7 +130,7 @@ def serve(
     $ raybus dashboard serve --tls-cert-file t.crt --tls-private-key-file t.key
     $ raybus dashboard serve --plain-http --port 3100 -n serving --allow-actions
     """
-    place = session.select_place(kubeconfig, context, namespace)
+    place = session.select_access(kubeconfig, context, namespace)
     try:
         choices = Choices(
             address=address,

@@ -36,7 +36,7 @@ class Connections:
         self._most = most
         self._first_request = first_request
         self._longest = longest
-        self._open: dict[asyncio.BaseProtocol, _Bounded] = {}
+        self._open: dict[asyncio.BaseProtocol, _BoundedProtocol] = {}
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -51,13 +51,13 @@ class Connections:
         If there are too many connections, the protocol closes its connection.
         """
         if len(self._open) >= self._most:
-            return _Refusing()
-        made = _Bounded(inner, self._open)
+            return _RefusingProtocol()
+        made = _BoundedProtocol(inner, self._open)
         made.end_after(self._first_request, self._longest)
         return made
 
 
-class _Bounded(asyncio.Protocol):
+class _BoundedProtocol(asyncio.Protocol):
     """A connection with timeouts.
 
     It is in `connections`, and so counts towards the limit, as soon as it is open, before a TLS
@@ -65,7 +65,7 @@ class _Bounded(asyncio.Protocol):
     """
 
     def __init__(
-        self, inner: asyncio.Protocol, connections: "dict[asyncio.BaseProtocol, _Bounded]"
+        self, inner: asyncio.Protocol, connections: "dict[asyncio.BaseProtocol, _BoundedProtocol]"
     ) -> None:
         self.is_served = False
         self._inner = inner
@@ -118,7 +118,7 @@ class _Bounded(asyncio.Protocol):
         self._inner.resume_writing()
 
 
-class _Refusing(asyncio.Protocol):
+class _RefusingProtocol(asyncio.Protocol):
     """Closes its connection immediately."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Generator
 from common import errors
 
 
-class Places:
+class UserLimit:
     """Counts the occupied places of one kind (`what`, such as `pages`).
 
-    `max_per_user` is the limit of one user, `max_max_total` that of all users.
+    `max_per_user` is the limit of one user, `max_total` that of all users.
     """
 
     def __init__(self, what: str, *, max_per_user: int, max_total: int) -> None:

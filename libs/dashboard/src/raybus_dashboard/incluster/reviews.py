@@ -17,7 +17,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Body
 from common.clock import steady
-from raybus_cli.session import Denied
+from raybus_cli.session import AccessDenied
 from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.identity import (
     ANONYMOUS,
@@ -33,7 +33,7 @@ KNOWN_SECONDS: Final = 3600.0
 """Seconds for which an accepted token is remembered as known, so that its reviews do not queue
 behind those of new tokens. Being known grants no rights.
 """
-AT_ONCE: Final = 16
+MAX_CONCURRENT_REVIEWS: Final = 16
 """Maximum number of concurrent reviews of one kind."""
 MAX_WAITING_REQUESTS: Final = 256
 """Maximum number of reviews that wait for a free slot.
@@ -81,7 +81,7 @@ class _AccessReview(msgspec.Struct, frozen=True, kw_only=True):
     status: _AccessStatus = _AccessStatus()
 
 
-class Recent(Generic[K, V]):
+class RecentAnswers(Generic[K, V]):
     """A cache of answers that expire after some seconds.
 
     If it is full, the oldest answer is evicted.
@@ -114,11 +114,11 @@ class Recent(Generic[K, V]):
             del self._answers[next(iter(self._answers))]
 
 
-class Turns:
+class RequestTurns:
     """Limits how many requests run concurrently, and how many more wait."""
 
     def __init__(self) -> None:
-        self._running = asyncio.Semaphore(AT_ONCE)
+        self._running = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._count = 0
 
     @contextlib.asynccontextmanager
@@ -127,7 +127,7 @@ class Turns:
 
         Raise `Throttled` if too many requests wait.
         """
-        if self._count >= AT_ONCE + MAX_WAITING_REQUESTS:
+        if self._count >= MAX_CONCURRENT_REVIEWS + MAX_WAITING_REQUESTS:
             raise errors.Throttled(
                 "too many requests wait for reviews of the API server: try again in a moment",
                 after=1,
@@ -153,14 +153,18 @@ class Reviews:
         self._audiences = tuple(audiences)
         self._now = now
         # Tokens are stored as hashes only.
-        self._identities: Recent[bytes, UserIdentity] = Recent(now)
-        self._rejected: Recent[bytes, InvalidCredentials] = Recent(now)
-        self._known: Recent[bytes, bool] = Recent(now, KNOWN_SECONDS)
+        self._identities: RecentAnswers[bytes, UserIdentity] = RecentAnswers(now)
+        self._rejected: RecentAnswers[bytes, InvalidCredentials] = RecentAnswers(now)
+        self._known: RecentAnswers[bytes, bool] = RecentAnswers(now, KNOWN_SECONDS)
         """Tokens that Kubernetes accepted within the last hour; their reviews do not queue behind
         new tokens.
         """
-        self._rights: Recent[tuple[UserIdentity, Attributes], bool] = Recent(now)
-        self._new_in_turn, self._known_in_turn, self._rights_in_turn = Turns(), Turns(), Turns()
+        self._rights: RecentAnswers[tuple[UserIdentity, Attributes], bool] = RecentAnswers(now)
+        self._new_in_turn, self._known_in_turn, self._rights_in_turn = (
+            RequestTurns(),
+            RequestTurns(),
+            RequestTurns(),
+        )
 
     async def authenticate(self, token: str) -> UserIdentity:
         """Return the user of a token.
@@ -192,7 +196,7 @@ class Reviews:
                     allowed = await self._is_allowed(identity, wanted)
                     self._rights.put(key, allowed, asked)
         if not allowed:
-            raise Denied(f"cannot {wanted}")
+            raise AccessDenied(f"cannot {wanted}")
 
     async def _authenticate(self, token: str, key: bytes) -> UserIdentity | InvalidCredentials:
         asked = self._now()

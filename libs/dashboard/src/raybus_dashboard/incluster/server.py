@@ -35,7 +35,7 @@ from raybus_dashboard.incluster.attributes import Attributes
 from raybus_dashboard.incluster.authentication import Authentication
 from raybus_dashboard.incluster.connections import HANDSHAKE_SECONDS, IDLE_SECONDS, Connections
 from raybus_dashboard.incluster.identity import InvalidCredentials, Refused, UserIdentity
-from raybus_dashboard.incluster.places import Places
+from raybus_dashboard.incluster.places import UserLimit
 from raybus_dashboard.incluster.sessions import BoardSessions
 from raybus_dashboard.polling import Connect
 from raybus_dashboard.responses import (
@@ -255,8 +255,8 @@ class _Pages:
     def __init__(self, service: HandlerDependencies, group: asyncio.TaskGroup) -> None:
         self._service = service
         self._group = group
-        self._streams = Places("pages", max_per_user=STREAMS[0], max_total=STREAMS[1])
-        self._requests = Places("requests", max_per_user=REQUESTS[0], max_total=REQUESTS[1])
+        self._streams = UserLimit("pages", max_per_user=STREAMS[0], max_total=STREAMS[1])
+        self._requests = UserLimit("requests", max_per_user=REQUESTS[0], max_total=REQUESTS[1])
         self._end = asyncio.Event()
 
     def end(self) -> None:

@@ -24,8 +24,8 @@ from common.clock import steady
 from common.kube.client import KubeClient
 from common.settings import Settings
 from raybus_cli.events import connection
-from raybus_cli.events.run import FORWARD_SECONDS, NatsAccess, Read
-from raybus_cli.kubeconfig import Where
+from raybus_cli.events.run import FORWARD_SECONDS, NatsAccess, ReadEvents
+from raybus_cli.kubeconfig import KubeAccess
 from raybus_cli.session import USER_AGENT
 from raybus_dashboard.board import Board, EventFeed, PageSources
 from raybus_dashboard.history import EventLog, History, UpgradeEventListener
@@ -186,7 +186,7 @@ REGISTER: Final = "RAYBUS_NATS_REGISTER_KEY"
 
 
 def choose_access(
-    nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where
+    nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: KubeAccess
 ) -> NatsAccess | None:
     """Return the connection to NATS; None if none is configured.
 
@@ -209,7 +209,7 @@ def choose_access(
 def build_listener(access: NatsAccess, sessions: BoardSessions) -> UpgradeEventListener:
     """Return the listener that receives the events of all namespaces for all sessions."""
 
-    async def run_connected(read: Read) -> None:
+    async def run_connected(read: ReadEvents) -> None:
         await read(access)
 
     return UpgradeEventListener(run_connected, None, sessions, sessions.events)

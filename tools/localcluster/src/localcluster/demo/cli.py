@@ -98,7 +98,7 @@ def demo(
         outcome = _run(driver, name, kubeconfig, plan=plan, gateway=when, keep=keep, began=began)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(session.exit_code(problem)) from problem
+        raise typer.Exit(session.find_exit_code(problem)) from problem
     as_json = msgspec.json.format(msgspec.json.encode(outcome)).decode()
     if save is not None:
         save.write_text(as_json + "\n")

@@ -208,8 +208,7 @@ docs: setup ## build the documentation into build/docs, every link and anchor ch
 
 wheel: setup ## the command line as one wheel in build/wheel, to install without a checkout
 	rm -rf build/wheel
-	$(BIN)/uv build --quiet --wheel --no-build-isolation --offline --python $(PY) --out-dir build/wheel deploy/wheel
-	ls build/wheel/*.whl
+	$(DEV) wheel build/wheel
 
 release: setup ## REGISTRY=HOST/PATH: images, chart, manifests and wheel in build/raybus-VERSION.tar, for clusters without a network
 	$(DEV) release --registry '$(REGISTRY)'

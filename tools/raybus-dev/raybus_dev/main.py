@@ -52,6 +52,7 @@ TOOLS: Final = {
     "release": Tool("raybus_dev.release", "Images, chart and wheel as one archive"),
     "simulate": Tool("scenario.simulation", "Upgrades by seeds, with every law checked"),
     "version-matrix": Tool("version_matrix", "Other versions of Kubernetes, NATS, Python and Ray"),
+    "wheel": Tool("raybus_dev.wheel", "The command line as one wheel, in a folder"),
 }
 
 

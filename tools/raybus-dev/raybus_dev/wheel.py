@@ -1,5 +1,9 @@
-"""Builds the wheel of the command `raybus`, and the constraints for installing it."""
+"""Builds the wheel of the command `raybus`, and the constraints for installing it.
 
+As a program it builds the wheel into a folder, and prints its path.
+"""
+
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +14,7 @@ SOURCE_ONLY: Final = "nkeys"
 
 It is one Python file, which needs no compiler.
 """
+CHECKOUT: Final = Path(__file__).parents[3]
 UV: Final = Path(sys.executable).with_name("uv")
 
 
@@ -38,3 +43,15 @@ def export_constraints(checkout: Path, file: Path) -> Path:
         stdout=subprocess.DEVNULL,
     )
     return file
+
+
+def main() -> None:
+    """Build the wheel of this checkout into the folder on the command line."""
+    parser = argparse.ArgumentParser(description="Build the wheel of the command `raybus`.")
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
+    sys.stdout.write(f"{build_wheel(CHECKOUT, folder)}\n")
+
+
+if __name__ == "__main__":
+    main()

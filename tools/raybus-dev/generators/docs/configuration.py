@@ -203,7 +203,7 @@ def page() -> str:
     lines += [
         "## The operator's file",
         "",
-        f"`{OPERATOR_FILE}` names a file, as KubeRay's `--config` does. job-reconciler reads only "
+        f"`{OPERATOR_FILE}` names a file, as KubeRay's `--config` does. job-reconciler reads only",
         "the batch scheduler and `deleteRayJobAfterJobFinishes`.",
         "",
     ]

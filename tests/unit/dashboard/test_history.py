@@ -50,7 +50,7 @@ def _in_upgrade(weight: int, **fields: Any) -> RayService:
 
 
 def _see(history: History, key: str, service: RayService, *, now: datetime) -> None:
-    history.see(key, histories.derive_progress(service), now=now)
+    history.record(key, histories.derive_progress(service), now=now)
 
 
 def _alone(side: Json) -> RayService:

@@ -163,7 +163,7 @@ class Poller:
         entries = await self._listing.update_entries(versions, {})
         now = session.read_clock()
         for key, entry in entries.items():
-            self._history.see(key, entry.progress, now=now)
+            self._history.record(key, entry.progress, now=now)
         moving = {key: entry.pending for key, entry in entries.items() if entry.pending is not None}
         clusters = await self._pending.read_pending(kube, moving)
         moved = [version for version in versions if version.metadata.key in clusters]

@@ -90,7 +90,7 @@ def make_server_certificate(
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
-    """Return whether the CA certificate `authority` has signed `certificate`; all in PEM."""
+    """Return whether the CA certificate `ca` has signed `certificate`; all in PEM."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
             x509.load_pem_x509_certificate(ca)

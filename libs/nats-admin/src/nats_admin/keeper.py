@@ -174,9 +174,9 @@ class Keeper:
             pair = CertificatePair(
                 (volume / "tls.crt").read_bytes(), (volume / "tls.key").read_bytes()
             )
-            authority = (volume / AUTHORITY).read_bytes()
-            if credential_folder.is_usable(pair, authority, self._place.names, now=now):
-                return pair, authority
+            ca = (volume / AUTHORITY).read_bytes()
+            if credential_folder.is_usable(pair, ca, self._place.names, now=now):
+                return pair, ca
         # The authority signs only this certificate; its key is not stored.
         new_ca = certificates.make_ca(now=now)
         pair = certificates.make_server_certificate(new_ca, names=self._place.names, now=now)

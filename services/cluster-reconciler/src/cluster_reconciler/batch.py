@@ -60,7 +60,11 @@ class BatchScheduler(msgspec.Struct, frozen=True):
     copied: Copies = ()
     """Labels that pods copy from their cluster: name on the cluster, name on the pods."""
 
-    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002  (for others)
+    def list_children_to_read(
+        self,
+        cluster: RayCluster,  # noqa: ARG002  (for others)
+        config: Config,  # noqa: ARG002  (for others)
+    ) -> tuple[ChildCreation, ...]:
         """Return how to create the objects that this scheduler needs in the cluster's namespace.
 
         These objects are not on the bus, so the caller first reads them from the API server.
@@ -80,7 +84,10 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
         Returns a plan with the reason if no pod may be created yet; the key is then requeued soon.
         """
-        own = (child.resource for child in self.looked_up(observed.cluster, observed.config))
+        own = (
+            child.resource
+            for child in self.list_children_to_read(observed.cluster, observed.config)
+        )
         return Continue(actions=make_step(*observed.creations(*own)))
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
@@ -180,7 +187,9 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
     def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
         return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
 
-    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:
+    def list_children_to_read(
+        self, cluster: RayCluster, config: Config
+    ) -> tuple[ChildCreation, ...]:
         """Return the creation of the PodGroup, which the cluster owns but does not control."""
         if GANG not in cluster.metadata.labels:
             return ()
@@ -217,7 +226,9 @@ class Volcano(BatchScheduler, frozen=True):
         is_jobs = traits.creator_kind(cluster) == "RayJob"
         return () if is_jobs else ((VOLCANO_POD_GROUP, format_volcano_name(cluster)),)
 
-    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:
+    def list_children_to_read(
+        self, cluster: RayCluster, config: Config
+    ) -> tuple[ChildCreation, ...]:
         """Return the creation of the PodGroup; empty for a cluster that a RayJob created.
 
         The network topology is not checked here: `submit` refuses an unusable topology.
@@ -259,7 +270,7 @@ class Volcano(BatchScheduler, frozen=True):
         changed = batch_schedulers.resize_volcano_group(have, _count_required_pods(cluster, config))
         if changed is None:
             return Continue()
-        (child,) = self.looked_up(cluster, config)
+        (child,) = self.list_children_to_read(cluster, config)
         return Continue(
             actions=make_step(
                 Replace(resource=VOLCANO_POD_GROUP, body=changed, events=child.events)
@@ -308,7 +319,11 @@ class WorkloadAware(BatchScheduler, frozen=True):
         name = cluster.metadata.name
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
-    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[ChildCreation, ...]:  # noqa: ARG002
+    def list_children_to_read(
+        self,
+        cluster: RayCluster,
+        config: Config,  # noqa: ARG002  (for others)
+    ) -> tuple[ChildCreation, ...]:
         """Return how to create the Workload and the PodGroup; the caller first reads both.
 
         They are returned also for a cluster that should have neither, so that remaining objects are
@@ -411,14 +426,14 @@ def _is_current(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, count)]
 
 
-def looked_up(observed: Observed) -> tuple[ChildCreation, ...]:
+def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
     """Return the scheduler's objects that must be read from the API server.
 
     The objects of a suspended cluster are read once its pods are gone, so that they can be deleted.
     """
     cluster, own = observed.cluster, get_scheduler(observed.config)
     if not observed.is_to_be_suspended:
-        return own.looked_up(cluster, observed.config) if observed.is_valid else ()
+        return own.list_children_to_read(cluster, observed.config) if observed.is_valid else ()
     if observed.pods:
         return ()
     return tuple(

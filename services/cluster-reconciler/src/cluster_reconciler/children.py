@@ -2,9 +2,9 @@
 
 A child is an object that raybus creates for the cluster. Services are on the bus. NetworkPolicies
 and PodDisruptionBudgets are listed: those that the spec needs are kept up to date, all others of
-the cluster are deleted. The remaining kinds are read from the API server (`looked_up`) and created
-if missing. Of these, only the Ingress and the owner of the GCS volume claim are updated later (spec
-raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
+the cluster are deleted. The remaining kinds are read from the API server (`list_children_to_read`)
+and created if missing. Of these, only the Ingress and the owner of the GCS volume claim are updated
+later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,9 @@ For other kinds, any object of the expected name is accepted.
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
 
-def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[ChildCreation]:
+def list_children_to_read(
+    cluster: RayCluster, config: Config, *, token: str
+) -> Iterator[ChildCreation]:
     """Yield the creations of the children that must first be read from the API server.
 
     `token` is the value for a new auth Secret.

@@ -61,7 +61,7 @@ INVALID_SPEC: Final = EventSpec("InvalidRayClusterSpec", _INVALID)
 INVALID_STATUS: Final = EventSpec(
     "InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}"
 )
-UNWISE_SPEC: Final = EventSpec(
+SPEC_WARNING: Final = EventSpec(
     "InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}"
 )
 LIMIT_EXCEEDED: Final = EventSpec(

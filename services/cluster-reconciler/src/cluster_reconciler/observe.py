@@ -132,10 +132,14 @@ class Observer:
         if observed.is_to_be_suspended:
             observed = self.read_cache(observed)
         if not is_valid:
-            return self.read_cache(await self._look_up(observed, batch.looked_up(observed)))
+            return self.read_cache(
+                await self._read_children(observed, batch.list_children_to_read(observed))
+            )
         token = base64.b64encode(secrets.token_bytes(32)).decode()
-        own = children.looked_up(cluster, self.config, token=token)
-        observed = await self._look_up(observed, (*own, *batch.looked_up(observed)))
+        own = children.list_children_to_read(cluster, self.config, token=token)
+        observed = await self._read_children(
+            observed, (*own, *batch.list_children_to_read(observed))
+        )
         observed = self.read_cache(
             msgspec.structs.replace(
                 observed,
@@ -236,7 +240,9 @@ class Observer:
             self.cache.put(pod)
         self.get_memory(cluster).has_listed_pods = True
 
-    async def _look_up(self, observed: Observed, children: Iterable[ChildCreation]) -> Observed:
+    async def _read_children(
+        self, observed: Observed, children: Iterable[ChildCreation]
+    ) -> Observed:
         """Read children from the API server, except those that were read recently."""
         cluster, memory, now = observed.cluster, self.get_memory(observed.cluster), observed.now
         bodies, absent = dict[Resource, Body](), dict[Resource, ChildCreation]()

@@ -106,7 +106,7 @@ def _warn(observed: Observed) -> Continue:
     """Report settings that are valid but probably unwanted."""
     cluster, config = observed.cluster, observed.config
     actions: list[Action] = [
-        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=warning))
+        EmitEvent(event=events.SPEC_WARNING.about(cluster, problem=warning))
         for warning in cluster_rules.warnings(cluster)
     ]
     if graceful_drain.is_asked_for(cluster, config) and (

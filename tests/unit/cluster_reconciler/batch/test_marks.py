@@ -67,7 +67,7 @@ def test_marks(name: str, own: dict[str, str], pod: Body) -> None:
 def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
     cluster = a_ray_cluster(labels=RAY_JOB)
     scheduler = batch.Volcano()
-    assert scheduler.looked_up(cluster, Config()) == ()
+    assert scheduler.list_children_to_read(cluster, Config()) == ()
     assert scheduler.submit(an_observation(cluster=cluster)).actions == ()
     pod = marked("volcano", cluster)
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ray-job-pg"
@@ -132,7 +132,7 @@ def test_a_topology_is_taken_over() -> None:
         batch_schedulers.TOPOLOGY_TIER: "2",
         batch_schedulers.VOLCANO_QUEUE: "q",
     }
-    (child,) = batch.SCHEDULERS["volcano"].looked_up(
+    (child,) = batch.SCHEDULERS["volcano"].list_children_to_read(
         a_ray_cluster(labels=own, annotations={"a": "b"}), Config()
     )
     body = child.body
@@ -144,7 +144,7 @@ def test_a_topology_is_taken_over() -> None:
 
 def room_of(config: Config, **fields: Any) -> dict[str, str]:
     """Return the resources that Volcano reserves for a cluster."""
-    (child,) = batch.SCHEDULERS["volcano"].looked_up(a_ray_cluster(**fields), config)
+    (child,) = batch.SCHEDULERS["volcano"].list_children_to_read(a_ray_cluster(**fields), config)
     return child.body["spec"]["minResources"]
 
 

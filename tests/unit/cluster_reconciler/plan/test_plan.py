@@ -60,7 +60,9 @@ def test_actions(observed: Observed, actions: list[str]) -> None:
 
 def test_identity_comes_first_then_services_then_the_head() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, groups=[])
-    absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
+    absent = {
+        child.resource: child for child in children.list_children_to_read(cluster, CONFIG, token="")
+    }
     observed = an_observation(cluster=cluster, absent=absent, head_services=())
     assert kinds(observed) == [
         *("create ServiceAccount", "create Role", "create RoleBinding", "create Secret"),
@@ -109,7 +111,9 @@ def test_a_volume_is_claimed_after_the_services() -> None:
         groups=[],
         gcs_fault_tolerance_options={"backend": "rocksdb"},
     )
-    absent = {child.resource: child for child in children.looked_up(cluster, CONFIG, token="")}
+    absent = {
+        child.resource: child for child in children.list_children_to_read(cluster, CONFIG, token="")
+    }
     config = Config(gates=frozenset({*CONFIG.gates, FeatureGate.EMBEDDED_STORAGE}))
     observed = an_observation(cluster=cluster, absent=absent, head_services=(), config=config)
     steps = plan.make_plan(observed, now=NOW).actions

@@ -24,7 +24,7 @@ FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 """Labels that a user cannot change, because raybus finds its pods by them."""
 WAIT_GCS_READY: Final = "wait-gcs-ready"
 """Name of a worker's init container that waits for the GCS."""
-SEASON_SECONDS: Final = 3600
+NAME_EPOCH_SECONDS: Final = 3600
 """Seconds for which a new pod at the same place in a group gets the same name.
 
 This is at most the time that tombstones are kept.
@@ -132,7 +132,7 @@ class Namer:
             if created_at is not None and cluster.status.last_update_time is None
             else observed.now
         )
-        self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
+        self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // NAME_EPOCH_SECONDS))
 
     def draw(
         self, prefix: str, group: str, place: str = "", *, hosts: int = 1

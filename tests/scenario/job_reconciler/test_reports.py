@@ -27,11 +27,11 @@ async def test_a_change_of_rays_message_alone_is_not_written() -> None:
 
 
 @pytest.mark.acceptance("rayjob", 126)
-async def test_the_events_of_a_whole_run_are_those_of_kuberay() -> None:
+async def test_the_events_of_a_whole_run_have_kuberays_notes_and_one_for_each_change() -> None:
     harness = Harness()
     harness.apply(shutdownAfterJobFinishes=True)
     await harness.until_running()
-    cluster = harness.status["rayClusterName"]
+    cluster, job_id = harness.status["rayClusterName"], harness.job_id
     harness.end()
     await harness.until_state("Complete")
     await harness.run(10)
@@ -41,7 +41,13 @@ async def test_the_events_of_a_whole_run_are_those_of_kuberay() -> None:
         ("Normal", "CreatedService", f"Created the service {NAMESPACE}/{NAME}-head-svc"),
         ("Normal", "DeletedRayCluster", f"Deleted cluster {NAMESPACE}/{cluster}"),
     ]
-    assert harness.kube.events() == of_kuberay
+    of_changes = [
+        ("Normal", "RayJobRunning", f"The job runs on RayCluster {NAMESPACE}/{cluster}"),
+        ("Normal", "RayJobSucceeded", f"Job {job_id} has succeeded"),
+    ]
+    events = harness.kube.events()
+    assert [event for event in events if event not in of_changes] == of_kuberay
+    assert [event for event in events if event in of_changes] == of_changes
     kinds = {
         request.body["regarding"]["kind"]
         for request in harness.kube.requests
@@ -87,12 +93,14 @@ async def test_the_requests_of_a_whole_run_over_http() -> None:
         "create RayCluster",
         "create Event",
         "update RayJob/status",
+        "create Event",
         "create Service",
         "create Event",
         "patch RayJob",
         "update RayJob/status",
         "update RayJob/status",
         "update RayJob/status",
+        "create Event",
         "delete RayCluster",
         "create Event",
     ]

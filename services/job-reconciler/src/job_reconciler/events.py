@@ -1,8 +1,7 @@
 """The Kubernetes Events of job-reconciler (spec rayjob §17).
 
-They report writes, with KubeRay's texts, and what a user may not expect: a wait, a failure, a stop.
-Submission, start and success have no Event of their own: the status shows them, and each Event is a
-request to the API server.
+They report writes, with KubeRay's texts, and each change of a RayJob's state. A submission over HTTP
+has no Event of its own: the change to Running follows it at once.
 """
 
 from collections.abc import Iterator
@@ -116,18 +115,22 @@ def finalizer_released(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
 
 
 def transitions(job: RayJob, new: RayJobStatus) -> Iterator[KubeEvent]:
-    """Yield the Event for a change of the RayJob's state; none for an expected change."""
+    """Yield the Event for a change of the RayJob's state; none if the state stays."""
     old, state = job.status, new.job_deployment_status
     if state == old.job_deployment_status:
         return
     where = f"RayCluster {job.metadata.namespace}/{new.ray_cluster_name}"
     why = untrusted.clipped(": ".join(filter(None, (new.reason, new.message))), MAX_MESSAGE)
     match state:
+        case DeploymentState.RUNNING:
+            yield normal(EventReason.RUNNING, "Reconcile", f"The job runs on {where}")
         case DeploymentState.WAITING:
             note = f"{where} is ready and waits for a job: set spec.jobId to its submission ID"
             yield normal(EventReason.WAITING, "Reconcile", note)
         case DeploymentState.COMPLETE if new.job_status == JobState.STOPPED:
             yield normal(EventReason.STOPPED, "Reconcile", f"Job {new.job_id} was stopped")
+        case DeploymentState.COMPLETE:
+            yield normal(EventReason.SUCCEEDED, "Reconcile", f"Job {new.job_id} has succeeded")
         case DeploymentState.FAILED:
             yield warning(EventReason.FAILED, "Reconcile", f"The job has failed. {why}")
         case DeploymentState.RETRYING:

@@ -18,9 +18,11 @@ class EventReason(StrEnum):
     SCHEDULER_CLEANED_UP = "BatchSchedulerCleanedUp"
     SCHEDULER_FAILED = "FailedToCleanupBatchScheduler"
 
+    RUNNING = "RayJobRunning"
     WAITING = "RayJobWaiting"
     SUBMISSION_FAILED = "FailedToSubmitRayJob"
     ENTRYPOINT_IN_SHELL = "EntrypointRunsInShell"
+    SUCCEEDED = "RayJobSucceeded"
     STOPPED = "RayJobStopped"
     FAILED = "RayJobFailed"
     RETRYING = "RayJobRetrying"

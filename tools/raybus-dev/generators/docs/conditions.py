@@ -144,11 +144,13 @@ CLUSTERS: Final = {
 
 NORMAL: Final = {
     "BatchSchedulerCleanedUp": "The PodGroup has the size of what is left of the job.",
+    "RayJobRunning": "The cluster is ready, and the job runs or is about to be submitted.",
     "RayJobWaiting": "The cluster is ready; the user submits a job and sets `spec.jobId`.",
     "EntrypointRunsInShell": (
         "The entrypoint is more than one command or has variables. All of it runs in the Ray job, "
         "so Ray's dashboard shows `bash -c`."
     ),
+    "RayJobSucceeded": "Ray reports that the job has succeeded.",
     "RayJobStopped": "Ray reports that the job was stopped.",
     "RayJobSuspended": "The job is suspended, and its cluster is deleted.",
     "RayJobResumed": "The job starts again on a new cluster.",

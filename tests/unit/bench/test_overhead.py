@@ -1,6 +1,7 @@
 """What an operator adds to the floor, beside what a peer adds."""
 
 import pytest
+from msgspec.structs import replace
 
 from bench import overhead
 from bench.overhead import API_SERVER, OverheadRound
@@ -61,3 +62,10 @@ def test_a_round_in_which_the_peer_adds_nothing_is_not_judged(peer: float) -> No
 
 def test_bytes_sent_are_those_of_answers_and_of_watch_events() -> None:
     assert sum_bytes(PAGE) == 3548
+
+
+def test_the_time_that_an_operator_adds_is_known_for_each_program() -> None:
+    floor = figures(10.0, server=1.0)
+    own = replace(figures(12.0, server=3.0), control_plane_cpu={API_SERVER: 3.0, "etcd": 0.0})
+    own = replace(own, cpu_by_program={"watcher": 0.5})
+    assert overhead.compute_by_program([floor], [own]) == {API_SERVER: 200.0, "watcher": 50.0}

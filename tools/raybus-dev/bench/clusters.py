@@ -242,10 +242,25 @@ def processors(result: ClustersResult) -> str:
     )
 
 
+def added_processors(result: ClustersResult) -> str:
+    """Draw, as SVG, the processor time that each operator adds to the floor, by program."""
+    floors = [bench_round.floor for bench_round in result.rounds]
+    columns = zip(*(bench_round.contenders for bench_round in result.rounds), strict=True)
+    rows = [
+        Bar(figures[0].name, overhead.compute_by_program(floors, figures)) for figures in columns
+    ]
+    return chart.bars(
+        rows,
+        title=f"processor time added to the floor for each of {floors[0].clusters} RayClusters",
+        unit="ms",
+    )
+
+
 def _by_program(figures: ScaleUpFigures) -> dict[str, float]:
-    used = figures.control_plane_cpu | figures.cpu_by_program
     return {
-        name: 1000 * seconds / figures.clusters for name, seconds in used.items() if seconds > 0
+        name: 1000 * seconds / figures.clusters
+        for name, seconds in figures.cpu_of_programs.items()
+        if seconds > 0
     }
 
 
@@ -453,7 +468,7 @@ def main() -> int:
         result,
         options.out / "clusters",
         picture=picture(result),
-        others={"processors": processors(result)},
+        others={"processors": processors(result), "added": added_processors(result)},
     )
     return judged("clusters", goals(result))
 

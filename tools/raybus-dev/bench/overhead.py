@@ -87,6 +87,26 @@ def compute(rounds: Sequence[OverheadRound]) -> list[Overhead]:
     ]
 
 
+def compute_by_program(
+    floors: Sequence[ScaleUpFigures], operators: Sequence[ScaleUpFigures]
+) -> dict[str, float]:
+    """Return what an operator adds to each program's processor time, in ms per cluster.
+
+    `floors` and `operators` hold the figures of the same rounds; the median round counts. A program
+    that needs less time than at the floor is left out.
+    """
+    programs = dict.fromkeys(name for figures in operators for name in figures.cpu_of_programs)
+    added = {
+        program: median(
+            1000 * (own.cpu_of_programs.get(program, 0.0) / own.clusters)
+            - 1000 * (floor.cpu_of_programs.get(program, 0.0) / floor.clusters)
+            for floor, own in zip(floors, operators, strict=True)
+        )
+        for program in programs
+    }
+    return {program: milliseconds for program, milliseconds in added.items() if milliseconds > 0}
+
+
 def build_table(overheads: Sequence[Overhead]) -> Table:
     """Build the table of overheads: the median, and the lowest and highest round."""
     rounds = max((len(overhead.ratios) for overhead in overheads), default=0)

@@ -71,6 +71,11 @@ class ScaleUpFigures(msgspec.Struct, frozen=True, kw_only=True):
     idle: Idle | None = None
 
     @property
+    def cpu_of_programs(self) -> dict[str, float]:
+        """Processor time of each program in seconds, of the control plane and of the operator."""
+        return self.control_plane_cpu | self.cpu_by_program
+
+    @property
     def first_tenth(self) -> float:
         """Seconds from the first ready cluster until a tenth of all clusters was ready."""
         return self.ready_at[len(self.ready_at) // 10] - self.ready_at[0]

@@ -82,3 +82,13 @@ def test_any_time_can_be_added_to(text: str, shown: str) -> None:
     moment = untrusted.bounded(datetime.fromisoformat(text))
     assert moment.isoformat() == shown
     assert moment + timedelta(seconds=2**31 - 1) > moment
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [([], ""), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")],
+)
+def test_of_many_texts_the_first_are_shown_and_the_others_counted(
+    texts: list[str], shown: str
+) -> None:
+    assert untrusted.joined(texts, 2) == shown

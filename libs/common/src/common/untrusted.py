@@ -9,7 +9,7 @@ and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` le
 versions of Kubernetes.
 """
 
-from collections.abc import AsyncIterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Final
@@ -164,6 +164,12 @@ def clipped(text: str, most: int) -> str:
     """Return at most `most` characters of a text, stripped and without control characters."""
     short = plain(text[: most + 1].strip())
     return short if len(short) <= most else f"{short[: most - 1]}…"
+
+
+def joined(texts: Sequence[str], most: int) -> str:
+    """Return the first `most` texts, separated by commas, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def bounded(moment: datetime) -> datetime:

@@ -180,24 +180,19 @@ def _serve(options: argparse.Namespace) -> int:
         from nats_admin import server_keeper  # noqa: PLC0415
 
         return process.run(KEEPER, lambda settings: server_keeper.run(settings, options))
-
-    def build_accounts(settings: Settings) -> list[stream_keeper.StreamAccount]:
-        return stream_keeper.build_accounts(
-            settings,
-            outside_seed=options.outside_seed,
-            replicas=options.replicas,
-            named=options.subscribers,
-        )
-
     if options.watch:
 
         async def watch(settings: Settings) -> None:
-            await stream_keeper.watch(build_accounts(settings), settings, options)
+            await stream_keeper.watch(
+                stream_keeper.build_accounts_of_options(settings, options), settings, options
+            )
 
         return process.run(KEEPER, watch)
     settings = Settings.from_environment(USER, os.environ)
     logging.configure(USER, level=settings.log_level)
-    return uvloop.run(stream_keeper.make(build_accounts(settings)))
+    return uvloop.run(
+        stream_keeper.make(stream_keeper.build_accounts_of_options(settings, options))
+    )
 
 
 if __name__ == "__main__":

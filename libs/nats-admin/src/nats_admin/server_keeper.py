@@ -99,13 +99,7 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
             await Keeper(kube, place, SystemClock(), nobody).write_once()
             return
         accounts, own_keys = _assign_keys(
-            stream_keeper.build_accounts(
-                settings,
-                outside_seed=options.outside_seed,
-                replicas=options.replicas,
-                named=options.subscribers,
-            ),
-            place,
+            stream_keeper.build_accounts_of_options(settings, options), place
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(Keeper(kube, place, SystemClock(), own_keys).run())

@@ -229,6 +229,18 @@ def build_accounts(
     ]
 
 
+def build_accounts_of_options(
+    settings: Settings, options: argparse.Namespace
+) -> list[StreamAccount]:
+    """Return the accounts of `build_accounts` that the command line asks for."""
+    return build_accounts(
+        settings,
+        outside_seed=options.outside_seed,
+        replicas=options.replicas,
+        named=options.subscribers,
+    )
+
+
 async def keep_accounts(accounts: Sequence[StreamAccount]) -> None:
     """Maintain the streams of all accounts until cancelled."""
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:

@@ -10,18 +10,19 @@ The generation changes only with the spec, so a status update causes no conflict
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import re2
 
-from common import errors, labels, pod_json
+from common import errors, labels, pod_json, untrusted
 from common.api.meta import ObjectMeta, rfc3339
 from common.api.opaque import Body, Json
+from raybus_cli.manifests import FieldPath
 
 HEAD_GROUP: Final = "head"
 ALL_GROUPS: Final = "*"
-MAX_FIELD_NAME_LENGTH: Final = 255
+MAX_IMAGE_NAME_LENGTH: Final = 255
 """Maximum length, in characters, of an image name without tag and digest."""
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
@@ -71,8 +72,8 @@ def find_image_problem(image: str) -> str | None:
         name, tag = rest, None
     if tag is not None and not _TAG.fullmatch(tag):
         return "a tag has letters, digits, '_', '.' and '-', and at most 128 of them"
-    if not name or len(name) > MAX_FIELD_NAME_LENGTH:
-        return f"the name has 1 to {MAX_FIELD_NAME_LENGTH} characters"
+    if not name or len(name) > MAX_IMAGE_NAME_LENGTH:
+        return f"the name has 1 to {MAX_IMAGE_NAME_LENGTH} characters"
     return (
         None
         if _NAME.fullmatch(name)
@@ -82,7 +83,6 @@ def find_image_problem(image: str) -> str | None:
 
 MAX_SHOWN_NAMES: Final = 8
 """Maximum number of names listed in a message."""
-FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class FieldEdit(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ def _select_containers(
     if not chosen:
         raise errors.Rejected(
             f"there is no group {assignment.group!r}; groups: "
-            f"{_format_names([g.name for g in known])}, or *"
+            f"{untrusted.joined([g.name for g in known], MAX_SHOWN_NAMES)}, or *"
         )
     images = [
         ((*path, "image"), pod_json.text(body, "image"))
@@ -202,9 +202,8 @@ def _select_containers(
         if assignment.container in {"", name}
     ]
     if not images:
-        there = _format_names(
-            list(dict.fromkeys(name for group in chosen for name in group.containers))
-        )
+        names = list(dict.fromkeys(name for group in chosen for name in group.containers))
+        there = untrusted.joined(names, MAX_SHOWN_NAMES)
         raise errors.Rejected(
             f"group {assignment.group!r} has no container {assignment.container!r}; containers: "
             f"{there}"
@@ -212,12 +211,6 @@ def _select_containers(
             else f"group {assignment.group!r} has no container"
         )
     return images
-
-
-def _format_names(names: list[str]) -> str:
-    return ", ".join(names[:MAX_SHOWN_NAMES]) + (
-        f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-    )
 
 
 def build_operations(meta: ObjectMeta, root: FieldPath, edits: Sequence[FieldEdit]) -> list[Body]:

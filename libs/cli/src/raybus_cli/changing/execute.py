@@ -20,9 +20,9 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import cluster_traits
 from raybus_cli import session
 from raybus_cli.changing import edits as changes
-from raybus_cli.changing.edits import FieldEdit, FieldPath
+from raybus_cli.changing.edits import FieldEdit
 from raybus_cli.control import actions
-from raybus_cli.manifests import format_path
+from raybus_cli.manifests import FieldPath, format_path
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.differences import CONFIG, Effect, SpecDifference
 from raybus_cli.planning.plan import Sizing, UpgradePlan

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from common import errors, feature_gates
+from common import errors, feature_gates, untrusted
 from common.feature_gates import FeatureGate
 from crd_generator import comparison, upgrade_policy
 from crd_generator import definitions as crds
@@ -235,11 +235,10 @@ def check_rights(facts: Facts) -> Iterator[Check]:
         lacking = [_describe_right(right) for right in own if right.is_allowed is False]
         if lacking:
             remedy = REMEDIES.get(subject, "apply the Roles and bindings of deploy/ again")
-            more = f" and {len(lacking) - MAX_NAMED} more" if len(lacking) > MAX_NAMED else ""
             yield Check(
                 name=name,
                 state=CheckState.FAILED,
-                text=f"lacking: {', '.join(lacking[:MAX_NAMED])}{more}",
+                text=f"lacking: {untrusted.joined(lacking, MAX_NAMED)}",
                 remedy=remedy,
             )
         elif any(right.is_allowed is None for right in own):

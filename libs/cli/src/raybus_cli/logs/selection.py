@@ -280,7 +280,7 @@ def select_pods(pods: Sequence[Pod], choice: LogChoice, of: str, target: NamedTa
             groups = list(dict.fromkeys(map(_get_group, there)))
             raise errors.Rejected(
                 f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: "
-                f"{_format_names(groups)}"
+                f"{untrusted.joined(groups, MAX_SHOWN_NAMES)}"
             )
     else:
         wanted = labels.WORKER if choice.workers else labels.HEAD
@@ -344,7 +344,8 @@ def select_logs(
     if not selected:
         there = list(dict.fromkeys(name for pod in chosen for name in _list_containers(pod)))
         raise errors.Rejected(
-            f"no container is named {choice.container!r}; containers: {_format_names(there)}"
+            f"no container is named {choice.container!r}; containers: "
+            f"{untrusted.joined(there, MAX_SHOWN_NAMES)}"
         )
     return selected
 
@@ -388,10 +389,4 @@ def _get_group(pod: Pod) -> str:
 
 
 def _format_clusters(known: Sequence[str]) -> str:
-    return f"it has {_format_names(known)}" if known else "it has none"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_SHOWN_NAMES]) + (
-        f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-    )
+    return f"it has {untrusted.joined(known, MAX_SHOWN_NAMES)}" if known else "it has none"

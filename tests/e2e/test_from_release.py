@@ -1,5 +1,6 @@
-"""raybus is upgraded from the release 0.1.0 to this build and back, each time during an upgrade of a
-RayService in steps, under load.
+"""raybus is upgraded from the release 0.1.0 to this build and back under load.
+
+Each time a RayService is being upgraded in steps.
 
 `make e2e-rolling`; the figures go to build/from-release.txt. The images of 0.1.0 are built from its
 commit by its own Dockerfile, and its own manifests install them. 0.1.0 has four services: the
@@ -169,7 +170,7 @@ async def test_no_request_fails_while_raybus_is_upgraded_from_the_release_and_ba
 
 
 async def upgrade_meanwhile(rig: Rig, service: Greeter, release: Path, figures: Figures) -> None:
-    """Upgrade the RayService twice; replace raybus by this build in the first and back in the second."""
+    """Upgrade the RayService twice; replace raybus by this build in the first, back in the second."""
     for is_forward, name in ((True, "to this build"), (False, "back to 0.1.0")):
         began = time.monotonic()
         old = await service.upgrade()

@@ -1,4 +1,7 @@
-"""The release 0.1.0, from which tests upgrade raybus. It has no tag, so its commit stands for it."""
+"""The release 0.1.0, from which tests upgrade raybus.
+
+It has no tag, so its commit stands for it.
+"""
 
 import subprocess
 from pathlib import Path

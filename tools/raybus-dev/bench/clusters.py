@@ -304,8 +304,8 @@ def _scale_up(result: ClustersResult) -> Table:
     return table
 
 
-def _text(row: FigureRow, columns: Sequence[ScaleUpFigures]) -> str:
-    value = median(row.value(figures) for figures in columns)
+def _text(row: FigureRow, rounds: Sequence[ScaleUpFigures]) -> str:
+    value = median(row.value(figures) for figures in rounds)
     return row.form.format(value) if value else ""
 
 
@@ -331,11 +331,11 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
 
     The wait for a head pod during a large scale-up is included only if it was measured.
     """
-    goals_met = [_judged(row, result) for row in _ROWS if row.goal]
-    goals_met += [added.goal for added in _overheads(result)]
+    all_goals = [_judged(row, result) for row in _ROWS if row.goal]
+    all_goals += [added.goal for added in _overheads(result)]
     for own in result.fairness[:1]:
         value = own.p99
-        goals_met.append(
+        all_goals.append(
             FigureGoal(
                 figure=(
                     f"the head pod of a new cluster beside a scale-up of {fairness.HUGE} "
@@ -346,7 +346,7 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
                 is_reached=value <= MAX_WAIT,
             )
         )
-    return goals_met
+    return all_goals
 
 
 def _overheads(result: ClustersResult) -> list[Overhead]:

@@ -143,7 +143,7 @@ async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
         "a RayCluster is scaled up",
         folder,
         rest,
-        lambda line: line.at > began,
+        lambda hand_over: hand_over.at > began,
         _is_to("POST", "/pods"),
     )
 
@@ -204,7 +204,7 @@ async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
 
 
 def _follows(sent: ProbedHandOver, hand_over: ProbedHandOver) -> bool:
-    """Return whether `each` comes after the request `sent` and is not the answer to it."""
+    """Return whether `hand_over` comes after the request `sent` and is not the answer to it."""
     is_answer = hand_over.at < sent.at + SENT_APART and (hand_over.what, hand_over.functions) == (
         sent.what,
         sent.functions,

@@ -153,12 +153,12 @@ async def measure(wanted: LatencyOptions) -> LatencyFigures:
                 spans.ways("idle", idle, goal=GOALS["idle"]),
                 spans.ways(
                     "busy, another namespace",
-                    [span for span in busy if span.namespace == ALONE],
+                    [change for change in busy if change.namespace == ALONE],
                     goal=goal,
                 ),
                 spans.ways(
                     "busy, the background namespace",
-                    [span for span in busy if span.namespace == BACKGROUND],
+                    [change for change in busy if change.namespace == BACKGROUND],
                     goal=goal,
                 ),
                 spans.background(
@@ -179,12 +179,12 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
             await background.create_cluster(rig, namespace, f"rest{number}", workers=1)
         await ready.count(wanted)
     await asyncio.sleep(SETTLING_SECONDS)
-    states: list[list[tuple[str, str]]] = []
+    heads_of_namespaces: list[list[tuple[str, str]]] = []
     for namespace in (ALONE, BACKGROUND):
         heads = await rig.kube.list(POD, namespace, label_selector="ray.io/node-type=head")
         listed = msgspec.json.decode(heads, type=_Listed)
-        states.append([(namespace, item.metadata.name) for item in listed.items])
-    return [pod for pair in zip(*states, strict=False) for pod in pair]
+        heads_of_namespaces.append([(namespace, item.metadata.name) for item in listed.items])
+    return [pod for pair in zip(*heads_of_namespaces, strict=False) for pod in pair]
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
@@ -254,10 +254,10 @@ class Spans:
 
     def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
         """Return a group with the latencies of the changes `sent` by the benchmark."""
-        first = min((span.at for span in sent), default=0)
-        hop_paths = [_way(self._traces.get(span.trace, {}), span.at, first) for span in sent]
-        ways = [way for way in hop_paths if way is not None]
-        return Population(name=name, goal=goal, ways=ways, lost=len(hop_paths) - len(ways))
+        first = min((change.at for change in sent), default=0)
+        all_ways = [_way(self._traces.get(change.trace, {}), change.at, first) for change in sent]
+        ways = [way for way in all_ways if way is not None]
+        return Population(name=name, goal=goal, ways=ways, lost=len(all_ways) - len(ways))
 
     def background(self, name: str, *, since: int, goal: float | None) -> Population:
         """Return the latencies of changes of the scaling clusters' pods since `since`.

@@ -128,7 +128,7 @@ class Machine:
 
 def _processors() -> tuple[int, int]:
     """Return the busy ticks and all ticks of the processors since the machine started."""
-    ticks = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 

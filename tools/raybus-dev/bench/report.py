@@ -67,7 +67,7 @@ def write(
     written[0].write_bytes(_json(result))
     pictures = {to.name: picture} if picture else {}
     for name, drawn in (
-        pictures | {f"{to.name}-{other}": figures for other, figures in others.items()}
+        pictures | {f"{to.name}-{suffix}": drawn for suffix, drawn in others.items()}
     ).items():
         written.append(to.with_name(f"{name}.svg"))
         written[-1].write_text(drawn)

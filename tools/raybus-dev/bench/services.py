@@ -246,8 +246,8 @@ async def _clusters_of(bench_rig: Rig) -> dict[str, str]:
     """Return the name of the active cluster by the name of the RayService."""
     listed = msgspec.json.decode(await bench_rig.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
-        cluster.metadata.name: cluster.status.active_service_status.ray_cluster_name
-        for cluster in listed.items
+        service.metadata.name: service.status.active_service_status.ray_cluster_name
+        for service in listed.items
     }
 
 

@@ -84,7 +84,7 @@ class _Run:
 
     def __init__(self, folder: Path, measured: Measured) -> None:
         self._folder = folder
-        self._found = measured
+        self._measured = measured
         self._environment = _environment(folder)
         self._began = time.monotonic()
         self._command: tuple[str, float] | None = None
@@ -129,9 +129,9 @@ class _Run:
         try:
             for line in process.stdout or ():
                 self._take(line.rstrip("\n"), process.pid)
-                if until_first_answer and self._found.first_answer_seconds is not None:
+                if until_first_answer and self._measured.first_answer_seconds is not None:
                     return
-            self._found.exit_code = process.wait()
+            self._measured.exit_code = process.wait()
         finally:
             self._ended.set()
             _interrupt(process)
@@ -151,29 +151,29 @@ class _Run:
         if line.startswith(MARK):
             if self._command is not None:
                 title, began = self._command
-                self._found.phases.append(
+                self._measured.phases.append(
                     TutorialStep(
                         title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1)
                     )
                 )
             self._command = (line.removeprefix(MARK), now)
         elif (step := _DONE.search(line)) is not None:
-            self._found.phases.append(
+            self._measured.phases.append(
                 TutorialStep(
                     title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1)
                 )
             )
-        if FIRST_ANSWER in line and self._found.first_answer_seconds is None:
-            self._found.first_answer_seconds = round(now, 1)
-            self._found.processor_seconds = round(processor_seconds(shell), 1)
-            self._found.phases.append(
+        if FIRST_ANSWER in line and self._measured.first_answer_seconds is None:
+            self._measured.first_answer_seconds = round(now, 1)
+            self._measured.processor_seconds = round(processor_seconds(shell), 1)
+            self._measured.phases.append(
                 TutorialStep(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1))
             )
         emit(f"{now:7.1f}  {line.replace(MARK, '$ ')}")
 
     def _watch_load(self) -> None:
-        while self._found.first_answer_seconds is None:
-            self._found.load.append(round(os.getloadavg()[0], 2))
+        while self._measured.first_answer_seconds is None:
+            self._measured.load.append(round(os.getloadavg()[0], 2))
             if self._ended.wait(_LOAD_EVERY):
                 return
 

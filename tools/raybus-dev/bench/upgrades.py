@@ -150,7 +150,7 @@ async def measure(
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
         options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
         await Scenario(options, kubectl, kube, View()).install()
-        operators = [await _measured("raybus", rig, rounds)]
+        measured = [await _measured("raybus", rig, rounds)]
         if peer is not None:
             await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
             others = ("-l", "app.kubernetes.io/name!=nats")
@@ -164,8 +164,8 @@ async def measure(
             log = OUTPUT / "peer.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with peer.running(kubeconfig, log):
-                operators.append(await _measured(peer.name, rig, rounds))
-    return UpgradesResult(contenders=operators)
+                measured.append(await _measured(peer.name, rig, rounds))
+    return UpgradesResult(contenders=measured)
 
 
 async def _measured(name: str, rig: Rig, rounds: int) -> UpgradeContender:

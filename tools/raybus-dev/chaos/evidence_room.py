@@ -47,7 +47,7 @@ class EvidenceStore:
         """Return the objects of a kind that are alive (`Seen.is_alive`), ordered by name."""
         alive = [seen for seen in self._latest.values() if seen.kind == kind and seen.is_alive]
         named = [seen.object for seen in alive if seen.object.metadata.namespace == namespace]
-        return sorted(named, key=lambda seen: seen.metadata.name)
+        return sorted(named, key=lambda obj: obj.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
         """Wait until an object passes `check`. Return the time in seconds since the run began."""

@@ -189,7 +189,7 @@ class Ticks(msgspec.Struct, frozen=True):
 
 
 def _processors() -> Ticks:
-    ticks = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    ticks = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return Ticks(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
 
 
@@ -221,8 +221,14 @@ def _reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> Vict
     own = [line for line in lines if line.object_ref.namespace == victim.NAMESPACE]
     return VictimReaction(
         change=what,
-        taken={name: [round(each.seconds, 3) for each in times] for name, times in spans.items()},
-        shares={name: shares.compute_shares(times, own) for name, times in spans.items()},
+        taken={
+            name: [round(span.seconds, 3) for span in spans_of_phase]
+            for name, spans_of_phase in spans.items()
+        },
+        shares={
+            name: shares.compute_shares(spans_of_phase, own)
+            for name, spans_of_phase in spans.items()
+        },
     )
 
 

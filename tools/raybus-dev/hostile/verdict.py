@@ -151,10 +151,10 @@ def _of_services(figures: RunFigures) -> Iterator[str]:
 def _of_times(figures: RunFigures) -> Iterator[str]:
     if not figures.is_timed:
         return
-    for reaction in figures.services:
-        if reaction.late:
+    for service in figures.services:
+        if service.late:
             yield (
-                f"{reaction.name}: its event loop was blocked {reaction.late} times for more than "
+                f"{service.name}: its event loop was blocked {service.late} times for more than "
                 f"{MAX_LAG:g} s"
             )
     for reaction in figures.reactions:
@@ -198,10 +198,10 @@ def table(figures: RunFigures) -> Table:
     shown.add_row("borders that are crossed", str(len(figures.crossed)), "0")
     shown.add_row("requests of the services", str(figures.requests), "")
     shown.add_row("  of them outside the namespace of their object", str(len(figures.outside)), "0")
-    for reaction in figures.services:
-        shown.add_row(f"{reaction.name}: restarts", str(reaction.restarts), "0")
-        shown.add_row("  event loop blocked for more than 250 ms", f"{reaction.late} times", "0")
-        shown.add_row("  memory, peak", f"{reaction.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
+    for service in figures.services:
+        shown.add_row(f"{service.name}: restarts", str(service.restarts), "0")
+        shown.add_row("  event loop blocked for more than 250 ms", f"{service.late} times", "0")
+        shown.add_row("  memory, peak", f"{service.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
     for reaction in figures.reactions:
         shown.add_row(
             f"the victim, {reaction.change}: p99 beside / calm",

@@ -77,4 +77,4 @@ def _find(page: str, name: str) -> str:
 
 def _replace(page: str, name: str, lines: list[str]) -> str:
     before, _, after = _split(page, name)
-    return "\n".join([f"{before}", *lines, "", after])
+    return "\n".join([before, *lines, "", after])

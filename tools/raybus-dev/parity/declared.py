@@ -43,7 +43,7 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 
     def declares(self, difference: Difference, both: tuple[Json, Json]) -> bool:
-        """Return whether the rule declares the difference `found`.
+        """Return whether the rule declares `difference`.
 
         `both` are the outcomes of KubeRay and raybus in the round of the difference.
         """
@@ -138,7 +138,7 @@ def entry_of(
 def undeclared(
     differences: Iterable[Difference], theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> list[Difference]:
-    """Return the differences of `found` that no entry declares (see `entry_of`)."""
+    """Return the `differences` that no entry declares (see `entry_of`)."""
     return [
         difference
         for difference in differences

@@ -701,18 +701,14 @@ def blank(d: Drawer, value: Json) -> None:
     """Empty one random field of a spec in place, as templates of manifests do."""
     leaves: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
-    for container in left:  # which grows
+    for parent in left:  # which grows
         items: list[tuple[Any, Any]] = [
-            *(
-                cast("Json", container).items()
-                if isinstance(container, dict)
-                else enumerate(container)
-            )
+            *(cast("Json", parent).items() if isinstance(parent, dict) else enumerate(parent))
         ]
         for key, field in items:
             if key not in FILLED and isinstance(field, str | list | dict):
                 left += [field] if isinstance(field, list | dict) else []
-                leaves += [(container, key)] if isinstance(key, str) and key not in GROUP else []
+                leaves += [(parent, key)] if isinstance(key, str) and key not in GROUP else []
     if leaves:
         at, key = d.pick(*leaves)
         at[key] = type(at[key])()
@@ -736,7 +732,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
         (["spec", "gcsFaultToleranceOptions"], None),
         (["spec", "enableInTreeAutoscaling"], d.pick(True, False)),
         (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
-        ([*path, "scaleStrategy"], {"workersToDelete": [f"{item.lower()}-p0" for item in groups]}),
+        ([*path, "scaleStrategy"], {"workersToDelete": [f"{name.lower()}-p0" for name in groups]}),
         ([*path, "numOfHosts"], 2),
     )  # fmt: skip
     kinds = (

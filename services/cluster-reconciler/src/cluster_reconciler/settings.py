@@ -68,8 +68,9 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     config = Config.from_environment(environ, settings.feature_gates)
     if environ.get("RAYBUS_CLUSTER_DOMAIN", "").strip():
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
-    if (text := operator_file.read_text(environ)) is not None:
-        file = parse(text[1], path=text[0])
+    if (path_and_text := operator_file.read_text(environ)) is not None:
+        path, text = path_and_text
+        file = parse(text, path=path)
         if ignored := find_ineffective_fields(file):
             log.warning("fields of the configuration file have no effect here", fields=ignored)
         config = apply(config, file)

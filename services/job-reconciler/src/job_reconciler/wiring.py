@@ -206,12 +206,12 @@ def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
     if job is None:
         return False
-    state, matters = job.status.job_deployment_status, False
+    state = job.status.job_deployment_status
     if isinstance(obj, Pod):
-        matters = obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
-    elif job.status.job_status_check_failure_start_time is not None:
-        matters = True
-    return state in ENDED or (state == DeploymentState.RUNNING and not matters)
+        matters_to_run = obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
+    else:
+        matters_to_run = job.status.job_status_check_failure_start_time is not None
+    return state in ENDED or (state == DeploymentState.RUNNING and not matters_to_run)
 
 
 def rank(cache: Cache, key: Key) -> KeyPriority:

@@ -122,13 +122,13 @@ class Observer:
                 selector = f"{labels.SERVICE_NAME}={backend}"
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
                 items = msgspec.json.decode(body, type=Items[EndpointSlice]).items
-                clusters = {cluster.metadata.name: cluster for cluster in items}
+                slices = {item.metadata.name: item for item in items}
                 known = self._cache.list(
                     EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend}
                 )
-                self._cache.forget(name for name in known if name.metadata.name not in clusters)
-                for cluster in clusters.values():
-                    self._cache.put(cluster)
+                self._cache.forget(old for old in known if old.metadata.name not in slices)
+                for endpoint_slice in slices.values():
+                    self._cache.put(endpoint_slice)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
         for role in SideRole:
             for name in (names.side_route, names.former_side_route):

@@ -353,7 +353,7 @@ def _upgrading(
     config_of = partial(submit.submission, service=observed.service, now=now)
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
     of_active = config_of(active, frozen=True, capacity=m.active.capacity)
-    sent = [route for route in (of_pending, of_active) if route is not None]
+    sent = [submission for submission in (of_pending, of_active) if submission is not None]
     beside = side_routes.writes(observed, m.pending, upgrade.progression)
     if routed or sent:
         note = "the route and the Serve configs come first"

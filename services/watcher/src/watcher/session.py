@@ -221,9 +221,9 @@ class Sessions:
     ) -> NoReturn:
         """Wait until all lists are complete, publish the differences, then publish the sync marker.
 
-        The marker of every partition is published again for each newer list, and that of the first
-        partition every `RENEW_SECONDS`. `kept_epoch`
-        is the epoch of the previous leader; None if a new epoch begins.
+        The markers of all partitions are published again for each newer list, the marker of the
+        first partition also every `RENEW_SECONDS`. `kept_epoch` is the epoch of the previous
+        leader; None if a new epoch begins.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

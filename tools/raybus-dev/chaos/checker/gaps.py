@@ -92,7 +92,8 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
     for wait, cause in attribute(waits, struck, end=end):
         by_kind.setdefault(_name(cause), []).append((wait, cause))
     return sorted(
-        (_gap(name, gaps, end) for name, gaps in by_kind.items()), key=lambda gap: -gap.longest
+        (_gap(name, waits_of_kind, end) for name, waits_of_kind in by_kind.items()),
+        key=lambda gap: -gap.longest,
     )
 
 

@@ -21,7 +21,7 @@ def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Viola
     After the spec asks for fewer workers, the earlier number remains allowed for `memory` seconds,
     because raybus may not know the change yet.
     """
-    reported = sorted(seen, key=lambda seen: seen.version)
+    reported = sorted(seen, key=lambda state: state.version)
     replay = _Replay(memory, _get_first_worker_counts(reported))
     return [violation for one in reported for violation in replay.take(one)]
 

@@ -15,7 +15,7 @@ def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> 
     the subject. If no state names the subject, the violation names the subject itself, and has the
     time `end`, the end of the run in seconds.
     """
-    ordered = sorted(seen, key=lambda run: run.version)
+    ordered = sorted(seen, key=lambda state: state.version)
     last_states = _find_last_states(ordered, drivers)
     return [
         _build_violation(broken, last_states.get(broken.subject), end=end)
@@ -54,9 +54,9 @@ def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> 
 
 def collect(seen: Iterable[Seen], drivers: Sequence[DriverRun]) -> JobsEvidence:
     """Return the evidence for the laws about RayJobs, in the order of resource versions."""
-    ordered = sorted(seen, key=lambda run: run.version)
+    ordered = sorted(seen, key=lambda state: state.version)
     return JobsEvidence(
-        states=[_state(run) for run in ordered if run.kind == "RayJob"],
+        states=[_state(state) for state in ordered if state.kind == "RayJob"],
         drivers=drivers,
         deletions=list(_deletions(ordered)),
     )

@@ -73,8 +73,8 @@ class _History:
 
     def __init__(self, seen: Iterable[Seen]) -> None:
         states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
-        for versions in seen:
-            states[versions.key].append(versions)
+        for state in seen:
+            states[state.key].append(state)
         self._states: Mapping[tuple[str, str, str], list[Seen]] = states
         for versions in states.values():
             versions.sort(key=lambda state: state.version)
@@ -104,7 +104,7 @@ class _Leases:
         self._partitions_of = partitions_of
         self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
         """The replica that created each Lease, by service and by the key of the Lease."""
-        for write in sorted(writes, key=lambda item: item.version):
+        for write in sorted(writes, key=lambda write: write.version):
             if (
                 write.resource == "leases"
                 and write.verb == "create"

@@ -449,11 +449,11 @@ def page() -> str:
     ):
         rows = [
             (
-                _name(name, reasons),
-                reasons.text,
-                ", ".join(f"`{reason}`" for reason in reasons.reasons),
+                _name(name, meaning),
+                meaning.text,
+                ", ".join(f"`{reason}`" for reason in meaning.reasons),
             )
-            for name, reasons in held.items()
+            for name, meaning in held.items()
         ]
         lines += [
             f"## {title}",

@@ -91,8 +91,8 @@ def metrics() -> dict[str, list[MetricRow]]:
 
 def names() -> set[str]:
     """Return the names under which Prometheus stores the metrics. A histogram has three names."""
-    held = [attribute for part in metrics().values() for attribute in part]
-    return {name for each in held for name in _exposed(each)}
+    rows = [row for part in metrics().values() for row in part]
+    return {name for row in rows for name in _exposed(row)}
 
 
 def _exposed(metric: MetricRow) -> list[str]:

@@ -92,7 +92,7 @@ async def _check_one(kube: Kube, wanted: Schema) -> DefinitionReport:
 async def _list_objects(kube: Kube, definition: Schema) -> list[Json] | None:
     """Return all objects of a CRD; None if the caller may not list them."""
     spec = definition["spec"]
-    version = next(version["name"] for version in spec["versions"] if version["storage"])
+    version = next(entry["name"] for entry in spec["versions"] if entry["storage"])
     resource = Resource(
         group=spec["group"],
         version=version,

@@ -60,7 +60,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def categorize(category: Category, hint: Hint, *checks: Check) -> Iterator[Check]:
-    """Yield the checks `found` with their category; failed checks and warnings get the hint too."""
+    """Yield `checks` with their category; failed checks and warnings get the hint too."""
     for check in checks:
         is_wrong = check.state in {CheckState.WARNING, CheckState.FAILED}
         yield replace(check, category=category, hint=hint if is_wrong else None)

@@ -155,8 +155,8 @@ async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
         for lease in leases
         if lease.spec.renew_time is not None
     }
-    matched = renewed[max(renewed)] if renewed else None
-    return matched if matched is not None and await _has_pods(kube, matched) is False else None
+    newest = renewed[max(renewed)] if renewed else None
+    return newest if newest is not None and await _has_pods(kube, newest) is False else None
 
 
 async def _has_pods(kube: Kube, namespace: str) -> bool | None:

@@ -78,7 +78,7 @@ class StateFeed:
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
         """Consumer names. They are unique, also across replicas."""
         self._silent_until = float("-inf")
-        self.loads: set[_Load] = set()
+        self._loads: set[_Load] = set()
         """The present load of each followed partition."""
         self.is_stale = False
         """Whether the watcher has not confirmed the state in time."""
@@ -111,13 +111,13 @@ class StateFeed:
             else None
         )
         self.is_stale = False
-        for load in list(self.loads):
+        for load in list(self._loads):
             load.resume()
 
     def _expire(self) -> None:
         self.is_stale = True
         self.complain("state stale", NOT_CONFIRMED)
-        for load in list(self.loads):
+        for load in list(self._loads):
             load.suspend()
 
     async def check_forms(self) -> None:
@@ -166,13 +166,13 @@ class StateFeed:
                 source = StreamSource(
                     stream=subjects.STATE_STREAM, filter=subject, name=next(self._names)
                 )
-                self.loads.add(load)
+                self._loads.add(load)
                 try:
                     reason = await load.run(self._bus, source)
                 except errors.Retryable as problem:
                     reason = str(problem)
                 finally:
-                    self.loads.discard(load)
+                    self._loads.discard(load)
                 self._problem = load.unusable
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("reloading state", reason)

@@ -75,8 +75,9 @@ def parse(text: str, fields: type[T], *, path: str) -> T:
 def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
     """Return the batch scheduler of the file or else of the environment; empty for none."""
     name, is_enabled = "", False
-    if (text := read_text(environ)) is not None:
-        fields = parse(text[1], BatchSchedulerFields, path=text[0])
+    if (path_and_text := read_text(environ)) is not None:
+        path, text = path_and_text
+        fields = parse(text, BatchSchedulerFields, path=path)
         name, is_enabled = fields.batch_scheduler, fields.enable_batch_scheduler
     of_file = choose_batch_scheduler(name, is_enabled=is_enabled, gates=gates)
     return of_file or choose_batch_scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=gates)
@@ -87,9 +88,10 @@ def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
 
     KubeRay parses this field and ignores it (spec rayjob §1).
     """
-    if (text := read_text(environ)) is None:
+    if (path_and_text := read_text(environ)) is None:
         return False
-    fields = parse(text[1], JobFields, path=text[0])
+    path, text = path_and_text
+    fields = parse(text, JobFields, path=path)
     return bool(fields.delete_ray_job_after_job_finishes)
 
 

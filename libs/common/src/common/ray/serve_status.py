@@ -32,7 +32,7 @@ class AppState(StrEnum):
 
 
 class Location(StrEnum):
-    """KubeAccess Serve runs proxies (`proxy_location`)."""
+    """Where Serve runs proxies (`proxy_location`)."""
 
     EVERY_NODE = "EveryNode"
     """Proxies run on the head and on each node with a replica, also if the proxy is HAProxy."""

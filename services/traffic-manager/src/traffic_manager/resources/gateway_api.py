@@ -157,7 +157,9 @@ def corrected_users(
     wanted = [backend.resolved(service.namespace) for backend in backends]
     ours = (have.backends(rules[index]) for index in weighted_route.rules_of(have, own))
     held = ([backend for backend in rule if backend.target in own] for rule in ours)
-    if marks.items() <= have.metadata.labels.items() and all(backend == wanted for backend in held):
+    if marks.items() <= have.metadata.labels.items() and all(
+        own_backends == wanted for own_backends in held
+    ):
         return None
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},

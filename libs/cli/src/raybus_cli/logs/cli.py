@@ -83,10 +83,10 @@ def render_logs(
     A log that the index lists and the archive lacks has no lines.
     """
     for log in kept_logs:
-        splitter = Splitter()
+        splitter, source = Splitter(), LogSource(log.pod, log.container)
         whole = splitter.split(archive.texts.get(log.file, b"")) + splitter.end()
         for line in whole if tail is None else whole[len(whole) - min(tail, len(whole)) :]:
-            yield selection.render(LogSource(log.pod, log.container), line, form)
+            yield selection.render(source, line, form)
 
 
 def _build_service(index: Index) -> ray_service.RayService:

@@ -6,6 +6,7 @@ Does no I/O.
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ MAX_LINE_SIZE: Final = 2**20
 """Maximum bytes of a line. Longer lines are split, so that no log can fill the memory."""
 
 
-class LogSource(msgspec.Struct, frozen=True):
+class LogSource(msgspec.Struct, frozen=True, dict=True):
     """The pod and container that a line comes from."""
 
     pod: str
@@ -31,6 +32,16 @@ class LogSource(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"pod/{self.pod}/{self.container}"
+
+    @cached_property
+    def printable_names(self) -> tuple[str, str]:
+        """Pod and container without control characters, computed once for all lines."""
+        return _decode_line(self.pod), _decode_line(self.container)
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The start of each line, as with `kubectl logs --prefix`; computed once for all lines."""
+        return f"[{_decode_line(str(self))}] ".encode()
 
 
 class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,13 +123,9 @@ def render(source: LogSource, line: bytes, form: LineFormat) -> bytes:
     """Format a line for output, with a line end."""
     if form.is_json:
         text = line.decode(errors="replace")
-        record = LogRecord(
-            _decode_line(source.pod),
-            _decode_line(source.container),
-            text if form.is_raw else _decode_line(text),
-        )
+        record = LogRecord(*source.printable_names, text if form.is_raw else _decode_line(text))
         return untrusted.escaped(msgspec.json.encode(record).decode() + "\n").encode()
-    prefix = f"[{_decode_line(str(source))}] ".encode() if form.is_prefixed else b""
+    prefix = source.prefix if form.is_prefixed else b""
     return (
         prefix
         + (line if form.is_raw else _decode_line(line.decode(errors="replace")).encode())

@@ -19,9 +19,14 @@ from support.servers.witness import witnessed
 pytestmark = [pytest.mark.integration]
 
 OBJECTS: Final = 30
-LATE_SECONDS: Final = 2.6
-"""Seconds by which an answer is late: longer than a request waits, and too short to lose the
-Lease."""
+PAUSE_SECONDS: Final = REQUEST_SECONDS + 0.3
+"""Seconds without an answer: longer than a request waits. The leader yields the Lease after
+`SERVER_SECONDS` without an answer, of which `ASK_SECONDS` may be over when the pause begins."""
+
+
+async def annotate(kube: KubeClient, namespace: str, number: int) -> None:
+    patch = PatchRequest(body={"metadata": {"annotations": {"number": str(number)}}})
+    await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number}", patch)
 
 
 async def test_late_answers_end_no_session(
@@ -36,12 +41,11 @@ async def test_late_answers_end_no_session(
         await only.watcher.until_ready(within=30.0)
         async with witnessed(bus) as witness:
             epochs = await only.metric("raybus_watcher_epochs_total")
-            only.to_nats.delay = REQUEST_SECONDS / 2 + 0.2
-            for number in range(OBJECTS):
-                patch = PatchRequest(body={"metadata": {"annotations": {"number": str(number)}}})
-                await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number}", patch)
-            await asyncio.sleep(LATE_SECONDS)
-            only.to_nats.delay = 0.0
+            only.to_nats.pause(PAUSE_SECONDS)
+            async with asyncio.TaskGroup() as group:
+                for number in range(OBJECTS):
+                    group.create_task(annotate(kube, namespace, number))
             await witnesses.agree(witness, kube, namespace, KINDS)
             await asyncio.sleep(3.0)
+            assert await only.metric("raybus_watcher_publish_seconds_sum") > REQUEST_SECONDS
             assert await only.metric("raybus_watcher_epochs_total") == epochs

@@ -22,6 +22,7 @@ class Wire:
         """Seconds of delay for each piece of data in each direction, one after the other, like a
         slow server rather than a long wire."""
         self.is_swallowed = False
+        self._flows_at = 0.0
         self.carried = 0
         """Bytes passed on so far in both directions."""
         self._to_port = to_port
@@ -31,6 +32,11 @@ class Wire:
     def is_used(self) -> bool:
         """Return whether a connection is open."""
         return bool(self._ends)
+
+    def pause(self, seconds: float) -> None:
+        """Keep back what arrives within these seconds, in both directions, then pass it on in
+        order."""
+        self._flows_at = asyncio.get_running_loop().time() + seconds
 
     def swallow(self) -> None:
         """Pass nothing on from now on; new connections are accepted and blocked too."""
@@ -75,8 +81,8 @@ class Wire:
             while piece := await reader.read(PIECE):
                 if self.is_swallowed:
                     continue
-                if self.delay:
-                    await asyncio.sleep(self.delay)
+                paused = self._flows_at - asyncio.get_running_loop().time()
+                await asyncio.sleep(max(self.delay, paused))
                 writer.write(piece)
                 self.carried += len(piece)
                 await writer.drain()

@@ -10,9 +10,6 @@ from common.api.opaque import Body, Json
 from parity.cases import Case
 from support import crd_schema
 
-_OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
-"""The schema of a value with any fields."""
-
 OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
 """The schema of a value with any fields."""
 

@@ -23,7 +23,6 @@ from common.validation.deletion_strategy import DELETION_ORDER
 
 SAFETY_MARGIN: Final = timedelta(seconds=2)
 """Time added to a deletion delay, because `endTime` is cut to whole seconds."""
-DELETE_NONE: Final = "DeleteNone"
 _UNMATCHED: Final = "spec.deletionStrategy has no policy for a job that ended with"
 """First words of `Cleanup.problem`, by which an earlier problem is found in a message."""
 _ON_CLUSTER: Final = frozenset({"DeleteWorkers", "DeleteCluster"})

@@ -28,7 +28,6 @@ _GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
 _CONFIGURED: Final = {"cluster-reconciler", "job-reconciler"}
 """Services that read the configuration file of KubeRay's operator."""
-_PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 _AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
 """Prefix of labels on ClusterRoles whose rules Kubernetes adds to the users' ClusterRoles.

@@ -54,7 +54,7 @@ class BackgroundUsers:
             else:
                 await kube.delete(request.resource, BACKGROUND, request.name)
         except (errors.AlreadyExists, errors.NotFound):
-            return True  # it was granted before, and the answer was lost
+            return True  # an earlier attempt succeeded, but its answer was lost
         except errors.RaybusError as problem:
             if isinstance(problem, errors.Rejected | errors.InvalidSpec | errors.Forbidden):
                 raise

@@ -91,7 +91,7 @@ class SubmitterPod(msgspec.Struct, frozen=True):
 
 
 class Submitters:
-    """Runs the submitters of all RayJobs of a run."""
+    """Starts and tracks the submitters of all RayJobs in one chaos run."""
 
     def __init__(self, stack: Stack, drivers: Drivers) -> None:
         self._stack = stack

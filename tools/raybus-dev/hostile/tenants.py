@@ -123,8 +123,8 @@ class Tenants:
     async def attack(self, attacks: Iterable[Attack], *, rate: float, prefix: str = "h") -> None:
         """Start `rate` attacks a second, with the tenants in turn, and wait until all have ended.
 
-        The names of the objects begin with `prefix`. A semaphore limits the attacks at a time, in
-        place of API Priority and Fairness.
+        The names of the objects begin with `prefix`. A semaphore limits the number of concurrent
+        attacks, in place of API Priority and Fairness.
         """
         loop = asyncio.get_running_loop()
         began, under_way = loop.time(), asyncio.Semaphore(MAX_CONCURRENT_ATTACKS)
@@ -160,7 +160,7 @@ class Tenants:
         if attack.answer is not None:
             self._heads.answers[name] = attack.answer
         if not await self._change(kube, namespace, attack.resource, attack.later):
-            # What the API server refuses gets into no quarantine.
+            # An object that the API server refuses is not quarantined.
             attack = msgspec.structs.replace(attack, reasons=attack.reasons - {"Quarantined"})
         await asyncio.sleep(LIFE)
         if (problem := await self._silence(namespace, attack, name)) is not None:
@@ -239,7 +239,7 @@ class Tenants:
         """Wait until an object reports its outcome.
 
         Return None, or after `TIMEOUT` why it does not. Objects of another controller are skipped,
-        and so are RayCronJobs: most have no run while the attack lasts.
+        and so are RayCronJobs, because most of them start no job while the attack lasts.
         """
         if attack.resource == RAY_CRON_JOB and not attack.reasons:
             return None

@@ -55,7 +55,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 async def prepare(row: VersionRow, *, containers: bool) -> Path:
-    """Build and install what a row needs, and return its Python."""
+    """Build and install what a row needs, and return the path of its Python interpreter."""
     progress = Progress.to_stderr()
     names = [*binaries.CONTROL_PLANE, "kube-scheduler", "kubectl", *binaries.SIMULATED_NODES]
     names += [binaries.GATEWAY_CRDS, *binaries.name_kubernetes_programs(row.kubernetes).values()]

@@ -73,7 +73,7 @@ QUICK: Final = "python -c 'print(6 * 7)'"
 
 
 class Journey:
-    """One user's objects."""
+    """Creates and upgrades the objects of one user."""
 
     def __init__(self, kube: KubeClient, row: VersionRow, real_heads: HeadPods | None) -> None:
         self._kube = kube

@@ -159,7 +159,7 @@ class DemoReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     problem: str | None
-    """A reason other than failed requests why the run is no success; None if there is none."""
+    """Why the run did not succeed, apart from failed requests; None if there is no such reason."""
     service: str
     old_cluster: str
     new_cluster: str

@@ -89,10 +89,7 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create a small cluster every `EVERY_SECONDS` until cancelled.
-
-    Puts the time of each creation into `asked`.
-    """
+    """Create a small cluster every `EVERY_SECONDS` until cancelled; put the times into `asked`."""
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -281,8 +281,8 @@ class Spans:
 def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
     """Split the latency of a change into stages; None if a span of its trace is missing.
 
-    `at` is the time of the change and `first` that of the phase's first change, both in nanoseconds
-    since 1970.
+    `at` is the time of the change and `first` the time of the phase's first change, both in
+    nanoseconds since 1970.
     """
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None

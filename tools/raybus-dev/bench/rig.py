@@ -48,7 +48,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def namespace_of(index: int) -> str:
-    """Return the namespace of the cluster with this index among those of the load."""
+    """Return the namespace of the load's cluster with this index."""
     number = index // MAX_PER_NAMESPACE
     return f"{BACKGROUND}-{number}" if number else BACKGROUND
 

@@ -195,7 +195,7 @@ class Tenants:
     async def _change(
         self, kube: KubeClient, namespace: str, resource: Resource, later: Body
     ) -> bool:
-        """Replace an object by its form `later`. Return whether the API server stored it."""
+        """Give an object the spec and metadata of `later`; return whether that was stored."""
         try:
             held: Json = msgspec.json.decode(
                 await kube.get(resource, namespace, later["metadata"]["name"])
@@ -210,10 +210,7 @@ class Tenants:
         return True
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
-        """Overwrite the status of the attack's object.
-
-        Annotate the objects that raybus made for it.
-        """
+        """Overwrite the status of the attack's object; annotate the objects raybus made for it."""
         if attack.status:
             with suppress(errors.RaybusError):
                 await kube.patch(

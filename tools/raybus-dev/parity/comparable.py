@@ -60,7 +60,7 @@ _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
     """Return the sort key of a pod.
 
-    Known pods are sorted by name, new pods by type, group and index.
+    Pods with a name in `known` are sorted by name, new pods by type, group and index.
     """
     own, name = pod["metadata"].get("labels", {}), pod["metadata"]["name"]
     indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")

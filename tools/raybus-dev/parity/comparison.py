@@ -133,7 +133,7 @@ def chooses(objects: list[Body]) -> bool:
 
 
 def compare(theirs: list[Json], ours_: list[Json]) -> list[Difference]:
-    """Return the differences of the first round that has any; later ones are consequences.
+    """Return the differences of the first round that has any. Later ones may follow from them.
 
     `theirs` and `ours_` are the outcomes of KubeRay and raybus, round by round.
     """

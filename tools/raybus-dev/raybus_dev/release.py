@@ -52,7 +52,7 @@ def package_chart(
 ) -> Path:
     """Package the chart with Helm and return the path of the package.
 
-    `images` are the references of the images by name, which Artifact Hub shows.
+    `images` maps the names of images to their references, which Artifact Hub shows.
     """
     with tempfile.TemporaryDirectory() as temporary:
         chart = Path(temporary) / "raybus"
@@ -104,7 +104,7 @@ def list_release(folder: Path) -> dict[str, Path]:
 
 
 def write_archive(target: Path, files: Mapping[str, Path]) -> str:
-    """Write an archive of `files`, by their paths in it, with their checksums; return its SHA-256.
+    """Write an archive of `files` (by path in the archive) and checksums; return its SHA-256.
 
     A file with the checksum of the archive is written beside it.
     """

@@ -189,7 +189,7 @@ class Journey:
                 self.weights.append(new)
 
     async def _check_answer(self, cluster: str, message: str) -> None:
-        """Compare the answer of the application with its version, on a real head."""
+        """On a real head, check that the application answers with `message`."""
         if self._heads is None:
             return
         head = self._heads.find(cluster)

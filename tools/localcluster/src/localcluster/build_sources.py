@@ -397,10 +397,11 @@ TRIMMED_MODULES: dict[str, tuple[TrimmedModule, ...]] = {
         ),
     )
 }
-"""Modules of which a copy without one package is built, by group.
+"""Modules that are built without one of their packages, by group.
 
-lego's DNS providers need the modules of dozens of clouds, of which some are not published. Traefik
-needs them only to get certificates."""
+lego's DNS providers need the modules of dozens of clouds, some of which are not published. Traefik
+needs the providers only to get certificates.
+"""
 
 _REPLACING_GROUPS = frozenset({"traefik"})
 """Groups whose upstream module replaces or excludes published modules.

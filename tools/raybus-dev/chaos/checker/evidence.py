@@ -171,7 +171,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     based_on: str = ""
-    """Resource version or UID that the request named as its precondition; empty without one."""
+    """Resource version or UID that the request named as its precondition; empty if none."""
     of_root: ObjectRef | None = None
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ class _Replay:
         }
 
     def take(self, seen: Seen) -> Iterator[Violation]:
-        """Apply the next state and yield the rules that it breaks."""
+        """Apply the next state, and yield a violation for each rule that it breaks."""
         before = self._now.get(seen.key)
         if before is not None and before.version >= seen.version:
             return

@@ -145,12 +145,12 @@ class DemoState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active(self) -> str:
-        """Name of the active RayCluster; empty without one."""
+        """Name of the active RayCluster; empty if there is none."""
         return self.service.status.active_service_status.ray_cluster_name if self.service else ""
 
     @property
     def pending(self) -> str:
-        """Name of the pending RayCluster; empty without one."""
+        """Name of the pending RayCluster; empty if there is none."""
         return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
 
     def find_role(self, cluster: str) -> str:

@@ -117,7 +117,7 @@ def compute_shares(answers: Sequence[LoadAnswer], *, since: float) -> dict[str, 
 
 
 def compute_percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return a percentile by the nearest-rank method; None without values."""
+    """Return a percentile by the nearest-rank method; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)

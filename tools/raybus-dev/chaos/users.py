@@ -46,7 +46,7 @@ class UserRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Object(msgspec.Struct):
-    """What the model knows of an object."""
+    """The state of an object as the model tracks it."""
 
     name: str
     workers: int = 1

@@ -234,7 +234,7 @@ class Journey:
 
 
 async def run(row: VersionRow, work: Path, logs: Path) -> RowOutcome:
-    """Start everything, and carry out the row."""
+    """Start all servers and services, run the steps of the row, and return the outcome."""
     async with AsyncExitStack() as stack:
         if row.ray:
             await processes.run_checked("removing the route to simulated pods", POD_ROUTE)

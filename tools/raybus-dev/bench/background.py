@@ -75,7 +75,7 @@ class FirstSeen:
     async def count(self, wanted: int) -> None:
         """Wait until this number of objects has reached the state.
 
-        Raises `TimeoutError` if that takes longer than `LIMIT_SECONDS` and `SECONDS_EACH` for each
+        Raises `TimeoutError` if that takes longer than `LIMIT_SECONDS` plus `SECONDS_EACH` for each
         object.
         """
         async with asyncio.timeout(LIMIT_SECONDS + wanted * SECONDS_EACH):
@@ -109,7 +109,7 @@ def is_running(pod: BenchObject) -> NamespacedName | None:
 
 @asynccontextmanager
 async def watching(rig: Rig, target: WatchTarget, seen: Seen) -> AsyncGenerator[FirstSeen]:
-    """Watch the objects of `target` during the `with` block; yield when they reach a state."""
+    """Watch the objects of `target` during the `with` block, and record when they match `seen`."""
     first_seen = FirstSeen(seen)
     watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=WatchTiming())
     async with asyncio.TaskGroup() as group:

@@ -135,7 +135,7 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
     """
     ends_of_order = zip(
         min(stacks), max(stacks), strict=False
-    )  # what these share, all between them do
+    )  # every stack begins with what these two share
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends_of_order))
     widths: dict[Stack, float] = {}
     for stack, samples in sorted(stacks.items()):

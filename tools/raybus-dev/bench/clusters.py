@@ -267,7 +267,7 @@ def _by_program(figures: ScaleUpFigures) -> dict[str, float]:
 def _middle(result: ClustersResult) -> Round:
     """Return the round with the median wall time.
 
-    The wall time is that of the first operator, or of the floor without operators.
+    The wall time is that of the first operator; if there is no operator, that of the floor.
     """
     ordered = sorted(
         result.rounds, key=lambda bench_round: [*bench_round.contenders, bench_round.floor][0].wall

@@ -119,8 +119,8 @@ async def fleet_on(
 ) -> AsyncGenerator[tuple[Fleet, int]]:
     """Run NATS with its streams and a fleet without services; yield the fleet and the pid of NATS.
 
-    `use_fault_proxies` says of which services the replicas reach the API server through a proxy.
-    `logs` is the folder of the services' logs.
+    The replicas of a service reach the API server through a proxy if `use_fault_proxies` returns
+    true for the service. `logs` is the folder of the services' logs.
     """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await rig.kube.create(resources.NAMESPACE, None, body)

@@ -30,9 +30,9 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
     wall: float
     """Seconds from the first request until all clusters, including the largest, were ready."""
     same_namespace: list[float]
-    """For each small cluster in the namespace of the large scale-up: its wait.
+    """The wait of each small cluster in the namespace of the large scale-up.
 
-    The wait is the time from the creation of the cluster until its head pod existed.
+    A wait is the time from the creation of a cluster until its head pod existed.
     """
     other_namespace: list[float]
 
@@ -89,10 +89,7 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create a small cluster every `EVERY_SECONDS` until cancelled.
-
-    Puts the time of each creation into `asked`.
-    """
+    """Create a small cluster every `EVERY_SECONDS` until cancelled; put the times into `asked`."""
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -38,7 +38,7 @@ Profile = Mapping[Stack, float]
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of clusters created, and of samples of each process."""
+    """The number of clusters created, and the number of samples of each process."""
 
     clusters: int
     samples: dict[str, float]
@@ -84,8 +84,8 @@ def _py_spy(pid: int, to: Path) -> Generator[None]:
         str(Path(sys.executable).with_name("py-spy")),
         str(int(background.LIMIT_SECONDS)),
     )
-    # Only samples of a thread that holds the interpreter: on busy processors one that waits counts
-    # as active.
+    # Only sample threads that hold the interpreter lock: on busy processors, waiting threads count
+    # as active, too.
     options = ["--gil", "-r", str(HERTZ), "-d", limit, "-f", "raw", "-o", str(to)]
     with sampling([program, "record", "-p", str(pid), *options]):
         yield

@@ -102,9 +102,9 @@ def power(gate: Gate, draw: Draw, worse: float, requests: int, *, runs: int) -> 
 def smallest(
     gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int
 ) -> float | None:
-    """Return the smallest regression of `among` that is detected with probability 0.9, or None.
+    """Return the smallest regression of `among` that is detected with probability 0.9.
 
-    `among` is in ascending order.
+    Return None if none is. `among` is in ascending order.
     """
     index = bisect_left(
         among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED

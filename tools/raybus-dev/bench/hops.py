@@ -53,14 +53,15 @@ SETTLING_SECONDS: Final = 15.0
 REST_SECONDS: Final = 20.0
 """Seconds for which the processes are observed at rest.
 
-Hand-overs seen then belong to no change.
+A hand-over of work that also occurs in this time does not count for any change.
 """
 INTERVAL: Final = 3
 """Seconds between two steps of the upgrade."""
 SENT_APART: Final = 0.1
-"""Minimum seconds between two different requests.
+"""Minimum seconds between two equal requests.
 
-The probe records a request when it is sent and again when it is answered.
+The probe records a request when it is sent and when it is answered, so an equal record that follows
+sooner is the answer.
 """
 RECORDER: Final = "libs/common/src/common/runtime/events.py:"
 ROUTES: Final = {each.kind for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
@@ -94,10 +95,10 @@ class HopFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(folder: Path) -> HopFigures:
-    """Trace both changes on a new control plane. The probes write into `folder`."""
+    """Trace a scale-up and an upgrade step on a new control plane; probes write into `folder`."""
     paths = os.pathsep.join(
         filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
-    )  # the code beside this, not what is installed
+    )  # this checkout's probe, not an installed one
     environment = {"PYTHONPATH": paths, "RAYBUS_HOPS": str(folder)}
     async with rig.fresh() as bench_rig, heads.played():
         async with bench_rig.control_plane.api() as api:
@@ -125,7 +126,7 @@ async def measure(folder: Path) -> HopFigures:
 
 
 async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
-    """Add a worker to an idle RayCluster; return the functions up to the creation of its pod."""
+    """Add a worker to an idle RayCluster; return the functions called until its pod was created."""
     async with background.watching(bench_rig, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(bench_rig, ALONE, "scaled", workers=1)
         await ready.count(1)
@@ -149,7 +150,7 @@ async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
 
 
 async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
-    """Upgrade a RayService in steps; return the functions between two writes of its weights."""
+    """Upgrade a RayService in steps; return the functions called from one write to the next."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
     service = a_ray_service(
@@ -278,7 +279,7 @@ def _way(
 
 
 def table(figures: HopFigures) -> Table:
-    """Build the table with the number of functions and files of each change."""
+    """Build the table: the number of functions and files that each change passes through."""
     shown = Table(
         "way",
         "functions",

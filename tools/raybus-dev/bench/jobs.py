@@ -6,8 +6,8 @@ Each RayJob has its own RayCluster of a head and a worker, which is deleted when
 completed. The mode is HTTPMode: the operator submits the job and polls Ray until the job has ended.
 The API server, etcd, scheduler, controller-manager and NATS are real; the pods are simulated
 (kwok), and one process simulates all Ray heads. A driver takes one second; the drivers of the
-running jobs at rest never end. Each operator gets a new control plane, one after the other. Quote
-ratios.
+running jobs at rest never end. Each operator gets a new control plane, one after the other.
+Machines differ, so quote ratios.
 """
 
 import argparse
@@ -171,7 +171,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
-    """Return the goals for running jobs: median CPU of the rounds, and writes of all rounds."""
+    """Return the goals for running jobs: the median CPU share, and the writes of all rounds."""
     writes = sum(count for rest in rests for count in rest.writes.values())
     percent_of_jobs = median(rest.percent_of_jobs for rest in rests)
     percent = median(rest.percent for rest in rests)
@@ -189,7 +189,10 @@ def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line. `rest` is the number of jobs that run at rest."""
+    """The options of the command line.
+
+    `rest` is the number of endless jobs whose cost is measured while nothing changes.
+    """
 
     jobs: int
     rest: int

@@ -5,8 +5,8 @@
 Two replicas of each service run on one control plane; pods are simulated (kwok). With N clusters at
 rest, small clusters and RayServices are created twice a second. A working process is ended by
 SIGKILL or SIGTERM, and the figure is the longest time for which a new object waits for a reaction.
-Traffic-manager is not ended, because it acts on the answers of real clusters (`make chaos` kills
-it).
+Traffic-manager and job-reconciler act on the answers of real clusters, so they are not ended here
+(`make chaos` kills them).
 """
 
 import argparse
@@ -49,14 +49,14 @@ MAX_RATIO_TO_FLOOR: Final = 2.0
 EVERY_SECONDS: Final = 0.5
 """Seconds between two creations of objects."""
 FOLLOWED_SECONDS: Final = 20.0
-"""Seconds for which objects are created around the end of the process."""
+"""Seconds for which objects are created before and after the end of a process."""
 RESTART_SECONDS: Final = 45.0
 BEFORE: Final = 4
 """Number of creations before the process is ended. They show the usual wait."""
 SHARED_SECONDS: Final = 10.0
-"""Seconds after two replicas are ready until they have divided the partitions."""
+"""Seconds to wait, after two replicas are ready, for them to divide the partitions."""
 FROM_BEFORE_SECONDS: Final = 0.5
-"""Seconds before the end of a process. The waits of objects created since then are measured."""
+"""Seconds between the first measured object and the end of the process."""
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,9 +109,9 @@ class LargeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, logs: Path) -> LargeFigures:
-    """Scale up `count` clusters, then end one process after another.
+    """Create `count` clusters, then end one process after another, and measure each failover.
 
-    `logs` is the folder of logs.
+    `logs` is the folder of the services' logs.
     """
     emit(f"{count} clusters: the floor")
     floor = (await scale_up.floor(count)).wall
@@ -163,7 +163,7 @@ class _Probes:
         self.asked: dict[str, float] = {}
 
     async def create(self, *, seconds: float) -> None:
-        """Create a RayCluster and a RayService every `EVERY_SECONDS`, for so many seconds."""
+        """Create a RayCluster and a RayService every `EVERY_SECONDS`, for `seconds` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         async with asyncio.TaskGroup() as group:

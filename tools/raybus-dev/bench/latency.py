@@ -85,7 +85,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Number of changes that started no reconcile of their own.
 
-    Raybus had already read a newer state of the pod.
+    For them, raybus had already read a newer state of the pod.
     """
 
     def at(self, percent: int, stage: str | None = None) -> float:
@@ -120,7 +120,7 @@ class _Listed(msgspec.Struct, frozen=True):
 class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line.
 
-    `at_rest` is the number of idle clusters, `changes` that of patches.
+    `at_rest` is the number of idle clusters, `changes` the number of patches.
     """
 
     clusters: int
@@ -188,7 +188,7 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
-    """Yield the pods in turn, one every `EVERY_SECONDS`. Ends after `most` pods; None: never."""
+    """Yield the pods in turn, one every `EVERY_SECONDS`: `most` in total (None: no limit)."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number, pod in zip(counting() if most is None else range(most), cycle(pods), strict=False):
@@ -215,7 +215,7 @@ async def _while_scaling_up(
 ) -> tuple[list[Sent], int, float]:
     """Patch pods while many clusters scale up.
 
-    Return the patches, the begin of the scale-up in nanoseconds since 1970, and its duration in
+    Return the patches, the start of the scale-up in nanoseconds since 1970, and its duration in
     seconds.
     """
     sent: list[Sent] = []
@@ -281,8 +281,8 @@ class Spans:
 def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
     """Split the latency of a change into stages; None if a span of its trace is missing.
 
-    `at` is the time of the change and `first` that of the phase's first change, both in nanoseconds
-    since 1970.
+    `at` is the time of the change and `first` the time of the phase's first change, both in
+    nanoseconds since 1970.
     """
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None

@@ -35,7 +35,7 @@ class _Polls:
 def micros(do: Callable[[], object], times: int) -> float:
     """Return the microseconds of processor time of one call.
 
-    It is the best of three series of `times` calls.
+    It is the mean over `times` calls, in the fastest of three series.
     """
     return min(timeit.repeat(do, timer=time.process_time, number=times, repeat=3)) / times * 1e6
 

@@ -93,7 +93,7 @@ def compute_by_program(
     """Return what an operator adds to each program's processor time, in ms per cluster.
 
     `floors` and `operators` hold the figures of the same rounds; the median round counts. A program
-    that needs less time than at the floor is left out.
+    that needs less time with the operator than in the floor is left out.
     """
     programs = dict.fromkeys(name for figures in operators for name in figures.cpu_of_programs)
     added = {

@@ -63,7 +63,7 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
     """Return the processor seconds that each program used between two readings.
 
-    A program that is missing in the earlier reading started later.
+    A program that is missing in `before` started later, so its whole time counts.
     """
     return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 

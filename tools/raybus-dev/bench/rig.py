@@ -29,7 +29,7 @@ The endpoint controllers of Kubernetes compare each Service with every pod of it
 5,000 clusters in one namespace they took most of two processors, whatever the operator did.
 """
 ALONE: Final = "alone"
-"""A namespace outside of the load, as of a second user."""
+"""Namespace that the load does not use, like that of a second user."""
 USER_AGENT: Final = "bench"
 
 
@@ -48,7 +48,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def namespace_of(index: int) -> str:
-    """Return the namespace of the cluster with this index among those of the load."""
+    """Return the namespace of the load's cluster with this index."""
     number = index // MAX_PER_NAMESPACE
     return f"{BACKGROUND}-{number}" if number else BACKGROUND
 

@@ -1,4 +1,4 @@
-"""Do several replicas of cluster-reconciler do more than one if the API server is slow?
+"""Are several replicas of cluster-reconciler faster than one if the API server is slow?
 
     make bench-scale-out [N=160] [LATENCY=400]
 

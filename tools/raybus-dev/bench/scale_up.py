@@ -119,7 +119,7 @@ async def floor(count: int) -> ScaleUpFigures:
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> ScaleUpFigures:
     """Measure one operator with `count` clusters on a new control plane.
 
-    With `idle_minutes` above 0, also measure the operator at rest for so long.
+    With `idle_minutes` above 0, also measure the operator at rest for that time.
     """
     async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
         await at_rest(rig.audit)

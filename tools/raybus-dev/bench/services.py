@@ -148,7 +148,7 @@ async def _idle(
     seconds = time.monotonic() - began
     used = {name: programs.cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
     reported = bench_rig.audit.since(mark)
-    # A read of a dashboard goes through the API server, so it stands in the audit log too.
+    # A read of a dashboard goes through the API server, so the audit log has it, too.
     reads = {
         kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes
     }

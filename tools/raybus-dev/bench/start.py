@@ -1,7 +1,7 @@
 """What does a service cost before it does any work? Measures processor time, memory and packages.
 
-A start imports the service, without the packages that no image has, and reads a kubeconfig. All
-five processes run at the same time, so PSS divides their shared pages among them.
+A start imports the service and reads a kubeconfig; packages that no image has are hidden. All five
+processes run at the same time, so PSS divides their shared pages among them.
 
     python -m bench.start                       with this Python
     python -m bench.start --images              with the images of this checkout
@@ -102,11 +102,11 @@ class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python that has the services."""
+    """A Python interpreter that can import raybus's services."""
 
     command: tuple[str, ...]
     environment: dict[str, str] | None = None
-    """The variables of its processes; None for those of this process."""
+    """Environment variables of its processes; None for those of this process."""
     root: Path = Path("/")
     """The root folder of its processes."""
 

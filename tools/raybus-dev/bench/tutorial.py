@@ -105,7 +105,7 @@ class _Run:
     def type(self, typed: Sequence[str], *, until_first_answer: bool) -> None:
         """Run the commands in one shell that stops at the first failure.
 
-        With `until_first_answer`, interrupt it when a model has answered.
+        With `until_first_answer`, interrupt the shell when a model has answered.
         """
         script = (
             "".join(
@@ -202,14 +202,14 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables that a new user has too: programs, locale and network access."""
+    """Return the variables that a new user also has: programs, locale and network access."""
     return {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a new user: `inherited` variables and empty folders.
+    """Create empty folders for a new user, and return the user's environment variables.
 
-    Creates the folders.
+    They point to the folders, and include the variables that `inherited` selects.
     """
     kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
@@ -236,9 +236,10 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _typed(*, until_first_answer: bool) -> Iterator[str]:
-    """Yield the commands of the page: all of them, or only those up to the demo.
+    """Yield the commands of the tutorial's page, except the removal of the cluster.
 
-    The demo serves a model, so it gives the first answer. The removal of the cluster is left out.
+    With `until_first_answer`, stop after the demo, which serves a model and so gives the first
+    answer.
     """
     for command in commands.of(PAGE):
         if command.text.startswith("raybus cluster down"):
@@ -285,7 +286,7 @@ def summary(measured: Measured) -> Iterator[str]:
 def goals(measured: Measured) -> list[FigureGoal]:
     """Return the goal for the first answer.
 
-    It is missed without an answer, or if a command failed.
+    The goal is missed if there was no answer or a command failed.
     """
     first = measured.first_answer_seconds
     value = "none" if first is None else format_duration(first)

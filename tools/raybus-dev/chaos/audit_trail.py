@@ -1,4 +1,4 @@
-"""Reads the writes of raybus's services from the API server's audit log; policy of that log."""
+"""Defines the API server's audit policy, and reads the writes of raybus's services from its log."""
 
 import re
 from collections.abc import Iterator
@@ -102,8 +102,8 @@ class Trail(msgspec.Struct, kw_only=True):
 def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetime) -> Trail:
     """Read the log and its rotated files.
 
-    `origins` maps the namespace and name of each RayCluster to the root of its tree. `began` is the
-    beginning of the run, from which the times of writes count.
+    `origins` maps the namespace and name of each RayCluster to its top owner, such as a RayService.
+    `began` is the start of the run; times of writes are relative to it.
     """
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
     for raw in _lines(log):
@@ -176,7 +176,7 @@ def _version(answered: Meta, asked: _Asked) -> int:
 
 
 def _named(asked: _Asked, what: _Reference) -> Meta:
-    """Return an object's metadata from the request, because the answer has none."""
+    """Return an object's metadata from the request, for answers that have none."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

@@ -28,10 +28,7 @@ class BackgroundUsers:
         self._now = now
 
     async def ask(self, requests: list[UserRequest], *, since: float) -> None:
-        """Send each request at its time, counted from `since`.
-
-        Repeat it until the API server accepts it.
-        """
+        """Send each request at its time after `since`; retry until the API server accepts it."""
         for request in requests:
             await asyncio.sleep(max(0.0, since + request.at - self._now()))
             # Polled, because nothing announces the return of the API server.
@@ -54,7 +51,7 @@ class BackgroundUsers:
             else:
                 await kube.delete(request.resource, BACKGROUND, request.name)
         except (errors.AlreadyExists, errors.NotFound):
-            return True  # it was granted before, and the answer was lost
+            return True  # an earlier attempt succeeded, but its answer was lost
         except errors.RaybusError as problem:
             if isinstance(problem, errors.Rejected | errors.InvalidSpec | errors.Forbidden):
                 raise

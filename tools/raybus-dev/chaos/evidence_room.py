@@ -50,7 +50,7 @@ class EvidenceStore:
         return sorted(named, key=lambda obj: obj.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
-        """Wait until an object passes `check`. Return the time in seconds since the run began."""
+        """Wait until an object passes `check`; return the seconds since the start of the run."""
         key = (kind, namespace, name)
         while (seen := self.latest(*key)) is None or not check(seen):
             self._stirred[key].clear()
@@ -58,7 +58,7 @@ class EvidenceStore:
         return self.now()
 
     def origins(self) -> dict[tuple[str, str], ObjectRef]:
-        """Return the root of the tree of every RayCluster that ever existed.
+        """Return the top owner of every RayCluster that ever existed, such as its RayService.
 
         Keys are the namespace and name of the RayCluster.
         """

@@ -193,7 +193,7 @@ class Faults:
 
     async def _judged(self, fault: Fault, judge: Judge) -> None:
         with self._judging(fault.service, judge):
-            if fault.kind == "410":  # those that are open go on otherwise
+            if fault.kind == "410":  # open watches would otherwise continue
                 for process in self._stack.fleet.of(fault.service):
                     process.fault_proxy.cut()
             await asyncio.sleep(fault.lasts)
@@ -230,7 +230,7 @@ class DashboardFaults:
     ) -> None:
         self.struck: list[tuple[float, Fault]] = []
         self.service = ""
-        """Name of the service with the latest fault; empty for a fault of a server."""
+        """Name of the service that the latest fault affects; empty for a fault of a server."""
         self._stack = stack
         self._room = room
         self._drivers = drivers

@@ -122,10 +122,10 @@ class Probes:
         resource, spec = change
         try:
             await self._stack.kube.patch(resource, PROBES, name, PatchRequest(body={"spec": spec}))
-        except errors.RaybusError:  # the API server is away, which is not what is measured
+        except errors.RaybusError:  # outages of the API server are not measured
             await asyncio.sleep(RETRY)
             return
-        asked = self._room.now()  # how long the API server took is nobody's gap
+        asked = self._room.now()  # the API server's own time does not count
         self._asked[name] = (owner, asked)
         await effect()
         del self._asked[name]

@@ -30,7 +30,7 @@ class RayJobs:
         self._jobs = jobs
 
     def requests(self, seconds: float) -> list[UserRequest]:
-        """Return the requests of a run of so many seconds, in the order of their times."""
+        """Return the requests of a run of this length, in the order of their times."""
         requests = [*self._of_jobs(seconds * LAST_SHARE), *self._of_cron_jobs(seconds * LAST_SHARE)]
         return sorted(requests, key=lambda request: request.at)
 

@@ -28,7 +28,8 @@ RULES: Final = tuple(law.name for law in LAWS)
 class RunEvent(msgspec.Struct, frozen=True):
     """An event of the run.
 
-    `about` is the namespace and name of a tree's root; empty for events that concern all trees.
+    `about` is the namespace and name of an object without an owner, such as a RayService; empty for
+    an event that concerns all objects.
     """
 
     at: float
@@ -72,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return {violation.rule for violation in self.violations} == {gaps.RULE}
 
     def leading_to(self, violation: Violation) -> list[RunEvent]:
-        """Return the last events before a violation that concern its tree, or all trees."""
+        """Return the last events before a violation that concern the same owner, or all objects."""
         fit = [
             event
             for event in self.timeline
@@ -91,7 +92,7 @@ def show(report: Report, console: Console) -> None:
             console.print(
                 f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True
             )
-    if report.violations:  # once more at the end, which is all that is kept of a long log
+    if report.violations:  # repeated, because only the end of a long log may be kept
         console.print()
         for violation in report.violations[:LISTED]:
             console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)

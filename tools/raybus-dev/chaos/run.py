@@ -139,7 +139,7 @@ class ChaosRun:
             self._emit("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
             left = await self._rested(chaos_stack, room)
-            if left:  # the logs then have what each process waits for
+            if left:  # SIGUSR1 makes a process log what it waits for
                 for process in chaos_stack.fleet.all():
                     process.send_signal(signal.SIGUSR1)
                 await asyncio.sleep(TICK)
@@ -191,9 +191,9 @@ class ChaosRun:
         )
 
     async def _rested(self, chaos_stack: Stack, room: EvidenceStore) -> list[Unreconciled]:
-        """Wait until all objects have matched their specs for `CALM_SECONDS`; return no object.
+        """Wait until all objects have matched their specs for `CALM_SECONDS`; return an empty list.
 
-        If they do not, return the objects that do not match when nothing changes any more.
+        If objects still do not match when nothing changes any more, return these objects.
         """
         began = calm_since = self.now()
         while True:

@@ -106,7 +106,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
-    """Draw the faults of a run of so many seconds.
+    """Draw the faults of a run of this length.
 
     `most` is the maximum number of replicas of each reconciler.
     """
@@ -127,7 +127,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
 
 
 def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
-    """Draw the faults of dashboards and heads for a run of so many seconds."""
+    """Draw the faults of dashboards and heads for a run of this length."""
     random = Random(f"dashboards {seed}")
     faults: list[Fault] = []
     at = 0.0

@@ -125,7 +125,7 @@ async def _audited(control_plane: ControlPlane) -> None:
 
 
 async def _add_routes(control_plane: ControlPlane, folders: Sequence[Path]) -> None:
-    """Install the CRDs of these folders, or without a folder those of the simulated gateway."""
+    """Install the CRDs in these folders; without folders, those of the simulated gateway."""
     kind = "CustomResourceDefinition"
     definitions = [manifest for folder in folders for manifest in read_manifests(folder, kind=kind)]
     if not folders:

@@ -91,7 +91,7 @@ class SubmitterPod(msgspec.Struct, frozen=True):
 
 
 class Submitters:
-    """Runs the submitters of all RayJobs of a run."""
+    """Starts and tracks the submitters of all RayJobs in one chaos run."""
 
     def __init__(self, stack: Stack, drivers: Drivers) -> None:
         self._stack = stack
@@ -160,7 +160,7 @@ class Submitters:
             del self._pods[pod.metadata.name]
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """After a list, treat pods that it does not contain as deleted."""
+        """Treat recorded pods as deleted if a new list of the watch does not contain them."""
         for name, pod in list(self._pods.items()):
             if (BACKGROUND, name) not in keys:
                 self._end(pod)

@@ -46,7 +46,7 @@ class UserRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Object(msgspec.Struct):
-    """What the model knows of an object."""
+    """The state of an object as the model tracks it."""
 
     name: str
     workers: int = 1
@@ -70,7 +70,7 @@ class Users:
         self._count = 0
 
     def requests(self, seconds: float) -> Iterator[UserRequest]:
-        """Yield the requests of a run of so many seconds, in the order of their times."""
+        """Yield the requests of a run of this length, in the order of their times."""
         at = 0.0
         while at < seconds:
             yield self._one(at)

@@ -37,7 +37,7 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
     """
     await _request(
         secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
-    )()  # else a refusal would prove nothing
+    )()  # a granted request, or refusals would prove nothing
     watcher = secured.settings("watcher")
     violations = [
         await _granted(
@@ -87,7 +87,7 @@ async def _granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | Non
     try:
         async with asyncio.timeout(SECONDS):
             await ask()
-    except errors.NotFound:  # a client that learns that there is nothing may ask
+    except errors.NotFound:  # the server answered, so the client may ask
         return what
     except (errors.RaybusError, TimeoutError):
         return None

@@ -1,7 +1,4 @@
-"""Simulates the jobs APIs of all dashboards.
-
-Each job succeeds, unless an attack replaces answers.
-"""
+"""Simulates the jobs APIs of all dashboards; jobs succeed unless an attack replaces answers."""
 
 from typing import Any, Final
 

@@ -67,7 +67,7 @@ class HostileOptions(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     """Number of the victim's reactions to each kind of change that a phase needs.
 
-    The phases without attacks and the control phase end with it.
+    The phases without attacks and the control phase end when they have this number.
     """
     is_timed: bool
     rate: float

@@ -36,7 +36,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean seconds that a reaction waited for each cause (see the module)."""
+    """Mean seconds per reaction that were spent waiting for each cause (see the module)."""
 
     api_server: float
     nodes: float
@@ -46,7 +46,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
-    """Return for how long the reactions `spans` waited for each cause. `lines` is the audit log."""
+    """Return the mean wait of reactions (`spans`) for each cause. `lines` is the audit log."""
     asked, pods = _intervals(lines)
     by_length = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
     parts = [part for _, part in by_length]

@@ -123,8 +123,8 @@ class Tenants:
     async def attack(self, attacks: Iterable[Attack], *, rate: float, prefix: str = "h") -> None:
         """Start `rate` attacks a second, with the tenants in turn, and wait until all have ended.
 
-        The names of the objects begin with `prefix`. A semaphore limits the attacks at a time, in
-        place of API Priority and Fairness.
+        The names of the objects begin with `prefix`. A semaphore limits the number of concurrent
+        attacks, in place of API Priority and Fairness.
         """
         loop = asyncio.get_running_loop()
         began, under_way = loop.time(), asyncio.Semaphore(MAX_CONCURRENT_ATTACKS)
@@ -160,7 +160,7 @@ class Tenants:
         if attack.answer is not None:
             self._heads.answers[name] = attack.answer
         if not await self._change(kube, namespace, attack.resource, attack.later):
-            # What the API server refuses gets into no quarantine.
+            # An object that the API server refuses is not quarantined.
             attack = msgspec.structs.replace(attack, reasons=attack.reasons - {"Quarantined"})
         await asyncio.sleep(LIFE)
         if (problem := await self._silence(namespace, attack, name)) is not None:
@@ -195,7 +195,7 @@ class Tenants:
     async def _change(
         self, kube: KubeClient, namespace: str, resource: Resource, later: Body
     ) -> bool:
-        """Replace an object by its form `later`. Return whether the API server stored it."""
+        """Give an object the spec and metadata of `later`; return whether that was stored."""
         try:
             held: Json = msgspec.json.decode(
                 await kube.get(resource, namespace, later["metadata"]["name"])
@@ -210,10 +210,7 @@ class Tenants:
         return True
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
-        """Overwrite the status of the attack's object.
-
-        Annotate the objects that raybus made for it.
-        """
+        """Overwrite the status of the attack's object; annotate the objects raybus made for it."""
         if attack.status:
             with suppress(errors.RaybusError):
                 await kube.patch(
@@ -239,7 +236,7 @@ class Tenants:
         """Wait until an object reports its outcome.
 
         Return None, or after `TIMEOUT` why it does not. Objects of another controller are skipped,
-        and so are RayCronJobs: most have no run while the attack lasts.
+        and so are RayCronJobs, because most of them start no job while the attack lasts.
         """
         if attack.resource == RAY_CRON_JOB and not attack.reasons:
             return None

@@ -18,7 +18,7 @@ It is the bound of a bucket of `raybus_event_loop_lag_seconds`.
 MAX_MEMORY: Final = 1024.0
 """Memory limit of each service in deploy/overlays/production, in MiB."""
 SLOWEST: Final = 2.0
-"""Maximum ratio of the victim's reaction time beside attacks to that without attacks."""
+"""Maximum ratio of the victim's reaction time during attacks to that without attacks."""
 ENOUGH: Final = 200
 """Minimum reactions for a 99th percentile.
 
@@ -63,11 +63,11 @@ class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """For each phase, the mean seconds that reactions waited for each cause."""
+    """For each phase, the mean seconds that reactions spent waiting for each cause."""
 
     @property
     def ratio(self) -> float:
-        """Ratio of the 99th percentile of reaction times beside attacks to that without attacks."""
+        """Ratio of the 99th percentile of reaction times during attacks to that without attacks."""
         return self.slower_than(CALM)
 
     def slower_than(self, phase: str) -> float:
@@ -122,8 +122,8 @@ def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None])
     """Yield the services' requests in namespaces where they have nothing to do.
 
     `owners` lists, by namespace, the prefixes of names of objects that may be requested there; None
-    allows any name, as in a hostile tenant's own namespace. All requests in other namespaces are
-    yielded.
+    allows any name, as in a hostile tenant's own namespace. Requests in other namespaces are
+    yielded, except those in raybus's own namespace (`OWN`) and the reads in `SHARED`.
     """
     for line in lines:
         what = line.object_ref

@@ -66,7 +66,7 @@ class _Store:
 
 
 class Victim:
-    """Changes the victim's objects, and measures how soon raybus reacts."""
+    """The tenant that suffers from attacks: changes its objects and times raybus's reactions."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube

@@ -56,7 +56,7 @@ FOCUS: Final = "RayJob"
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "kuberay-e2e"
 PAGE: Final = Path(__file__).parents[3] / "docs" / "kuberay-suites.md"
 IMAGES: Final = ("kuberay-suites", "redis")
-"""The images that the suites need beside those of a user."""
+"""The images that the suites need in addition to those that a user needs."""
 TIMEOUT: Final = "150m"
 """Timeout of `go test` for a suite. KubeRay's tests have shorter timeouts for each step."""
 

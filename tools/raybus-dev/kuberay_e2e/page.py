@@ -41,7 +41,7 @@ def describe(page: str, declared: Declarations) -> str:
 
 
 def _summarize(page: str, old: str) -> list[str]:
-    """Return the summary: a line for each suite that the old summary names, from its table."""
+    """Return the summary: for each suite in the old summary, a line computed from its table."""
     head = ["| suite | tests | passed | skipped | failed | seconds |", "|---|---|---|---|---|---|"]
     return head + [_count(suite, _parse(_find(page, suite))) for suite in _parse(old)]
 

@@ -169,7 +169,7 @@ def find_problems(run: SuiteRun, declared: Declarations) -> list[str]:
 
 
 def format_rows(run: SuiteRun, declared: Declarations) -> dict[str, str]:
-    """Return a line of a Markdown table for each test of a suite, by the name that it shows."""
+    """Return a line of a Markdown table for each test of a suite, by the displayed test name."""
     rows: dict[str, str] = {}
     for result in run.results:
         name = _format_name(result.name)

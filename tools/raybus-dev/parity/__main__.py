@@ -3,9 +3,9 @@
     make parity [N=5000] [FIRST=0] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
 The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
-is named as soon as it is found, and listed once more at the end. The most frequent kinds are listed
-with a case that is reduced to a minimum. `--only NUMBER` runs one case of a seed. `--first NUMBER`
-begins with this case, to continue a run. `--record N` writes the cases that `make check` uses.
+is printed as soon as it is found, and listed once more at the end. The most frequent kinds are
+listed with a case that is reduced to a minimum. `--only NUMBER` runs one case of a seed; `--first
+NUMBER` continues a run at this case. `--record N` writes the cases that `make check` uses.
 """
 
 import argparse

@@ -60,7 +60,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     one_host: int | None = 1
     """Value that replaces `numOfHosts: 1` in the objects for raybus.
 
-    To raybus, 0 and None (absent) mean the same as 1.
+    For raybus, 0 and None (an absent field) mean the same as 1.
     """
     service: Body | None = None
     """A RayService. If set, only the objects derived from it alone are compared."""

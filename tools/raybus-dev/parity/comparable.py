@@ -60,7 +60,7 @@ _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
     """Return the sort key of a pod.
 
-    Known pods are sorted by name, new pods by type, group and index.
+    Pods with a name in `known` are sorted by name, new pods by type, group and index.
     """
     own, name = pod["metadata"].get("labels", {}), pod["metadata"]["name"]
     indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")
@@ -78,7 +78,7 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
 def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> RoundOutcome:
     """Replace the random names of new pods by names that depend on the pod's position.
 
-    `known` are names from earlier rounds, which stay; `number` is that of the round.
+    Names in `known`, from earlier rounds, are kept. `number` is the number of the round.
     """
     drawn = _drawn(outcome, known, number)
     if not drawn:
@@ -93,7 +93,7 @@ def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> Rou
 
 
 def comparable(outcome: RoundOutcome) -> Json:
-    """Return the outcome of a round without everything that varies between runs."""
+    """Return the outcome of a round, normalized: without everything that varies between runs."""
     pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
     pods |= {body["metadata"]["name"] for body in outcome.objects if body["kind"] == "Pod"}
     notes = dict[str, set[str]]()
@@ -123,7 +123,7 @@ def _title(body: Body) -> str:
 def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[str, str]:
     """Return, for each random name of an outcome, the name that replaces it.
 
-    `known` and `number` are those of `renamed`.
+    `known` and `number` are the parameters of `renamed`.
     """
     renames, numbers = dict[str, str](), Counter[str]()
     pods = [body for body in outcome.objects if body["kind"] == "Pod"]
@@ -190,7 +190,7 @@ def _typed_job_spec(spec: Json) -> Json:
 
 
 def _built(name: str, value: Any) -> Any:
-    """Return one of the parts of `RoundOutcome.built` in comparable form.
+    """Return one of the parts of `RoundOutcome.built`, normalized for the comparison.
 
     A text is unchanged; the spec of a RayCluster (`cluster`) has no empty fields; a Service has
     neither an owner nor varying fields.
@@ -250,7 +250,7 @@ def _amount(value: Any) -> Any:
 class Difference(msgspec.Struct, frozen=True):
     """A field whose value differs between KubeRay (`theirs`) and raybus (`ours`).
 
-    None is an absent field.
+    The value None means that the field is absent.
     """
 
     place: str
@@ -259,7 +259,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def signature(self) -> str:
-        """The place without names and numbers.
+        """The path of the field (`place`) without names and numbers.
 
         Differences with the same signature are of one kind.
         """
@@ -277,7 +277,7 @@ def _short(value: Any) -> str:
 
 
 def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[Difference]:
-    """Yield each field in which two values differ. `place` is the path of the values."""
+    """Yield each field in which two values differ. `place` is the path of the compared values."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         one, other = cast("Json", theirs), cast("Json", ours)
         for key in sorted({*one, *other}):

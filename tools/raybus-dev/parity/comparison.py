@@ -23,7 +23,7 @@ The rarest known choice has a probability of 3 %.
 
 
 async def of_raybus(case: Case, *, version: str) -> list[Json]:
-    """Run a case with raybus. Return the comparable outcome of each round."""
+    """Run a case with raybus. Return the outcome of each round, normalized for the comparison."""
     outcomes, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
@@ -39,10 +39,10 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
 
 Asked = tuple[OperatorSettings, list[Body]]
 Rounds = Generator[Asked, RoundOutcome, list[Json]]
-"""A run with KubeRay.
+"""A run with KubeRay, as a generator.
 
-Yields requests to KubeRay's program, and is sent the outcome of each one. Returns the comparable
-outcome of each round.
+It yields requests to KubeRay's program, is sent the outcome of each request, and returns the
+normalized outcome of each round.
 """
 
 
@@ -102,19 +102,19 @@ def service_of_raybus(case: Case) -> Json:
 
 
 def service_of_kuberay(case: Case) -> Rounds:
-    """Ask KubeRay what it derives from a RayService, and return the comparable outcome."""
+    """Ask KubeRay what it derives from the case's RayService; return the normalized outcome."""
     assert case.service is not None
     return [comparable((yield case.settings, [case.service]))]
 
 
 def job_of_kuberay(case: Case) -> Rounds:
-    """Ask KubeRay for its plan for the case's RayJob, and return the comparable outcome."""
+    """Ask KubeRay for its plan for the case's RayJob; return the normalized outcome."""
     assert case.job is not None
     return [jobs.of_kuberay((yield case.settings, [case.job, *case.objects]))]
 
 
 def cron_job_of_kuberay(case: Case) -> Rounds:
-    """Ask KubeRay for its plan for the case's RayCronJob, and return the comparable outcome."""
+    """Ask KubeRay for its plan for the case's RayCronJob; return the normalized outcome."""
     assert case.cron_job is not None
     return [jobs.of_kuberay((yield case.settings, [case.cron_job]))]
 
@@ -133,7 +133,7 @@ def chooses(objects: list[Body]) -> bool:
 
 
 def compare(theirs: list[Json], ours_: list[Json]) -> list[Difference]:
-    """Return the differences of the first round that has any; later ones are consequences.
+    """Return the differences of the first round that has any. Later ones may follow from them.
 
     `theirs` and `ours_` are the outcomes of KubeRay and raybus, round by round.
     """

@@ -1,7 +1,8 @@
 """Decides whether a difference between the operators follows from an intended difference.
 
-A rule in `differences.yaml` that names such a cause declares only those differences. Every function
-gets the outcomes of KubeRay (`theirs`) and of raybus (`ours`).
+A rule in `differences.yaml` may name an intended difference as its cause (`CAUSES`). It then
+permits only differences that follow from this cause. Every function gets the outcomes of KubeRay
+(`theirs`) and of raybus (`ours`).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from parity.comparable import Difference
 
 
 def of_deleted_pods(difference: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether the difference is a consequence of worker pods that only raybus deletes.
+    """Return whether the difference follows from worker pods that raybus deleted and KubeRay kept.
 
     Consequences are the missing pods, their counts, their addresses and their Events.
     """
@@ -27,7 +28,7 @@ def of_deleted_pods(difference: Difference, theirs: Json, ours: Json) -> bool:
         case [
             "events",
             "Normal DeletedWorkerPod",
-        ]:  # a text of its own, beside those about pods that both delete
+        ]:  # one text for each pod that only raybus deletes
             follows = difference.ours is not None
         case ["events", "Normal MTLSCertificatesUpdated"]:
             follows = difference.theirs is None and any(map(_address, gone.values()))
@@ -59,7 +60,7 @@ def of_gathered_addresses(difference: Difference, theirs: Json, ours: Json) -> b
 
 
 def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether the condition `RayClusterProvisioned` differs only by how replaced pods count.
+    """Return whether the condition `RayClusterProvisioned` differs only because of replaced pods.
 
     KubeRay ignores a missing head, and pods that it has created in the same round.
     """
@@ -76,8 +77,8 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
 def of_repeated_times(difference: Difference, _: Json, __: Json) -> bool:
     """Return whether raybus only lacks runs in an hour that occurs twice.
 
-    When clocks are set back, KubeRay runs a job in both hours of the same name, and raybus in the
-    first one only. Both lists have the same length, so raybus's list ends with later runs.
+    When clocks are set back, KubeRay runs a job in both occurrences of the hour, raybus only in the
+    first one. Both lists have the same length, so raybus's list ends with later runs.
     """
     theirs, ours = (
         [*map(datetime.fromisoformat, text.split())]
@@ -98,7 +99,7 @@ CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
     "addresses that raybus gathers": of_gathered_addresses,
     "times that exist twice": of_repeated_times,
 }
-"""The causes that a rule may name."""
+"""The causes that a rule in `differences.yaml` may name, with the functions that check them."""
 
 
 def _gone(theirs: Json, ours: Json) -> dict[str, Body]:

@@ -21,7 +21,7 @@ FILE: Final = Path(__file__).with_name("differences.yaml")
 
 
 class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The differences that an entry declares.
+    """A rule of an entry: which differences the entry declares.
 
     All fields that are set must match the difference. An absent value is matched as the text
     `nothing`.
@@ -31,14 +31,11 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     theirs: str = ""
     ours: str = ""
     beside: list[str] = []
-    """Patterns.
-
-    Each one must match an Event, a write, an object or a manifest problem of the round.
-    """
+    """Patterns. Each must match an Event, a write, an object or a manifest problem of the round."""
     without: str = ""
     """Pattern that must match no Event, write, object or manifest problem of the round."""
     rewrite: list[tuple[str, str]] = []
-    """Pairs of a pattern and its replacement, which must make both values equal."""
+    """Pairs of a pattern and its replacement; the replacements must make both values equal."""
     cause: str = ""
     """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 
@@ -122,7 +119,7 @@ def entries() -> list[DeclaredDifference]:
 def entry_of(
     difference: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> DeclaredDifference | None:
-    """Return the entry that declares the difference `found`; None if no entry does.
+    """Return the entry that declares the difference; None if no entry does.
 
     `theirs` and `ours` are the outcomes of all rounds; `release` is KubeRay's minor version.
     """

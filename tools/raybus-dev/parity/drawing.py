@@ -65,14 +65,14 @@ An edit of `groupName` could create two groups of the same name, and the API ser
 the other two.
 """
 LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
-"""Lists whose first entry random edits change."""
+"""Lists of which most random edits change only the first entry."""
 FILLED: Final = frozenset({
     *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy",
     "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
-"""Fields that random edits do not empty, because the API server rejects an empty value."""
+"""Fields that random edits never make empty, because the API server rejects an empty value."""
 GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
-"""Fields that random edits do not empty as a whole. The edits may empty fields inside them."""
+"""Fields that random edits never make empty as a whole. Fields inside them may become empty."""
 
 REFUSED: Final = 5
 """In one of this many cases, the RayCluster or RayJob may be invalid for raybus.
@@ -117,7 +117,7 @@ class Drawer:
 
 
 def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
-    """Draw the configuration of an operator."""
+    """Return a random configuration of an operator."""
     gates = {gate.value: False for gate in FeatureGate} | {
         FeatureGate.STATUS_CONDITIONS.value: not d.one_in(8),
         FeatureGate.DELETION_POLICY.value: not d.one_in(6),
@@ -184,7 +184,7 @@ QUANTITIES: Final = (
 
 
 def resources(d: Drawer) -> Json:
-    """Draw the resource limits and requests of a container."""
+    """Return random resource limits and requests of a container."""
     names = (
         "cpu",
         "memory",
@@ -210,7 +210,7 @@ def resources(d: Drawer) -> Json:
 
 
 def container(d: Drawer, name: str) -> Json:
-    """Draw a Ray container."""
+    """Return a random Ray container."""
     probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3}
     body: Json = {
         "name": name,
@@ -264,7 +264,7 @@ def container(d: Drawer, name: str) -> Json:
 
 
 def template(d: Drawer, name: str) -> Json:
-    """Draw a pod template."""
+    """Return a random pod template."""
     containers = [container(d, name)]
     if d.one_in(8):
         containers.append(
@@ -339,12 +339,12 @@ GROUP_FIELDS: Final[Json] = {
 
 
 def start_params(d: Drawer) -> Json:
-    """Draw parameters of `ray start`, rarely invalid ones."""
+    """Return random parameters of `ray start`, rarely invalid ones."""
     return d.some(START_PARAMS, 12) | d.some({"redis-username": ("u",), "labels": ("a=b",)}, 100)
 
 
 def head(d: Drawer) -> Json:
-    """Draw a head group."""
+    """Return a random head group."""
     body: Json = {"rayStartParams": start_params(d), "template": template(d, "ray-head")}
     body |= d.some(
         {
@@ -378,7 +378,7 @@ def head(d: Drawer) -> Json:
 
 
 def worker_group(d: Drawer, name: str) -> Json:
-    """Draw a worker group, with the fields that the API server would set."""
+    """Return a random worker group, with the fields that the API server would set."""
     least = d.pick(0, 0, 0, 1, 2)
     most = d.pick(2147483647, 3, 1, 0)
     body: Json = {
@@ -405,7 +405,7 @@ def worker_group(d: Drawer, name: str) -> Json:
 
 
 def network_policy(d: Drawer) -> Json:
-    """Draw the network policy of a cluster."""
+    """Return a random network policy of a cluster."""
     peers: list[Json] = [
         {"podSelector": {"matchLabels": {"a": "b"}}},
         {"namespaceSelector": {}},
@@ -432,7 +432,7 @@ def network_policy(d: Drawer) -> Json:
 
 
 def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
-    """Draw the fault tolerance options of the GCS."""
+    """Return random fault tolerance options of the GCS."""
     credentials = ({"value": "pw"}, FROM_SECRET)
     redis: Json = {
         "redisAddress": ("redis:6379", "redis://r:1"),
@@ -457,7 +457,7 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
 
 
 def autoscaler_options(d: Drawer) -> Json:
-    """Draw options of the autoscaler."""
+    """Return random options of the autoscaler."""
     return d.some(
         {
             "version": ("v1", "v2"),
@@ -479,7 +479,7 @@ def autoscaler_options(d: Drawer) -> Json:
 
 
 def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw the spec of a RayCluster. It may be invalid."""
+    """Return a random spec of a RayCluster. It may be invalid."""
     names = d.unique(GROUPS, 3)
     body: Json = {
         "headGroupSpec": head(d),
@@ -514,12 +514,12 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
 
 
 def tls_options(d: Drawer) -> Json:
-    """Draw TLS options."""
+    """Return random TLS options."""
     return d.pick({"enabled": True}, {}, {"enabled": False})
 
 
 def collector(d: Drawer) -> Json:
-    """Draw options of the history server's collector."""
+    """Return random options of the history server's collector."""
     options: Json = {
         "image": ("collector:1", ""),
         "imagePullPolicy": ("Always",),
@@ -557,7 +557,7 @@ PHASES: Final = ("Running", "Running", "Pending", "Failed", "Succeeded", "Unknow
 
 
 def pod_status(d: Drawer) -> Json:
-    """Draw the status of a pod."""
+    """Return a random status of a pod."""
     phase = d.pick(*PHASES)
     if not phase:
         return {}
@@ -598,7 +598,7 @@ def pod_status(d: Drawer) -> Json:
 
 
 def pods(d: Drawer, cluster: Body) -> list[Body]:
-    """Draw the pods of a RayCluster.
+    """Return random pods of a RayCluster.
 
     Some are terminating, and there may be more or fewer than wanted.
     """
@@ -638,7 +638,7 @@ def _pod(
 ) -> Body:
     meta: Json = {"creationTimestamp": d.pick("NOW-30s", "NOW-20s", "NOW-300s")}
     status = pod_status(d)
-    if d.one_in(12) and not _has_ended(status):  # such a pod is gone soon, and KubeRay waits for it
+    if d.one_in(12) and not _has_ended(status):  # KubeRay waits for an ended pod to vanish
         meta |= {
             "deletionTimestamp": d.pick("NOW-2s", "NOW-2s", "NOW-100s"),
             "deletionGracePeriodSeconds": 30,
@@ -677,7 +677,7 @@ def _has_ended(status: Json) -> bool:
 
 
 def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw an edit of one field of the spec.
+    """Return an edit of one random field of the RayCluster's spec.
 
     The field is removed, or gets the value that it has in another random spec.
     """
@@ -698,10 +698,10 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
 
 
 def blank(d: Drawer, value: Json) -> None:
-    """Empty one random field of a spec in place, as templates of manifests do."""
+    """Set one random field of a spec to an empty value, in place, as templates of manifests do."""
     leaves: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
-    for parent in left:  # which grows
+    for parent in left:  # the loop appends to `left`
         items: list[tuple[Any, Any]] = [
             *(cast("Json", parent).items() if isinstance(parent, dict) else enumerate(parent))
         ]
@@ -715,7 +715,7 @@ def blank(d: Drawer, value: Json) -> None:
 
 
 def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw a step of a round: an edit, a change of pods, or a change of other objects."""
+    """Return a random step of a round: an edit, a change of pods, or a change of other objects."""
     if d.one_in(6):
         return redrawn(d, cluster, gates, known)
     groups = [group["groupName"] for group in cluster["spec"]["workerGroupSpecs"]]
@@ -781,7 +781,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
 
 
 def _needs(edit: tuple[list[Any], Any]) -> set[str]:
-    """Return the feature gates that KubeRay needs to know the edited field."""
+    """Return the feature gates that must be enabled for KubeRay to know the edited field."""
     if edit[0][-1] == "networkPolicy":
         return {FeatureGate.NETWORK_POLICY.value}
     return (
@@ -792,7 +792,7 @@ def _needs(edit: tuple[list[Any], Any]) -> set[str]:
 
 
 def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
-    """Draw a RayService."""
+    """Return a random RayService."""
     body: Json = {
         "rayClusterConfig": spec(d, gates, known),
         "serveConfigV2": d.pick("applications: []", "", "a: <b>"),
@@ -845,7 +845,7 @@ RUNTIME_ENVS: Final = (
 
 
 def job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> tuple[Body, list[Body]]:
-    """Draw a RayJob that is about to start, and a list with the RayCluster that it may select."""
+    """Return a random RayJob about to start, and a list with the RayCluster it selects, if any."""
     drawn = spec(d, gates, known)
     mode = d.pick("K8sJobMode", "K8sJobMode", "SidecarMode", "HTTPMode", "InteractiveMode")
     found: Json = {
@@ -958,7 +958,7 @@ LAST_RUNS: Final = (
 
 
 def cron_job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
-    """Draw a RayCronJob whose last run was long ago."""
+    """Return a random RayCronJob whose last run was long ago."""
     template, _ = job(d, gates, known)
     found: Json = {
         "schedule": d.pick(*(BAD_SCHEDULES if d.one_in(6) else SCHEDULES)),
@@ -1027,7 +1027,10 @@ def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
 def _other_case(
     d: Drawer, number: int, operator: OperatorSettings, known: frozenset[str]
 ) -> Case | None:
-    """Draw a RayService, a RayJob or a RayCronJob for three of ten numbers; None for the others."""
+    """Draw a RayService, RayJob or RayCronJob if `number` ends in 9, 8 or 7; else return None.
+
+    A RayCronJob is drawn only for KubeRay 1.7 and newer.
+    """
     if number % 10 == 9:
         return Case(settings=operator, service=service(d, operator.gates, known))
     if number % 10 == 8:

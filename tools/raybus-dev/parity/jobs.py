@@ -33,7 +33,7 @@ RUNS: Final = 12
 
 
 def of_raybus(case: Case) -> Json:
-    """Return raybus's comparable outcome for the case's RayJob, which is about to start."""
+    """Return what raybus does with the case's new RayJob, normalized for the comparison."""
     assert case.job is not None
     job, config = ray_job.decode(dated(case.job, SystemClock().now())), _config(case)
     problem = job_rules.metadata(job.metadata) or job_rules.spec(job, config.gates)
@@ -76,7 +76,7 @@ def _start(case: Case, job: RayJob, config: Config) -> RoundOutcome:
 
 
 def cron_job_of_raybus(case: Case) -> Json:
-    """Return raybus's comparable outcome for the case's RayCronJob, whose last run was long ago."""
+    """Return what raybus does with the case's RayCronJob, normalized for the comparison."""
     assert case.cron_job is not None
     cron_job, now = ray_cron_job.decode(case.cron_job), SystemClock().now()
     try:
@@ -97,7 +97,7 @@ def cron_job_of_raybus(case: Case) -> Json:
 
 
 def of_kuberay(outcome: RoundOutcome) -> Json:
-    """Return KubeRay's comparable outcome for a RayJob or RayCronJob.
+    """Return KubeRay's outcome for a RayJob or RayCronJob, normalized for the comparison.
 
     Events and writes are left out.
     """

@@ -44,7 +44,10 @@ class Judge:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
     def draw(self, seed: int, number: int) -> Case:
-        """Draw a case with the feature gates, and for KubeRay 1.6 the fields, that it knows."""
+        """Draw a case that uses only feature gates that this KubeRay knows.
+
+        For KubeRay 1.6, fields that its CRDs lack are also removed.
+        """
         case = drawing.case(seed, number, self._kuberay.gates)
         is_current = self._kuberay.release != PRUNED_RELEASE
         return case if is_current else older_crds.prune_case(case, self._source / CRDS)
@@ -72,11 +75,11 @@ class Judge:
     def theirs(
         self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]
     ) -> dict[int, list[Json]]:
-        """Run cases with KubeRay.
+        """Run cases with KubeRay; return the normalized outcomes of each case's rounds.
 
-        Return the outcomes of each case's rounds by its number. `ours` has raybus's outcomes. All
-        cases advance together, one round per exchange with KubeRay's program, because an exchange
-        is slow.
+        Both `ours`, raybus's outcomes, and the result have the case number as key. All cases
+        advance together, one round per exchange with KubeRay's program, because an exchange is
+        slow.
         """
         running, answered = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
@@ -103,7 +106,7 @@ class Judge:
         return answered
 
     def ours(self, case: Case) -> list[Json]:
-        """Run a case with raybus. Return the comparable outcome of each round."""
+        """Run a case with raybus. Return the normalized outcome of each round."""
         if case.service is not None:
             return [comparison.service_of_raybus(case)]
         if case.job is not None:

@@ -1,4 +1,4 @@
-"""Removes from a case what the CRDs of an older KubeRay do not know, as its API server does."""
+"""Removes the fields that an older KubeRay's CRDs lack from a case, as its API server does."""
 
 import copy
 from pathlib import Path

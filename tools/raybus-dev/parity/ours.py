@@ -18,7 +18,7 @@ from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
 MAX_RECONCILES: Final = 15
-"""Maximum reconciles of each RayCluster until nothing may change any more."""
+"""Maximum number of reconciles of each RayCluster, after which nothing may change any more."""
 
 
 class AddressingKube(FakeKube):

@@ -19,7 +19,7 @@ OPTIONS: Final = FILE.with_name("options.json")
 
 
 class RecordedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case, and KubeRay's comparable outcome of each round."""
+    """A case, and KubeRay's outcome of each round, normalized for the comparison."""
 
     case: Case
     theirs: list[Json]

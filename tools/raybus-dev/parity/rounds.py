@@ -1,8 +1,8 @@
 """Changes of objects between two reconciliations, the same for both operators.
 
 Pods start and fail, users edit objects, and cert-manager issues certificates. Each step is a
-function of the objects, the step's fields, and the names of the pods from earlier rounds (`known`);
-it returns the objects after the step, and may change the given ones.
+function of the objects, the step's fields, and the names of the pods from earlier rounds (`known`).
+It returns the objects after the step, and may change the given objects in place.
 """
 
 import copy
@@ -55,7 +55,7 @@ def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Make the group's pods without a status run and become ready."""
+    """Set those pods of the step's group that have no status yet to running and ready."""
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
@@ -84,7 +84,7 @@ def _running(name: str) -> Json:
 
 
 def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set the status of the group's first `most` pods. Terminating pods are left out."""
+    """Set the status of the first `step["most"]` live pods of the step's group."""
     alive = [
         pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]
     ]
@@ -98,7 +98,7 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Remove the group's first `most` pods, as the loss of a node does."""
+    """Remove the first `step["most"]` pods of the step's group, as the loss of a node does."""
     gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
     return [body for body in objects if id(body) not in gone]
 

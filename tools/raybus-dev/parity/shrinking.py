@@ -10,7 +10,7 @@ from common.api.opaque import Json
 from parity.cases import Case
 
 MAX_ATTEMPTS: Final = 250
-"""Maximum attempts to remove a part. Each attempt runs both operators."""
+"""Maximum attempts to shrink a case. Each removes one part of the case and runs both operators."""
 _KEPT: Final = {
     "apiVersion",
     "kind",
@@ -70,7 +70,7 @@ def _without(case: Case, place: Place) -> Case | None:
             at = at[key]
         del at[place[-1]]
         smaller = msgspec.convert(body, Case)
-    except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # it went with a larger part
+    except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # already removed
         return None
     has_root = any(body is not None for body in (smaller.service, smaller.job, smaller.cron_job))
     is_whole = has_root or any(body["kind"] == "RayCluster" for body in smaller.objects)

@@ -40,7 +40,7 @@ class KubeRay:
         follow it. Other objects are reconciled until nothing changes.
         """
         lines = [self._request(settings, objects) for settings, objects in asked]
-        writer = Thread(target=self._write, args=(lines,))  # a pipe holds less than all of them
+        writer = Thread(target=self._write, args=(lines,))  # all lines do not fit into the pipe
         writer.start()
         answers = [self._read() for _ in lines]
         writer.join()

@@ -52,11 +52,11 @@ def package_chart(
 ) -> Path:
     """Package the chart with Helm and return the path of the package.
 
-    `images` are the references of the images by name, which Artifact Hub shows.
+    `images` maps the names of images to their references, which Artifact Hub shows.
     """
     with tempfile.TemporaryDirectory() as temporary:
         chart = Path(temporary) / "raybus"
-        shutil.copytree(checkout / CHART, chart)  # Copies the files that links name.
+        shutil.copytree(checkout / CHART, chart)  # Replaces links by the files they point to.
         if images:
             file = chart / "Chart.yaml"
             file.write_text(add_images(file.read_text(), images))
@@ -95,7 +95,7 @@ def list_manifests(checkout: Path) -> dict[str, Path]:
 
 
 def list_release(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder by their paths below it."""
+    """Return the files in a folder, by their paths relative to the folder."""
     return {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -104,7 +104,7 @@ def list_release(folder: Path) -> dict[str, Path]:
 
 
 def write_archive(target: Path, files: Mapping[str, Path]) -> str:
-    """Write files by their paths in the archive, with their checksums; return its SHA-256.
+    """Write an archive of `files` (by path in the archive) and checksums; return its SHA-256.
 
     A file with the checksum of the archive is written beside it.
     """

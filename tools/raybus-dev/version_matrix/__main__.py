@@ -55,7 +55,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 async def prepare(row: VersionRow, *, containers: bool) -> Path:
-    """Build and install what a row needs, and return its Python."""
+    """Build and install what a row needs, and return the path of its Python interpreter."""
     progress = Progress.to_stderr()
     names = [*binaries.CONTROL_PLANE, "kube-scheduler", "kubectl", *binaries.SIMULATED_NODES]
     names += [binaries.GATEWAY_CRDS, *binaries.name_kubernetes_programs(row.kubernetes).values()]
@@ -74,7 +74,7 @@ async def prepare(row: VersionRow, *, containers: bool) -> Path:
 
 
 def run_row(row: VersionRow, python: Path) -> RowOutcome:
-    """Run what a user does, in a process and a network of its own."""
+    """Run the steps of a user (`journey`) in a separate process and network."""
     logs = LOGS / row.name
     command = [str(python), "-m", "version_matrix.journey", "--row", row.name, "--logs", str(logs)]
     done = subprocess.run(
@@ -104,7 +104,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def measure(row: VersionRow, *, containers: bool) -> RowOutcome:
-    """Carry out a row. Raises `ClusterError` if it did not end as it should."""
+    """Carry out a row. Raises `ClusterError` if a step or a test of the row fails."""
     python = asyncio.run(prepare(row, containers=containers))
     outcome = run_row(row, python)
     if row.nats and not row.refusal:

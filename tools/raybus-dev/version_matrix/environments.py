@@ -13,13 +13,13 @@ from localcluster.settings import LocalSettings
 from version_matrix.rows import PINNED_PYTHON, VersionRow
 
 RAY_PYTHON: Final = "3.11"
-"""The newest Python of which there are packages of all versions of Ray."""
+"""The newest Python version for which PyPI has packages of all tested versions of Ray."""
 EXTRAS: Final = "serve,default"
 OLD_PACKAGES: Final = {
     "2.9.3": ("setuptools<81", "click<8.2"),
     "2.46.0": ("click<8.2", "protobuf<7"),
 }
-"""Packages, by version of Ray, whose newest release came later and breaks this version."""
+"""Version limits for packages, by version of Ray: newer releases break that version of Ray."""
 
 
 async def ensure_ray(row: VersionRow, progress: Progress) -> None:
@@ -39,10 +39,10 @@ async def ensure_ray(row: VersionRow, progress: Progress) -> None:
 
 
 def find_python(version: str) -> Path:
-    """Return the interpreter of a version: the newest of pyenv, or the one on PATH.
+    """Return the path of the interpreter of a Python version: the newest of pyenv, or that on PATH.
 
-    pyenv comes first, because its program on PATH only names versions that are selected. Raises
-    `ClusterError` if there is none.
+    pyenv comes first, because its program on PATH only finds versions that are selected. Raises
+    `ClusterError` if there is no such interpreter.
     """
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     installed = sorted(root.glob(f"versions/{version}.*/bin/python{version}"), key=_read_patch)
@@ -62,13 +62,13 @@ def _read_patch(interpreter: Path) -> int:
 
 
 async def ensure_python(row: VersionRow, checkout: Path, progress: Progress) -> Path:
-    """Return the Python of a row, with the packages of raybus from uv.lock."""
+    """Return the path of a row's Python, after installing raybus's packages from uv.lock."""
     if row.python == PINNED_PYTHON:
         return Path(sys.executable)
     target = checkout / "build" / f"python-{row.python}"
     interpreter = find_python(row.python)
     with progress.step(f"installing raybus for Python {row.python}", estimate=30):
-        # These packages are built from the checkout, and build with what is in the environment.
+        # These packages are built from the checkout, with the build tools of the environment.
         environment = os.environ | {"UV_PROJECT_ENVIRONMENT": str(target)}
         if not target.exists():
             await _run_uv("venv", "--quiet", "--python", str(interpreter), str(target))

@@ -1,9 +1,9 @@
 """Runs the head pods of RayClusters with a real Ray: the command and environment of each pod.
 
 kwok assigns the address of a pod and reports it as ready. This module runs the Ray container as a
-process under that address, in network, mount and PID namespaces of its own, and asks the pod's
-readiness probe. A pod of a version of Ray that does not know an option of the command, or a path of
-the probe, fails here as on a node.
+process under that address, in network, mount and PID namespaces of its own, and runs the pod's
+readiness probe. If the version of Ray does not know an option of the command, or a path of the
+probe, the pod fails here as on a node.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ PATIENCE: Final = {
     "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "240",
     "RAY_raylet_start_wait_time_s": "120",
 }
-"""A busy machine may take minutes to start the processes of a dashboard."""
+"""Ray's timeouts for the start of a dashboard, which may take minutes on a busy machine."""
 _WAIT_FOR_NETWORK: Final = """
 mkdir -p /tmp/ray
 mount -t tmpfs tmpfs /tmp/ray
@@ -188,7 +188,7 @@ class HeadPods:
 
 
 def read_environment(pod: Body, container: Json) -> dict[str, str]:
-    """Return the environment of a container; the last value of a name counts."""
+    """Return the environment of a container. If a name occurs twice, its last value counts."""
     return {
         variable["name"]: variable["value"]
         if "value" in variable

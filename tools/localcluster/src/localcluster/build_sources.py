@@ -2,7 +2,7 @@
 
 `k8s.io/kubernetes` replaces its staging modules by folders of its own repository, so a build
 outside this repository must require their released versions instead. The programs are small main
-packages that call upstream's commands.
+packages that call the commands of the upstream modules.
 """
 
 import re
@@ -38,7 +38,7 @@ class Manifests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrimmedModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A module with the Go text of a package that replaces one of its own."""
+    """A Go module in which one package is replaced, and the Go source of the replacement."""
 
     module: str
     version: str
@@ -47,7 +47,7 @@ class TrimmedModule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Name of the folder beside the main package."""
+        """Name of the folder for the changed copy of the module, beside the main package."""
         return self.module.split("/")[2]
 
 
@@ -266,7 +266,7 @@ _NATS_GROUP = "nats-server"
 
 
 def _build_kubernetes_program(name: str, main: str, seconds: int, version: str = "") -> GoProgram:
-    """Return a program of Kubernetes; with a version, its name and its group contain it."""
+    """Return a program of Kubernetes; if `version` is given, its name and group contain it."""
     suffix = f"-{version}" if version else ""
     return GoProgram(
         name=f"{name}{suffix}", group=f"{_KUBERNETES_GROUP}{suffix}", main=main, seconds=seconds
@@ -367,9 +367,9 @@ INSTALLED: dict[str, str] = {
     "istio": "istio.io/istio/pilot/cmd/pilot-discovery",
     **{f"{_NATS_GROUP}-{version}": _NATS_MODULE for version in settings.TESTED_NATS},
 }
-"""The upstream main package of each group that has one.
+"""Groups that build a main package of the upstream module, with the path of this package.
 
-It is built without a main package of ours.
+Other groups build a main package that this project writes.
 """
 
 LOCAL_MODULES: dict[str, dict[str, str]] = {
@@ -380,11 +380,12 @@ LOCAL_MODULES: dict[str, dict[str, str]] = {
         "github.com/abbot/go-http-auth": _NO_PASSWORDS,
     }
 }
-"""Modules that are written beside the main package, by group and module: the Go text of each.
+"""Modules that the build writes beside the main package: by group and module, the Go source.
 
-Traefik requires two modules that are not published. `ext` has fields that other builds add to the
-file of routes. Only the middlewares for passwords use a fork of `go-http-auth`; in this build they
-refuse every password."""
+Traefik requires two modules that are not published. `ext` declares fields that other builds add to
+the routing file. Only the password middlewares use a fork of `go-http-auth`; in this build they
+refuse every password.
+"""
 
 TRIMMED_MODULES: dict[str, tuple[TrimmedModule, ...]] = {
     "traefik": (
@@ -396,10 +397,11 @@ TRIMMED_MODULES: dict[str, tuple[TrimmedModule, ...]] = {
         ),
     )
 }
-"""Modules of which a copy without one package is built, by group.
+"""Modules that are built without one of their packages, by group.
 
-lego's DNS providers need the modules of dozens of clouds, of which some are not published. Traefik
-needs them only to get certificates."""
+lego's DNS providers need the modules of dozens of clouds, some of which are not published. Traefik
+needs the providers only to get certificates.
+"""
 
 _REPLACING_GROUPS = frozenset({"traefik"})
 """Groups whose upstream module replaces or excludes published modules.

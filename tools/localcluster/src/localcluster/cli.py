@@ -369,7 +369,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _find_cluster_error(error: BaseException) -> ClusterError | None:
-    """Return the first `ClusterError` in an exception group; None without one."""
+    """Return the first `ClusterError` in an exception group; None if it contains none."""
     if isinstance(error, ClusterError):
         return error
     inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())

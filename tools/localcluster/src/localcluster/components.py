@@ -76,7 +76,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def build_etcd_argv(place: Place) -> list[str]:
     """Return etcd's command line.
 
-    It has a single member on loopback, and fsync is disabled, because no data has to survive the
+    etcd runs as a single member on loopback. fsync is disabled, because no data has to survive the
     cluster.
     """
     client = f"http://{place.loopback}:{place.ports.etcd}"

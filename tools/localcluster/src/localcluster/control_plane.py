@@ -186,7 +186,7 @@ def _accept_all(_document: Document) -> bool:
 _ATTEMPTS = 3
 """Number of attempts to start.
 
-Another program may take a free port before it is bound; the next attempt chooses other ports.
+Another program may take the chosen free port first; the next attempt chooses other ports.
 """
 
 _LOOPBACK = "127.0.0.1"

@@ -73,7 +73,7 @@ class ProgressStep:
 def estimate_time_left(step: ProgressStep, *, now: float) -> float | None:
     """Return the remaining seconds of a step, at least 1.
 
-    None without an estimate, or if the step has taken longer than its estimate.
+    None if the step has no estimate, or has taken longer than its estimate.
     """
     elapsed = now - step.started
     if step.estimate is None or elapsed >= step.estimate:

@@ -39,14 +39,14 @@ GATEWAY_API_OF_TESTS = "1.6.1"
 DOCKER_COMPOSE = "2.40.3"
 """Version of Docker Compose, which was tried with the Docker engine of Debian 12 (20.10).
 
-Docker Compose, and the programs above from Helm on, are no part of a cluster. Their file names
+Docker Compose, and the programs above from Helm on, are not part of a cluster. Their file names
 contain their version, so the cache key does not.
 """
 
 TESTED_KUBERNETES = ("1.31.0", "1.37.2")
 """The Kubernetes versions of the version matrix besides `KUBERNETES`, oldest first.
 
-The oldest one is the oldest that raybus promises to run on.
+The first one is the oldest version that raybus promises to run on.
 """
 TESTED_GATEWAY_API = ("0.6.0", "1.1.0", "1.7.0")
 """A Gateway API that raybus rejects, the oldest one of the version matrix, and the newest one."""

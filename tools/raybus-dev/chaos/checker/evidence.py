@@ -121,7 +121,7 @@ class EvidenceObject(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an object from a resource version on. `is_gone` says that it was deleted."""
+    """A state of an object, valid from a resource version on; `is_gone` if it was deleted."""
 
     kind: str
     version: int
@@ -161,7 +161,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """A successful write to the API server by one of raybus's services."""
 
     version: int
-    """The resource version that the write created; 0 if the answer does not contain it."""
+    """The resource version that the write created; 0 if it changed nothing or is not known."""
     at: float
     service: str
     replica: str
@@ -171,7 +171,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     based_on: str = ""
-    """Resource version or UID that the request named as its precondition; empty without one."""
+    """Resource version or UID that the request named as its precondition; empty if none."""
     of_root: ObjectRef | None = None
 
     def __str__(self) -> str:
@@ -186,16 +186,16 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     about: str
-    """Namespace and name of the tree's root, or of the object, that broke the rule."""
+    """Namespace and name of the object that broke the rule, or of its top owner."""
     text: str
     at: float
     """Seconds since the beginning of the run."""
 
 
 def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]) -> ObjectRef | None:
-    """Return the root of the tree to which an object belongs; None if it is unknown.
+    """Return an object's top owner, or the object itself if it has none; None if unknown.
 
-    `origins` maps the namespace and name of each RayCluster to the root of its tree.
+    `origins` maps the namespace and name of each RayCluster to its top owner.
     """
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
     cron_job = meta.labels.get(labels.CRON_JOB_NAME)

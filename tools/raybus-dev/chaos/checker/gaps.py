@@ -32,7 +32,7 @@ Scaling has a higher limit than SIGTERM, because new processes take processor ti
 work.
 """
 LATE_SECONDS: Final = 1.0
-"""Maximum seconds between a change and the beginning of a fault that still explains its wait."""
+"""A fault can explain a wait only if it began at most this many seconds after the change."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 def attribute(
     waits: Iterable[Wait], struck: Sequence[Struck], *, end: float
 ) -> list[tuple[Wait, Struck | None]]:
-    """Return each wait with the fault that caused it, or None.
+    """Return each wait with the fault that caused it, or with None.
 
     The cause is the last fault that was active during the wait and began at most `LATE_SECONDS`
     after the change.
@@ -141,10 +141,10 @@ def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None
 
 
 def _limit(wait: Wait, cause: Struck) -> float | None:
-    """Return the limit of a wait in seconds; None if no limit applies.
+    """Return the limit of a wait in seconds; None if the wait is not limited.
 
-    None applies with a single replica, or if the fault was in a service that does not have to
-    react.
+    A wait is not limited if there was only one replica, or if the fault hit a service on which the
+    reaction does not depend.
     """
     if cause.replicas < 2 or cause.service not in {"", WATCHER, wait.service}:
         return None

@@ -34,7 +34,7 @@ def _groups(cluster: Seen) -> dict[str, int]:
 
 
 def _get_first_worker_counts(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return the wanted workers by group, from the first watched state of each RayCluster."""
+    """Return the desired workers of each group, from the first watched state of each RayCluster."""
     first: dict[tuple[str, str], dict[str, int]] = {}
     for one in reported:
         if one.kind == "RayCluster":
@@ -45,7 +45,7 @@ def _get_first_worker_counts(reported: Iterable[Seen]) -> dict[tuple[str, str], 
 
 
 class _Replay:
-    """The states of all objects at one resource version, and the rules for the next state."""
+    """Replays the states of all objects in order, and checks the rules for each next state."""
 
     def __init__(
         self, memory: float, first_counts: Mapping[tuple[str, str], dict[str, int]]
@@ -69,7 +69,7 @@ class _Replay:
         }
 
     def take(self, seen: Seen) -> Iterator[Violation]:
-        """Apply the next state and yield the rules that it breaks."""
+        """Apply the next state, and yield a violation for each rule that it breaks."""
         before = self._now.get(seen.key)
         if before is not None and before.version >= seen.version:
             return
@@ -124,7 +124,7 @@ class _Replay:
             )
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
-        """Return the maximum of workers that a group asked for in the last `memory` seconds."""
+        """Return the highest desired number of workers of a group in the last `memory` seconds."""
         history = self._wanted[cluster] or [(at, self._first_counts.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
@@ -243,7 +243,7 @@ class _Replay:
 
 
 def _place(pod: Seen) -> tuple[str, str, str]:
-    """Return the worker's group, replica index and host index; empty texts for missing labels."""
+    """Return a worker pod's group, replica index and host index; "" for a missing label."""
     label = pod.object.label
     return (
         label.get(labels.GROUP, ""),

@@ -1,4 +1,4 @@
-"""Collects the evidence of a run about RayJobs, and finds the laws that it breaks."""
+"""Collects the evidence of a run about RayJobs, and finds the laws (rules) that the run breaks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,11 +9,11 @@ from support.laws.jobs import LAWS, Deletion, DriverRun, JobsEvidence, JobState
 
 
 def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> list[Violation]:
-    """Return a violation for every law about RayJobs that the run breaks.
+    """Return a violation for every law (rule) about RayJobs that the run breaks.
 
-    A violation names the root of its subject's tree, and has the time of the last state that names
-    the subject. If no state names the subject, the violation names the subject itself, and has the
-    time `end`, the end of the run in seconds.
+    A violation is reported for the top owner of the object that broke the law, at the time of the
+    last recorded state with that object. If there is no such state, it is reported for the object
+    itself, at `end`, the end of the run in seconds.
     """
     ordered = sorted(seen, key=lambda state: state.version)
     last_states = _find_last_states(ordered, drivers)
@@ -34,7 +34,7 @@ def _build_violation(broken: Broken, last_state: Seen | None, *, end: float) -> 
 
 
 def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> dict[str, Seen]:
-    """Return the last state of each subject of the laws: a RayJob, a job ID, or a scheduled run.
+    """Return the last state with each thing that laws are about: a RayJob, job ID or scheduled run.
 
     If no RayJob has named a job ID, its state is that of the RayCluster on which its driver ran.
     """

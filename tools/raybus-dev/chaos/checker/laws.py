@@ -1,4 +1,4 @@
-"""The list of laws of a chaos run.
+"""The list of laws of a chaos run: rules that raybus must never break.
 
 The modules `history`, `writes`, `gaps`, `rest` and `jobs` judge them.
 """

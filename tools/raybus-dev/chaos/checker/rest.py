@@ -28,7 +28,7 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     job_children: Sequence[Body] = ()
     """The Kubernetes Jobs and Services that RayJobs own."""
     configs: Mapping[str, str] = {}
-    """The variable MESSAGE in the last Serve config that a head received, by cluster name."""
+    """Value of the variable MESSAGE in the last Serve config of each head, by cluster name."""
 
 
 class Unreconciled(msgspec.Struct, frozen=True, order=True):

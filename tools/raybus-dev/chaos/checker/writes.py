@@ -117,7 +117,7 @@ class _Leases:
     def is_known(self, write: Write) -> bool:
         """Return whether it can be checked if the writer owned the partition.
 
-        That requires the root of the written object's tree, and a Lease of the service.
+        The check needs the top owner of the written object, and a Lease of the service.
         """
         return write.of_root is not None and bool(self._holders.get(write.service))
 

@@ -28,11 +28,11 @@ _OTHERS: Final = re.compile(
     r"|/gateway-controller$"
     r"|^raybus\.io/(cluster-reconciler|service-reconciler|traffic-manager|job-reconciler)$"
 )
-"""Names with a slash that are no annotations, labels or finalizers for the page.
+"""Pattern for names with a slash that do not belong on the page of annotations and labels.
 
-They are API versions, an app protocol, resources, a value, kubectl's annotations, Gateway
-controllers, the label of raybus's ControllerRevisions, the sources of Events, and an extension of
-kubeconfigs.
+They are API versions, an app protocol, resource names, the value of a field, kubectl's annotations,
+Gateway controllers, the label of raybus's ControllerRevisions, the sources of Events, and an
+extension of kubeconfigs.
 """
 
 

@@ -193,8 +193,8 @@ def _pods(document: Document) -> None:
 def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
     """Mount a Secret with the key for a NATS outside the cluster, unless the chart installs NATS.
 
-    The user of the chart creates the Secret. `prefix` is that of the variables that name its files;
-    empty for none.
+    The user of the chart creates the Secret. `prefix` begins the names of the environment variables
+    with the paths of its files; if it is empty, there are no such variables.
     """
     volume = {
         "name": f"{folder}-user",

@@ -101,9 +101,9 @@ def _escape(text: str) -> str:
 
 
 def describe_schema(schema: Mapping[str, Any], source: str) -> str:
-    """Return the schema of the values with the text of each value, as JSON.
+    """Return the JSON schema of the values, with each value's text in `values.yaml` as description.
 
-    `source` is the text of `values.yaml`. Raises `KeyError` for a value that the schema lacks.
+    `source` is the content of `values.yaml`. Raises `KeyError` for a value that the schema lacks.
     """
     described = copy.deepcopy(dict(schema))
     for value in list_values(source):
@@ -208,5 +208,5 @@ _Dumper.add_representer(_Text, _represent_text)
 
 
 def dump(data: object) -> str:
-    """Return data as YAML, in the order of the data."""
+    """Return data as YAML; the order of keys is kept."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

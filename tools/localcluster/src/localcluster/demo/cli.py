@@ -242,7 +242,7 @@ def _has_gateway(name: str | None) -> bool:
 def _find_kubectl(name: str | None) -> Path:
     """Return the path of the local cluster's own kubectl, or of the one on the PATH.
 
-    Raises `InvalidSpec` without either.
+    Raises `InvalidSpec` if neither exists.
     """
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import LocalSettings  # noqa: PLC0415  (as above)

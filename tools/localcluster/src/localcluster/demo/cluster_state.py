@@ -63,7 +63,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Status of the active or pending cluster of a RayService.
 
-    Capacity and share of traffic are in percent; None without weighted routes.
+    Capacity and share of traffic are in percent; both are None without weighted routes.
     """
 
     ray_cluster_name: str = ""
@@ -133,7 +133,8 @@ class PodList(msgspec.Struct, frozen=True):
 class DemoState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the cluster at one moment.
 
-    `pods` belong to Ray, `raybus` to raybus; `load` is the pod that sends requests.
+    `pods` are Ray's pods, `raybus` are the pods of raybus, and `load` is the pod that sends
+    requests.
     """
 
     service: ObservedService | None = None
@@ -144,12 +145,12 @@ class DemoState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active(self) -> str:
-        """Name of the active RayCluster; empty without one."""
+        """Name of the active RayCluster; empty if there is none."""
         return self.service.status.active_service_status.ray_cluster_name if self.service else ""
 
     @property
     def pending(self) -> str:
-        """Name of the pending RayCluster; empty without one."""
+        """Name of the pending RayCluster; empty if there is none."""
         return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
 
     def find_role(self, cluster: str) -> str:
@@ -203,7 +204,7 @@ async def observe(kube: KubeClient) -> DemoState:
 
 
 class Watcher:
-    """Keeps the last observed state, and all answers to the load's requests so far.
+    """Keeps the last observed state, and all results of the load's requests so far.
 
     `on_update` is called after each observation.
     """
@@ -217,7 +218,7 @@ class Watcher:
     async def wait(self, what: str, holds: Callable[[DemoState], bool], *, timeout: float) -> None:
         """Observe the cluster until `holds` is true for its state.
 
-        After `timeout` seconds, `Unavailable` is raised, which names `what`.
+        Raises `Unavailable` after `timeout` seconds; `what` says in its message what was awaited.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -238,14 +239,14 @@ class Watcher:
         self._on_update(self)
 
     async def observe_for(self, seconds: float) -> None:
-        """Observe the cluster for so many seconds."""
+        """Observe the cluster repeatedly for this time."""
         until = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < until:
             await self.update()
             await asyncio.sleep(POLL_SECONDS)
 
     async def read_load(self, kubectl: Kubectl) -> None:
-        """Read the log of the load's pod until it ends, and add the answers to `answers`."""
+        """Follow the log of the pod that sends the load; add each request's result to `answers`."""
         command = ("logs", "-n", NAMESPACE, "-f", f"pod/{LOAD_POD}")
         async with kubectl.follow(*command) as lines:
             async for line in lines:

@@ -48,7 +48,7 @@ class DemoCluster(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GatewayTiming(StrEnum):
-    """When the demo's cluster gets a gateway. The value is an option of `raybus cluster up`."""
+    """When the demo's cluster gets a gateway. Each value is an option of `raybus cluster up`."""
 
     NONE = "--no-gateway"
     NOW = "--gateway"
@@ -64,8 +64,8 @@ def decide_gateway(*, in_steps: bool, is_kept: bool, wanted: bool) -> GatewayTim
 
     `in_steps` is true for an upgrade in steps, `is_kept` if the cluster remains after the demo, and
     `wanted` unless the user excludes a gateway. A cluster that is kept also gets a gateway, for
-    upgrades in steps that the user tries next. The first answer never waits for the gateway. Raises
-    `InvalidSpec` for an upgrade in steps without a gateway.
+    upgrades in steps that the user tries next. The model's first answer never waits for the
+    gateway. Raises `InvalidSpec` for an upgrade in steps without a gateway.
     """
     if in_steps and not wanted:
         raise errors.InvalidSpec(

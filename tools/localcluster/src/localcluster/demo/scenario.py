@@ -31,7 +31,7 @@ GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
 """Number of failed requests to a ready service, one per second, after which the demo fails."""
 SHARE_OVER = 3.0
-"""Seconds before now. Answers since then count for the traffic shares of the live view."""
+"""The live view computes traffic shares from the answers of this many last seconds."""
 
 
 class DemoStrategy(StrEnum):
@@ -53,7 +53,7 @@ FOLDERS = {
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run of the demo.
 
-    `least_requests` is the number of requests for a valid result.
+    `least_requests` is the minimum number of requests for a valid result.
     """
 
     manifests: Path
@@ -134,8 +134,8 @@ class Scenario:
     async def wait_for_gateway(self, late: LateGateway | None) -> None:
         """Wait for the command that adds a gateway, then check that the GatewayClass exists.
 
-        None skips the wait. Raises `Rejected` if the command failed, `InvalidSpec` without the
-        class.
+        If `late` is None, only check. Raises `Rejected` if the command failed, `InvalidSpec` if the
+        class does not exist.
         """
         if late is not None:
             with self._show_step("Envoy Gateway gets ready"):
@@ -148,8 +148,8 @@ class Scenario:
     async def run_upgrade(self) -> DemoReceipt:
         """Upgrade to version 2 under load, and return the figures.
 
-        The upgrade ends when the old cluster is deleted. An error becomes the `problem` of the
-        receipt.
+        The upgrade ends when the old cluster is deleted. An error is not raised but recorded as the
+        `problem` of the returned receipt.
         """
         await self._start_load()
         async with asyncio.TaskGroup() as group:

@@ -117,7 +117,7 @@ def compute_shares(answers: Sequence[LoadAnswer], *, since: float) -> dict[str, 
 
 
 def compute_percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return a percentile by the nearest-rank method; None without values."""
+    """Return a percentile by the nearest-rank method; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -159,7 +159,7 @@ class DemoReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     problem: str | None
-    """A reason other than failed requests why the run is no success; None if there is none."""
+    """Why the run did not succeed, apart from failed requests; None if there is no such reason."""
     service: str
     old_cluster: str
     new_cluster: str

@@ -45,10 +45,7 @@ class Built(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Kill the node's processes.
-
-        Remove the cgroups and files that the kernel does not remove.
-        """
+        """Kill the node's processes; remove the cgroups and files that the kernel leaves."""
         with progress.step("removing the node", estimate=2):
             await namespaces.destroy(layout.name)
             namespaces.remove_cgroups(layout.name)
@@ -83,10 +80,7 @@ def _list_programs(request: ClusterRequest) -> list[str]:
 async def _add_gateway(
     known: ClusterRecord, request: ClusterRequest, progress: Progress
 ) -> ClusterRecord:
-    """Add Envoy Gateway to a running node, if it is requested and missing.
-
-    Return the new record.
-    """
+    """Add Envoy Gateway to a running node if requested and missing; return the new record."""
     if known.gateway or not request.gateway:
         return known
     obtained = await binaries.obtain(binaries.GATEWAY, request.settings, progress)

@@ -287,7 +287,7 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
 def unpack(paths: Sequence[Path], tree: Path) -> dict[str, str]:
     """Unpack images into the folder `tree`, and return the environment of the last one.
 
-    The files of later images lie over those of earlier ones. A layer that several images share is
+    Files of later images replace those of earlier ones. A layer that several images share is
     unpacked once.
     """
     unpacked = set[str]()

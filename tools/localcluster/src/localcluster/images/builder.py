@@ -395,7 +395,7 @@ class _Builder:
         )
 
     def _list_lower_layers(self, name: str) -> tuple[str, ...]:
-        """Return the layers of a stage or root, top first, as paths relative to the store."""
+        """Return the layers of a stage or base image, top first, as paths relative to the store."""
         names = (name,) if is_root(name) else plan.list_chain(self._by_name[name], self._by_name)
         return tuple(self._store.layer_name(self._recipe.keys[name]) for name in reversed(names))
 

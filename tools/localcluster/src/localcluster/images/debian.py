@@ -44,7 +44,7 @@ def list_missing(packages: Packages) -> list[str]:
 
 
 def install(packages: Packages, progress: Progress) -> None:
-    """Install those of the packages that are missing. Blocks, so call it from a thread.
+    """Install the packages that are missing. Blocks, so call it from a thread.
 
     Raises:
         ClusterError: apt-get does not exist, or cannot install a package.

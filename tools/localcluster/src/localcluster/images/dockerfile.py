@@ -29,8 +29,8 @@ IMAGE_LABEL = "raybus.image"
 ROOTS = ("debian:bookworm-slim", "scratch")
 """Base images that the builder can create itself.
 
-Docker pulls the image with the digest after the name; the image that this builder creates has
-another digest.
+Docker pulls the image with the digest after the name; the image that this builder creates has a
+different digest.
 """
 
 BINARIES = "binaries"
@@ -373,7 +373,7 @@ def _split(text: str, number: int) -> list[str]:
 def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
     """Expand `$NAME` and `${NAME}` by the values in `scope`.
 
-    Raises `ClusterError` for a variable that is not set; `number` is the line in its text.
+    Raises `ClusterError` for a variable that is not set, with the line `number` in its message.
     """
 
     def find_value(match: re.Match[str]) -> str:

@@ -118,7 +118,7 @@ class BuildContext:
 
 
 def _parse_patterns(text: str) -> tuple[tuple[str, bool], ...]:
-    """Return the patterns of a dockerignore file; each with whether it applies in any folder.
+    """Return the patterns of a dockerignore file, each with whether it applies in any folder.
 
     `name` matches in the top folder, `**/pattern` in any folder. Raises `ClusterError` for other
     lines.
@@ -187,14 +187,14 @@ def list_copied_stages(stage: Stage) -> tuple[str, ...]:
 
 
 def list_roots(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Return those bases of the stages that are in `ROOTS`, with digests and without duplicates."""
+    """Return the base images in `ROOTS` that the stages use, with digests, without duplicates."""
     return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
 
 
 def compute_keys(
     stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = ""
 ) -> dict[str, str]:
-    """Return the keys of all stages and roots, by name.
+    """Return the cache keys of all stages and base images, by name.
 
     `stages` must contain all stages that they depend on. `files_digest` returns the digest of the
     files of a COPY; `snapshot` is the Debian mirror.
@@ -222,7 +222,7 @@ def compute_image_key(stage: Stage, stage_key: str) -> str:
 
 
 def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
-    """Return the names of the layers of a stage: the root first, the stage itself last."""
+    """Return the names of the layers of a stage: the base image first, the stage itself last."""
     names = [stage.name]
     while not is_root(base := by_name[names[0]].base):
         names.insert(0, base)
@@ -232,9 +232,9 @@ def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
 def to_build(
     targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]
 ) -> tuple[str, ...]:
-    """Return the roots and stages that must be built for the targets, each after its dependencies.
+    """Return the base images and stages to build for the targets, each after its dependencies.
 
-    `present` are the names of roots and stages whose layers exist.
+    `present` are the names of base images and stages whose layers exist.
     """
     order: list[str] = []
 

@@ -31,7 +31,7 @@ _FIELDS: Final = 3
 
 
 class Module(msgspec.Struct, frozen=True):
-    """A Go module. `checksum` is that of go.sum; empty for the program's own module."""
+    """A Go module. `checksum` is its hash in go.sum; empty for the program's own module."""
 
     path: str
     version: str

@@ -1,10 +1,10 @@
 """Stores layers and archives of images by key, in the cache.
 
-They are renamed into place, so each of them is complete.
+Each is written in `work` and then renamed, so the store never has a partial layer or archive.
 
-layers/<key>/tree, layer.tar, digest
-archives/<target>-<key>/image.tar, record.json
-work/    (one builder at a time)
+    layers/<key>/tree, layer.tar, digest
+    archives/<target>-<key>/image.tar, record.json
+    work/    (one builder at a time)
 """
 
 import shutil
@@ -33,7 +33,7 @@ DOCKER: Final = "docker-buildx"
 
 
 class BuildOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """How an archive was built, as far as only its build knows."""
+    """Facts about the build of an archive that its content does not show."""
 
     builder: str
     """The builder that made the archive: `OWN_BUILDER` or `DOCKER`."""
@@ -47,7 +47,7 @@ class BuildOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of a finished archive."""
+    """The store's record of a finished archive."""
 
     image: str
     digest: str

@@ -41,7 +41,7 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
 def format_configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
     """Return the text of containerd's configuration file.
 
-    `store` is the folder of images, `work` that of the node's other files.
+    `store` is the folder of images, `work` the folder of the node's other files.
     """
     return f"""version = 2
 root = "{store}"
@@ -146,7 +146,7 @@ def read_image_file(path: Path) -> ImageFile:
 
 
 async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) -> list[str]:
-    """Import those of the image archives that the store does not have; return the imported tags."""
+    """Import the image archives that the store lacks; return the tags of the imported images."""
     record = store / _IMPORTED
     known: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     imported: list[str] = []

@@ -92,10 +92,7 @@ def build_kube_proxy_argv(place: Place) -> list[str]:
 
 
 def create_volumes(work: Path, count: int) -> list[Path]:
-    """Create and return the folders of the node's local volumes.
-
-    Pods of any user can write to them.
-    """
+    """Create the folders of the node's local volumes, writable for any user; return their paths."""
     folders = [work / "volumes" / str(index) for index in range(count)]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

@@ -250,13 +250,14 @@ def _correction(
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives the route `have` the backends and the record, or None.
+    """Return the merge patch that gives the route `have` the backends and the record.
 
-    All routes get the same record, so that the next route to carry the traffic starts with the
-    current weights. A former route may still receive requests until the Gateway accepts the current
-    route. After that, raybus's part is removed from a user's former route; raybus's own route stays
-    until the user deletes it, because only the user knows when it is unused. While the RayService's
-    annotation names an invalid route, no route is changed in this way.
+    None if the route needs no patch, or if raybus may not write to it. All routes get the same
+    record, so that the next route to carry the traffic starts with the current weights. A former
+    route may still receive requests until the Gateway accepts the current route. After that,
+    raybus's part is removed from a user's former route; raybus's own route stays until the user
+    deletes it, because only the user knows when it is unused. While the RayService's annotation
+    names an invalid route, raybus's part is removed from no route.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
@@ -340,8 +341,8 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 def _wants_grpc(observed: Observed) -> bool:
     """Return whether raybus routes gRPC calls.
 
-    It does if an application takes gRPC calls, the user brought no route, and the API server knows
-    the kind GRPCRoute.
+    This is so if an application takes gRPC calls, the user brought no route, and the API server
+    knows the kind GRPCRoute.
     """
     is_ours = not weighted_route.is_users(observed.service)
     return (

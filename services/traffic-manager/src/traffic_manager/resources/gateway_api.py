@@ -195,7 +195,7 @@ def copies_all(route: HttpRoute) -> bool:
 def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
     """Return target, port and percentage of each `RequestMirror` filter of a rule.
 
-    The percentage is None for a mirror that copies every request. `namespace` is the route's.
+    The percentage is None for a mirror that copies every request. `namespace` is that of the route.
     """
     requests: list[Json] = [
         route_filter["requestMirror"]

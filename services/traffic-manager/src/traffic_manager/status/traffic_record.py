@@ -75,7 +75,7 @@ def weighed(
 
     `is_followed` tells whether the Gateways have applied the current route; if not, they may still
     send the earlier weights. `is_shed` tells whether the cluster loses traffic because of its
-    health; this mark stays until its weight grows again.
+    health; this is recorded until its weight grows again.
     """
     if old.weight == weight and old.moved_at is not None:
         return old
@@ -187,11 +187,11 @@ def _judged(
     *,
     now: datetime,
 ) -> RecordedUpgrade:
-    """Return the recorded upgrade with the new gate results and the weight that a move aims at.
+    """Return the recorded upgrade with new gate results and, if traffic moves, the weight aimed at.
 
-    `was` and `share` are the pending cluster's entry before and after this write. The results
-    belong to the weight before the move. If the weight changes, they are added to the results of
-    earlier steps.
+    `was` and `share` are the pending cluster's entries in the traffic record before and after this
+    write. The gate results belong to the weight before the write. If the weight changes, they
+    become results of an earlier step.
     """
     current = upgrade.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.same_since)

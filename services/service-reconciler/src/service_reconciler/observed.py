@@ -289,9 +289,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def requests_from(self, cluster: str) -> str | None:
         """Return the route or Service that sends requests to a cluster; None if there is none.
 
-        A route sends requests if it gives the cluster a weight. A route that removed its weight
-        counts until its Gateway, if the Gateway exists, has accepted the change: until then
-        requests flow as before.
+        A route sends requests if it gives the cluster a weight. A route that took the weight away
+        still counts until its Gateway, if the Gateway exists, has accepted this change.
         """
         backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
         upgrade = self.record.upgrade

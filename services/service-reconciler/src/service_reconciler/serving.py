@@ -35,7 +35,7 @@ from service_reconciler.resources import services
 FAILURES: Final = 2
 """Number of failed health checks, of the last three, after which the head pod gets no requests.
 
-KubeRay takes the head pod out at the first slow answer.
+KubeRay takes the head pod out of the Service at the first slow answer.
 """
 
 
@@ -173,7 +173,8 @@ def shared_labels(observed: Observed) -> list[Action]:
 def _is_shared(observed: Observed) -> bool:
     """Return whether the Serve Service may select pods by raybus's label.
 
-    All pods that it should select must have the label first, so that no client loses a pod.
+    All pods that it should select must have the label first, or the Service would lose serving
+    pods.
     """
     wanted = _members(observed)
     pods = [pod for view in observed.views for pod in view.pods]

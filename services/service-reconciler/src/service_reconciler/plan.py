@@ -1,10 +1,10 @@
 """The plan of one reconcile of a RayService: the order of its decisions (spec rayservice §5.2).
 
 Deletion, suspend, validation and the initializing timeout are decided first, then clusters, Serve
-configs, Services and status. KubeRay validates before it suspends, so that an invalid spec is never
-suspended. The position of the status write in the plan makes later writes safe: a pending name is
-durable before its cluster is created, and a promotion is recorded after both Services select the
-cluster.
+configs, Services and status. Unlike in KubeRay, suspend comes before validation, so a RayService
+with an invalid spec can be suspended. The position of the status write in the plan makes later
+writes safe: a pending name is durable before its cluster is created, and a promotion is recorded
+after both Services select the cluster.
 """
 
 from collections.abc import Iterable, Set

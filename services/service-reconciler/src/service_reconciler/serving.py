@@ -4,11 +4,12 @@ The head Service is switched first. A Service that selects the right cluster is 
 whatever else users changed in it. A Service of another owner is never changed. Spec rayservice
 §10.3, §11.2; acceptance 74, 75, 92.
 
-During a stepwise upgrade a Serve Service may remain from another strategy, and its clients do not
-use the route (ADR 14). The Service is then shared: it selects pods of both clusters by a label of
-raybus, so that its clients reach the whole capacity at every step. All pods of the active cluster
-have the label while the route sends requests to that cluster. Once the route sends requests to the
-pending cluster, a pod of that cluster gets the label when a Serve replica runs in the pod.
+During a stepwise upgrade a Serve Service may remain from a different upgrade strategy, and its
+clients do not use the route (ADR 14). The Service is then shared: it selects pods of both clusters
+by a label of raybus, so that its clients reach the whole capacity at every step. All pods of the
+active cluster have the label while the route sends requests to that cluster. Once the route sends
+requests to the pending cluster, a pod of that cluster gets the label when a Serve replica runs in
+the pod.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     zero_downtime: bool = True
     """Whether an absent upgrade strategy means `NewCluster` (`ENABLE_ZERO_DOWNTIME`).
 
-    If this is off, it means the strategy that is called `None`.
+    Otherwise, it means the strategy that is called `None`.
     """
     head_service_has_cluster_ip: bool = False
     writes_zero_values: bool = False

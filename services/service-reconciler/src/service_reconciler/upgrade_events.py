@@ -104,7 +104,7 @@ def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield the event that the drain of `cluster` starts, when its first deadline is written.
+    """Yield the event about the start of a cluster's drain when its first deadline is written.
 
     `lacking` are the annotations that are about to be added to the cluster.
     """

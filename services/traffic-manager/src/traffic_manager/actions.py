@@ -1,4 +1,4 @@
-"""The action type that only this service has, and names of the chains of actions in its plans.
+"""The action type that only traffic-manager has, and the names of the action chains in its plans.
 
 Actions of different chains do not depend on one another:
 

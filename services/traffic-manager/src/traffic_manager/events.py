@@ -1,4 +1,4 @@
-"""The Kubernetes Events of this service, with KubeRay's reasons and texts where KubeRay has them.
+"""The Kubernetes Events of traffic-manager, with KubeRay's reasons and texts where they exist.
 
 Source: spec rayservice §13.4.
 """
@@ -134,7 +134,7 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
 def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
     """Yield a warning if the upgrade continues without the mirroring that its policy asks for.
 
-    The write that goes with the warning records this, so the warning is sent only once.
+    The same plan records the end of the mirroring, so the warning is sent only once.
     """
     upgrade = observed.upgrade
     if judged is None or not judged.has_mirrored or (upgrade and upgrade.mirrored):

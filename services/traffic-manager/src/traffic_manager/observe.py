@@ -72,9 +72,9 @@ class Observer:
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = BoundedDict[tuple[str, str], float]()
-        """Monotonic time of the last attempt to create an object of a kind that was not known.
+        """Monotonic time of the last attempt to create an object of an unknown kind.
 
-        The keys are the RayService's uid and the kind.
+        The keys are the RayService's uid and the kind that the API server did not know.
         """
         self._memories = BoundedDict[str, HealthMemory]()
         """Health history of each cluster, by RayCluster uid."""
@@ -138,7 +138,7 @@ class Observer:
     async def _refresh(
         self, resource: Resource, view: type[Object], place: tuple[str, str]
     ) -> None:
-        """Read a cached object again from the API server; remove it if it no longer exists.
+        """Read a cached object again from the API server; drop it from the cache if it is gone.
 
         `place` is its namespace and name. An object that is not cached is left to `observe`.
         """
@@ -307,7 +307,7 @@ class Observer:
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
-        """Add the UpgradePolicy with which the upgrade began, and the inputs of its gates."""
+        """Add to `observed` the UpgradePolicy that the upgrade began with and its gates' inputs."""
         pair, policy = observed.pair, None
         if pair is not None:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)

@@ -140,7 +140,7 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
 
     @cached_property
     def own_backends(self) -> frozenset[Reference]:
-        """The Services that count as raybus's backends in every route."""
+        """The Services that raybus treats as its own backends in every route."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
 
     @cached_property
@@ -150,5 +150,5 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
         return next((port for port in ports_of_views if port is not None), None)
 
     def is_true(self, kind: ConditionType) -> bool:
-        """Return whether a condition of the RayService is True; service-reconciler writes it."""
+        """Return whether the RayService's condition `kind`, from service-reconciler, is True."""
         return conditions.is_true(self.service.status.conditions, kind)

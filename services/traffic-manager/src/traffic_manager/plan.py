@@ -162,7 +162,7 @@ def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> Clust
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    """Return the actions, in this chain of the plan, that create missing Serve Services.
+    """Return the actions that create missing Serve Services; `chain` is their chain in the plan.
 
     A cluster whose head has no Serve port gets none; service-reconciler reports the missing port.
     """
@@ -409,7 +409,7 @@ def _in_parity(
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
 ) -> tuple[ClusterState, ClusterState]:
-    """Return both states; autoscaled replicas limit the growing cluster's proven capacity."""
+    """Return `sides`, with the growing cluster's proven capacity limited by autoscaled replicas."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _followed(new, pending, active, old.weight, active.memory.whole)

@@ -7,9 +7,9 @@ another route. Such a former route is kept until the Gateway accepts the new rou
 §9; acceptance 39, 51, 55, 87, 88.
 
 Server-side apply treats `spec.rules` of an HTTPRoute as one value. A tool that owns the field and
-applies its own manifest therefore removes raybus's backends, and requests fail until they are
-written again. Each repair emits an Event. Repeated repairs wait longer each time, so that two tools
-that disagree do not write as fast as they can.
+applies its own manifest therefore removes raybus's backends, and requests fail until raybus writes
+the backends again. Each repair emits an Event. Repeated repairs wait longer each time, so that two
+tools that disagree do not write as fast as they can.
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def writes(
     judged: Judgement | None = None,
     shows_gates: bool = False,
 ) -> tuple[Action, ...]:
-    """Return the actions that give all routes the weights of `parts`; empty if they have them.
+    """Return the actions that give all routes the weights of `parts`; empty if all have them.
 
     The same actions update the traffic record, including the results of the gates (`judged`). If
     another tool replaced the backends, the record also counts this repair. With `shows_gates`,
@@ -180,7 +180,7 @@ def removal(observed: Observed) -> Iterator[Action]:
 
 
 def released(observed: Observed) -> Iterator[Action]:
-    """Yield the actions that remove raybus's part from users' routes."""
+    """Yield the actions that remove raybus's backends, labels and record from users' routes."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
         yield Patch(

@@ -171,7 +171,7 @@ class BoardSessions:
     def _make_room(self, keys: list[Key], problem: str) -> None:
         """End the session of `keys` that has been unused for the longest time.
 
-        Raise `Throttled` with the text `problem` if all are in use.
+        Raise `Throttled` with the text `problem` if all these sessions are in use.
         """
         unused = [key for key in keys if not self._sessions[key].board.pages]
         if not unused:

@@ -183,7 +183,7 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
 
 
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
-    """Return whether to renew annotations that another version of the operator wrote.
+    """Return whether to renew annotations that a different version of the operator wrote.
 
     KubeRay's annotations stay if they have the same values. If KubeRay gets the cluster back, it
     then finds its own version and leaves the spec alone, and two operators running at once do not

@@ -1,9 +1,9 @@
 """Effect of an UpgradePolicy on an upgrade: its next weight, its holds and its failed gate.
 
 A step lasts for its `hold` and until every gate has passed since the step began. The step waits for
-gates without a verdict. A failed gate is evidence, like bad health (ADR 41): with `onFailure:
-Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
-because a restart of this process loses its observations.
+gates without a verdict. A failed gate counts against the new cluster like bad health (ADR 41): with
+`onFailure: Rollback` all traffic leaves the new cluster in one write. The same write records the
+failure, because a restart of this process loses its observations.
 
 A lack of capacity may stop a move of traffic below the weight of the next step. No hold and no gate
 applies at such a weight. The record therefore contains the weight at which the last move aimed,
@@ -42,7 +42,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     failed: str | None = None
     """The failed gate with its figures; None if none failed."""
     lacking: str | None = None
-    """Gates for which the step waits; None while it waits for something else or for nothing."""
+    """Gates for which the step waits; None if the step waits for something else or for nothing."""
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None

@@ -10,7 +10,7 @@ from common.upgrade.controls import Policy
 from common.upgrade.events import Direction
 
 LATE: Final = timedelta(seconds=10)
-"""Time that a rollback waits for a Gateway that is not ready, and an upgrade for room.
+"""Time for which a rollback waits for a Gateway that is not ready, and an upgrade for room.
 
 Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
 Gateway, and the upgrade shrinks the old cluster first if its options allow that.

@@ -149,7 +149,7 @@ def corrected_users(
     backends: Sequence[BackendRef],
     record: Record,
 ) -> Json | None:
-    """Return the merge patch that writes raybus's part of a user's route.
+    """Return the merge patch that writes raybus's backends, labels and record to a user's route.
 
     None if labels and backends are right.
     """
@@ -213,7 +213,7 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
 
 
 def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
-    """Return the merge patch that removes raybus's part from a user's route."""
+    """Return the merge patch that removes raybus's backends, labels and record from a route."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
         "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},

@@ -144,7 +144,7 @@ def surviving_capacity(view: ServedCluster, capacity: int) -> int:
 def baseline(view: ServedCluster, weight: int) -> Baseline | None:
     """Return the replicas and nodes with which a cluster now carries its traffic `weight`.
 
-    None if the cluster is unhealthy or its dashboard silent.
+    None if the cluster is unhealthy or its dashboard is silent.
     """
     answer = _read(view)
     if (

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 LIST_THREADS: Final = 2
 DETAIL_THREADS: Final = 4
-"""Number of threads for details.
+"""Number of threads that compute the details of RayServices.
 
 There are more than for lists, because the Serve configs of one RayService can take seconds.
 """
@@ -96,7 +96,7 @@ class SharedListing:
         )
 
     def close(self) -> None:
-        """Start no further computations."""
+        """Prevent further computations from starting."""
         self.details.close()
         self._threads.close()
 

@@ -56,7 +56,7 @@ class ClusterShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Traffic and capacity of both clusters from a time on."""
+    """Traffic and capacity of both clusters from the time `at` on."""
 
     at: datetime
     old: ClusterShare

@@ -126,7 +126,7 @@ class Pull:
 async def pull_messages(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
     """Read `consumer` of `stream` over the current NATS connection; wait until a connection exists.
 
-    The context ends the subscription. Raises `NotFound` if the consumer does not exist.
+    The subscription ends with the context. Raises `NotFound` if the consumer does not exist.
     """
     session = await bus.session()
     name = f"{stream}.{consumer}"

@@ -53,7 +53,7 @@ from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import EventReason
 
 CLEANUP: Final = "cleanup"
-"""Chain of the writes that drain and delete unneeded clusters, separate from the main chain.
+"""Name of the action chain that drains and deletes unneeded clusters, beside the main chain.
 
 A quota may refuse a new cluster until an old cluster is deleted, so a refused creation must not
 stop these writes.

@@ -339,7 +339,7 @@ class Observer:
         except errors.NamespaceTerminating:
             return True
         except (errors.Terminal, errors.AlreadyExists):
-            return False  # Another refusal is reported when a cluster is created.
+            return False  # Any other refusal is reported when a cluster is created.
         return False
 
     async def _begun(self, service: RayService) -> Observed:

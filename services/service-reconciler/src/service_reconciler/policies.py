@@ -7,7 +7,7 @@ read, and an edit of the policy applies to the next upgrade. Without a readable 
 begins, because its user relies on the gates.
 
 If the record says `applyEdits: AtOnce`, the policy is read again every `REREAD` during the upgrade.
-The record stays as it is if the policy is invalid, unreadable, or another policy of the same name
+The record stays as it is if the policy is invalid, unreadable, or was recreated under the same name
 (ADR 28).
 """
 

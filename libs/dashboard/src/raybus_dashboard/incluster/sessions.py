@@ -65,7 +65,7 @@ class BoardSession:
         self._task = group.create_task(self._run())
 
     def end(self) -> None:
-        """Stop polling; the session's pages end."""
+        """Stop polling; the event streams of the session's pages then end."""
         self.has_ended = True
         if self._task is not None:
             self._task.cancel()

@@ -39,7 +39,7 @@ def decide(
             meta, before, number, replaces=last.metadata.name if last is not None else ""
         )
         made.append(Create(resource=CONTROLLER_REVISION, body=body))
-    # The same spec again, for instance after the cluster was deleted by hand.
+    # The same spec is recorded again, for instance after the cluster was deleted by hand.
     if replaces == wanted:
         replaces = served.replaces if served is not None else ""
     have = next((policy for policy in goal_revisions if policy.metadata.name == wanted), None)

@@ -1,8 +1,9 @@
 """Reads a durable pull consumer of NATS one message at a time.
 
 NATS gives a delivered message to a different reader only if the time for the acknowledgement
-passes. The reader can extend that time. The reader needs only the rights of a named subscriber: to
-get the state of its consumer, to read from it, and to acknowledge.
+passes, which the reader can extend, or if the reader releases the message. The reader needs only
+the rights of a named subscriber: to get the state of its consumer, to read from it, and to
+acknowledge.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ class EventFeed(StrEnum):
 
 
 class PageSources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The sources of the dashboard page: their state, the time of the last read, and errors."""
+    """State of the data sources of the dashboard page, time of the last read, and errors."""
 
     context: str = ""
     namespace: str | None = None
@@ -108,7 +108,7 @@ class Board:
                 del self.details[key]
 
     def list(self, rows: Mapping[str, ListedService]) -> None:
-        """Replace the list of RayServices, by NAMESPACE/NAME, and notify pages if it changed."""
+        """Replace the rows of RayServices, by NAMESPACE/NAME, and notify pages of a change."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows

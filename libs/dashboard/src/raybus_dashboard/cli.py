@@ -135,7 +135,7 @@ class _Run:
     async def run_until_stopped(self, listening: socket) -> None:
         """Show the page until a signal or an error.
 
-        Raise an exception group with `Stopped` or the error.
+        Raise an exception group that contains `Stopped` or the error.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -148,9 +148,9 @@ class _Run:
                 await self._actor.close()
 
     async def _show(self, listening: socket) -> None:
-        """Read the list once, so that an error is reported at the terminal instead of on the page.
+        """Read the list once, then serve the page.
 
-        Then serve the page.
+        An error of this first read is reported at the terminal instead of on the page.
         """
         await self._poller.read_list()
         serving = server.serve(listening, self._board, self._actor, self._reads_logs)

@@ -1,8 +1,8 @@
 """Keeps the newest upgrades of each RayService, from upgrade events and from samples of its status.
 
-Events take precedence, because they are complete and carry the cluster's own time. Samples are used
-if the bus is unreachable or has discarded the events of an upgrade. An unreachable bus is retried
-forever; meanwhile the page shows the state at the API server.
+Events take precedence, because they are complete and contain the time of each change. Samples are
+used if the bus is unreachable or has discarded the events of an upgrade. An unreachable bus is
+retried forever; meanwhile the page shows the state at the API server.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ MAX_SAMPLES: Final = 500
 """Maximum number of samples of one RayService."""
 MAX_TOTAL_SAMPLES: Final = 50_000
 MAX_SERVICES: Final = 1000
-"""Maximum number of RayServices with events, and of those with samples.
+"""Maximum number of RayServices whose events are kept; the same limit applies to samples.
 
 If there are too many RayServices, events or samples, the RayService whose newest entry is oldest is
 dropped.

@@ -27,9 +27,9 @@ log = structlog.get_logger()
 
 LIST_THREADS: Final = 2
 DETAIL_THREADS: Final = 4
-"""Number of threads for details.
+"""Number of threads that compute the details of RayServices.
 
-More than for lists, because the Serve configs of one RayService can take seconds.
+There are more than for lists, because the Serve configs of one RayService can take seconds.
 """
 MAX_ENTRIES: Final = 5000
 """Maximum number of RayService versions whose entries are cached."""
@@ -96,7 +96,7 @@ class SharedListing:
         )
 
     def close(self) -> None:
-        """Start no further computations."""
+        """Prevent further computations from starting."""
         self.details.close()
         self._threads.close()
 
@@ -111,7 +111,7 @@ class SharedListing:
     async def update_entries(
         self, versions: Sequence[ServiceVersion], clusters: Mapping[str, RayCluster]
     ) -> dict[str, ListEntry]:
-        """Return the entries of RayService versions by key; compute those that are not cached.
+        """Return the entries of RayService versions by key; compute entries that are not cached.
 
         `clusters` maps the same keys to pending clusters.
         """

@@ -130,7 +130,7 @@ class ListedService(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GroupPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods of a group: the number of ready pods, and of the others by state."""
+    """Numbers of pods of a group: ready pods, all pods, and pods in other states."""
 
     name: str
     ready: int
@@ -314,7 +314,7 @@ def _add_verdicts(upgrade: Timeline, snapshot: Snapshot) -> Timeline:
 
 
 def _parse_receipt(text: str | None) -> Receipt | None:
-    """Parse the receipt annotation; None if it is not a receipt."""
+    """Parse an upgrade's receipt from its annotation; None if the text is no receipt."""
     receipt = annotation_record.decode(text or "", Receipt)
     return (
         None

@@ -48,8 +48,8 @@ class PendingClusters:
     ) -> dict[str, RayCluster]:
         """Return the pending clusters by RayService key.
 
-        `moving` has their names and traffic weights by the same key. A cluster that could not be
-        read, or not yet, is left out.
+        `moving` has the names and traffic weights of these clusters, by the same keys. A cluster
+        that was not read yet, or could not be read, is left out.
         """
         self._held = {
             key: entry

@@ -1,8 +1,8 @@
-"""Code of both dashboard servers: files, security headers, event stream, logs, actions.
+"""Shared code of the two dashboard servers: files, security headers, event stream, logs, actions.
 
 Actions are performed with the rights of the page's user, by the same code as the command line. The
-Content-Security-Policy lets the page load only its own files, and turn no text into markup or
-script.
+Content-Security-Policy lets the page load only its own files, and keeps it from turning text into
+markup or script.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def answer(connect: Connect, request: web.Request) -> web.Response:
-    """Respond with the end of the log that the request's query names."""
+    """Respond with the end of the log that is given in the request's query."""
     given = request.query
     wanted = LogRequest(
         service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod")

@@ -1,8 +1,8 @@
 """Serves the dashboard page on the user's machine: files, events, and if enabled, actions and logs.
 
-Other sites have no access. A name that resolves to this machine by DNS rebinding is rejected by the
-Host header, a request from another site by the browser's origin headers. Actions and logs require a
-token that is generated for the run, because other users of the machine can also reach the port.
+Other web sites have no access: the Host header reveals DNS rebinding, and the browser's origin
+headers reveal requests from other sites. Actions and logs require a token that is generated at each
+start, because other users of the machine can also reach the port.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class _Guard:
         )
 
     def _check_token(self, request: web.Request, token: str) -> web.Response | None:
-        """Return the refusal of a request without the token, or of an action from elsewhere.
+        """Return the refusal of a request without the token, or of an action from another site.
 
         The result is None for a valid request.
         """

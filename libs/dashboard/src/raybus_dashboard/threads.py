@@ -47,7 +47,7 @@ class FairThreads:
         return await asyncio.wrap_future(running)
 
     def close(self) -> None:
-        """Start no further functions."""
+        """Prevent further functions from starting."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _take_turn(self, namespace: str) -> None:

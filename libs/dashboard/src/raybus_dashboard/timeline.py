@@ -56,7 +56,7 @@ class ClusterShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Traffic and capacity of both clusters from a time on."""
+    """Traffic and capacity of both clusters from the time `at` on."""
 
     at: datetime
     old: ClusterShare
@@ -109,7 +109,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LAG: Final = timedelta(seconds=3)
-"""Maximum delay between an event and the status with the same change, which is written later."""
+"""Maximum delay between an event and the later write of the status with the same change."""
 
 _SEVERITIES: Final = {
     "promoted": Severity.GOOD,
@@ -191,7 +191,7 @@ def extend(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
 def _select_later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
     """Return the samples after the last event.
 
-    Samples within `LAG` of the event may be older than it; only the last of them is used.
+    Samples up to `LAG` after the event may show an older state; only the last of them is used.
     """
     late = [sample for sample in samples if sample.at > last_event + LAG]
     early = [sample for sample in samples if last_event < sample.at <= last_event + LAG]

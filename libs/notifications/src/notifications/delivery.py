@@ -45,10 +45,7 @@ _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A notification to send.
-
-    `identity` is the id of the event, and `time` the time of the event.
-    """
+    """A notification to send, with the id (`identity`) and the time of its event."""
 
     identity: str
     body: bytes
@@ -82,10 +79,7 @@ class WebhookSender:
             metric.labels(destination.name)
 
     async def run(self, bus: Bus) -> None:
-        """Deliver events until cancelled.
-
-        Connects again after each loss of the connection to NATS.
-        """
+        """Deliver events until cancelled; reconnect after each loss of the connection to NATS."""
         while True:
             try:
                 async with pull_messages(
@@ -203,7 +197,7 @@ class WebhookSender:
             return ReceiverAnswer(request.NO_ANSWER)
 
     async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
-        """Wait. Meanwhile, keep NATS from redelivering the event."""
+        """Wait some seconds; meanwhile, keep NATS from redelivering the event."""
         until = self._clock.monotonic() + seconds
         while (remaining := until - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(remaining, EXTEND_SECONDS))

@@ -1,8 +1,9 @@
 """Reads a durable pull consumer of NATS one message at a time.
 
-After a delivery, NATS gives the message to no other reader until the reader lets the time for the
-acknowledgement pass without extending it. The reader needs only the rights of a named subscriber:
-to get the state of its consumer, to read from it, and to acknowledge.
+NATS gives a delivered message to a different reader only if the time for the acknowledgement
+passes, which the reader can extend, or if the reader releases the message. The reader needs only
+the rights of a named subscriber: to get the state of its consumer, to read from it, and to
+acknowledge.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class Pull:
 
     def __init__(self, bus: Bus, session: Session, consumer: str, created: datetime) -> None:
         self.created = created
-        """When the consumer was created. An event that was stored before is not sent."""
+        """When the consumer was created. An event that was stored earlier is not sent."""
         self.inbox = f"{session.inbox}.pull"
         self._received: asyncio.Queue[Incoming | str] = asyncio.Queue(MAX_RECEIVED)
         """Received messages; after the loss of the connection only the reason, as a text."""
@@ -110,7 +111,7 @@ class Pull:
         )
 
     async def acknowledge(self, delivery: Delivery) -> None:
-        """Acknowledge a message, and wait for the confirmation. It is not delivered again."""
+        """Acknowledge a message, so that it is not redelivered, and wait for the confirmation."""
         await self._bus.current.request(delivery.reply, b"+ACK", read=parse_status)
 
     async def extend(self, delivery: Delivery) -> None:
@@ -124,9 +125,9 @@ class Pull:
 
 @contextlib.asynccontextmanager
 async def pull_messages(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
-    """Read `consumer` of `stream` over the current NATS connection; wait for one if there is none.
+    """Read `consumer` of `stream` over the current NATS connection; wait until a connection exists.
 
-    The context ends the subscription. Raises `NotFound` if the consumer does not exist.
+    The subscription ends with the context. Raises `NotFound` if the consumer does not exist.
     """
     session = await bus.session()
     name = f"{stream}.{consumer}"

@@ -17,7 +17,7 @@ NO_ANSWER: Final = 0
 _INVALID: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""Statuses by which a receiver says that it rejects the body. Sending it again is useless."""
+"""Statuses by which a receiver rejects the body, so that sending the body again is useless."""
 
 
 class Slack(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Generic(msgspec.Struct, frozen=True):
 
 
 class ReceiverAnswer(msgspec.Struct, frozen=True):
-    """Status and Retry-After header of an answer. The status is `NO_ANSWER` if there was none."""
+    """Status and Retry-After header of an answer; the status is `NO_ANSWER` if no answer came."""
 
     status: int
     retry_after: str = ""
@@ -46,13 +46,13 @@ class ReceiverAnswer(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Send the event again after a number of seconds."""
+    """The decision to send the event again after `after` seconds."""
 
     after: float
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Do not send the event again."""
+    """The decision not to send the event again."""
 
     reason: str
 

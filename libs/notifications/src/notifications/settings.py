@@ -46,7 +46,7 @@ class Destination(
     def is_interested_in(self, kind: str, source: EventSource, cron_job: str = "") -> bool:
         """Return whether an event passes the filters.
 
-        `cron_job` names the RayCronJob that created the RayJob; empty without one.
+        `cron_job` is the name of the RayCronJob that created the event's RayJob, or empty.
         """
         return (
             (not self.kinds or kind in self.kinds)
@@ -95,14 +95,14 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of the settings, which environment variables may change."""
+    """Paths of the settings; environment variables replace the defaults."""
 
     notifications_file: Path = Path("/etc/raybus/notifications/notifications.yaml")
     notifications_secrets: Path = Path("/etc/raybus/notifications-secrets")
     nats_credentials: Path | None = None
     """Folder with `ca.crt` and `users/subscriber-NAME.seed`.
 
-    None if keys are registered in Kubernetes, or if the common NATS settings name the seed.
+    None if keys are registered in Kubernetes, or if the common NATS settings have the seed's path.
     """
 
     @classmethod

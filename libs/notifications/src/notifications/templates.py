@@ -140,8 +140,8 @@ def render(
 def strip_markup(text: str) -> str:
     """Return a text without markup for Slack-compatible receivers (Slack, Mattermost, Discord).
 
-    It cannot mention anybody (`@channel`, `<!here>`) or hide the target of a link (`<url|x>`,
-    `[x](url)`): a zero-width space is inserted after each `@` and within `](`.
+    The result cannot mention anybody (`@channel`, `<!here>`) or hide the target of a link
+    (`<url|x>`, `[x](url)`): a zero-width space is inserted after each `@` and within `](`.
     """
     bare = text.replace("@", f"@{_NO_WIDTH}").replace("](", f"]{_NO_WIDTH}(")
     return bare.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -89,8 +89,8 @@ async def serve(settings: Settings) -> None:
 async def _deliver(parts: list[tuple[WebhookSender, Bus]]) -> None:
     """Run the senders until cancelled.
 
-    They end before the connections close, so that each sender can still release the event that it
-    has not delivered.
+    The senders end before the connections close, so that each sender can still release the event
+    that it has not delivered.
     """
     async with asyncio.TaskGroup() as group:
         for sender, bus in parts:

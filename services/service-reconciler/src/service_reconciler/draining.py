@@ -53,7 +53,7 @@ from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import EventReason
 
 CLEANUP: Final = "cleanup"
-"""Chain of the writes that drain and delete unneeded clusters, separate from the main chain.
+"""Name of the action chain that drains and deletes unneeded clusters, beside the main chain.
 
 A quota may refuse a new cluster until an old cluster is deleted, so a refused creation must not
 stop these writes.
@@ -67,7 +67,7 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
 
     `names` are the active and the pending cluster after the plan. The deadline and drain
     annotations of a cluster are removed before the status names the cluster: a deadline that stays
-    would delete the cluster in its next upgrade. If the status names a replaced cluster as pending,
+    would delete the cluster in its next upgrade. If a replaced cluster becomes the pending cluster,
     the upgrade that replaced it ends before any traffic moves.
     """
     names_before, returns = observed.names, observed.returning
@@ -111,8 +111,8 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
     `named` are the clusters that the status names after the plan; they are needed.
 
     The deadline of a cluster counts from the moment when nothing sends requests to the cluster any
-    more, and is removed if requests return. The receipt of the upgrade is written before the
-    cluster is deleted, so that a restart in between does not lose the receipt.
+    more, and is removed if requests return. The receipt, a summary of the upgrade, is written
+    before the cluster is deleted, so that a restart in between does not lose the receipt.
     """
     kept, marked, marks = list[Action](), list[Action](), list[Action]()
     received, ended = list[Action](), list[Action]()
@@ -186,10 +186,10 @@ def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED
 
 
 def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
-    """Remove the deadline of a cluster that still receives requests from `sender`.
+    """Return the actions for an unneeded cluster that still receives requests from `sender`.
 
-    An Event reports the sender if traffic-manager and the Gateway should have moved the traffic
-    away by now.
+    Its deadline is removed. An Event reports the sender if traffic-manager and the Gateway should
+    have moved the traffic away by now.
     """
     actions: list[Action] = []
     if marks := marks_of(cluster):
@@ -306,7 +306,7 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     """Return the actions that end an upgrade whose old cluster is deleted now or is gone already.
 
     `deleted` are the names of the clusters that are deleted now. If the old cluster vanished before
-    raybus deleted it, the receipt is written from the facts that are still known.
+    raybus deleted it, the receipt (summary of the upgrade) has only the facts that are still known.
     """
     active = observed.active.cluster if observed.active is not None else None
     old = upgrade_policy.upgraded_from(active)
@@ -338,7 +338,7 @@ def annotated(
 
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
-    """Return the Event for the start of a drain, with the time and the condition of its end."""
+    """Return the Event for the start of a drain, which tells when the cluster will be deleted."""
     timeout, odd = cleanup_schedule.timeout_of(observed.service)
     graceful, routed = (
         "its proxies close connections between requests",

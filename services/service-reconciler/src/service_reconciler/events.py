@@ -64,10 +64,10 @@ def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[Ku
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event that raybus removes its finalizer although it could not clean up.
+    """Return the Event about the removal of raybus's finalizer although raybus could not clean up.
 
-    An object in quarantine kept raybus from cleaning up. `limit` is the time since the deletion
-    after which raybus removes its finalizer anyway.
+    An object in quarantine, which raybus cannot read, prevented the clean-up. `limit` is the time
+    since the deletion after which raybus removes its finalizer anyway.
     """
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "
@@ -79,7 +79,7 @@ def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
 
 
 def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
-    """Return the Event that raybus removes its finalizer although RayClusters still exist.
+    """Return the Event about the removal of raybus's finalizer although RayClusters still exist.
 
     `limit` is the time since the deletion after which raybus removes its finalizer anyway.
     """

@@ -40,7 +40,7 @@ UNRECORDED_LIMIT: Final = 5
 
 
 class Execution:
-    """Handlers for the actions of this service that the executor delegates, by action type."""
+    """The handlers, by action type, of the actions that the executor delegates to this service."""
 
     def __init__(
         self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder
@@ -88,7 +88,7 @@ class Execution:
     async def _report_policy(
         self, action: ReportPolicy, observed: Observed, _writer: Writer
     ) -> bool:
-        """Write the conditions of an UpgradePolicy; log a failure, because they only inform."""
+        """Write the conditions of an UpgradePolicy; only log a failure, since they only inform."""
         status = {"conditions": msgspec.to_builtins(action.conditions)}
         body = {"metadata": {"resourceVersion": action.resource_version}, "status": status}
         patch = client.PatchRequest(body=body, subresource="status")
@@ -117,7 +117,7 @@ class Execution:
         return True
 
     async def _record(self, service: RayService, action: RecordRevision) -> None:
-        """Write the records of the new and the serving spec; writes nothing if they exist."""
+        """Record the new and the serving spec, and delete the oldest records beyond the limit."""
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = format_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)

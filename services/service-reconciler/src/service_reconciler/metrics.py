@@ -210,7 +210,7 @@ def initialize() -> None:
 
 
 def note(observed: Observed, action: Action) -> None:
-    """Update the counters after an action: a receipt ends an upgrade, a deletion ends a drain."""
+    """Count an upgrade after its receipt was written, and a drain after its cluster was deleted."""
     match action:
         case Annotate(name=labels.UPGRADE_RECEIPT, value=str(value)):
             receipt = msgspec.json.decode(value, type=Receipt)

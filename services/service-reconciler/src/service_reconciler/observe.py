@@ -210,8 +210,8 @@ class Observer:
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
         """Return the results of the gates that must pass before all traffic moves at once.
 
-        Metrics count as soon as the cluster can serve, including requests of its warm-up. Gates
-        that send a request, such as a webhook, do so only when nothing else is missing.
+        Metrics count as soon as the cluster can serve, including requests of its warm-up. A gate
+        that sends a request, such as a webhook gate, is asked only when nothing else is missing.
         """
         policy, active, pending = observed.policy, observed.active, observed.pending
         decisive = () if policy is None else upgrade_policy.decide_before(policy)
@@ -273,8 +273,8 @@ class Observer:
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return the progress of the pending cluster's warm-up.
 
-        Starts it if nothing else is missing. None if traffic moves in steps, if there is no
-        warm-up, or if the cluster cannot serve yet.
+        The warm-up starts when nothing else is missing. None if traffic moves in steps, if there is
+        no warm-up, or if the cluster cannot serve yet.
         """
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
@@ -315,7 +315,7 @@ class Observer:
     ) -> PolicyReading | None:
         """Return the UpgradePolicy of an upgrade that is about to begin; None if no upgrade begins.
 
-        The decision ignores the conditions, because in the reconcile that begins an upgrade they
+        The conditions of the RayService are ignored: in the reconcile that begins an upgrade, they
         still describe the previous spec.
         """
         if active is None:
@@ -339,7 +339,7 @@ class Observer:
         except errors.NamespaceTerminating:
             return True
         except (errors.Terminal, errors.AlreadyExists):
-            return False  # Another refusal is reported when a cluster is created.
+            return False  # Any other refusal is reported when a cluster is created.
         return False
 
     async def _begun(self, service: RayService) -> Observed:
@@ -423,7 +423,7 @@ class Observer:
         """Return a cluster with the health checks of the head's proxy; None without a cluster.
 
         `answers` are the results of these checks. If the cluster lacks the Serve config of the spec
-        although it should have it (`is_goal`), the result has the time since which it is lacking.
+        although it should have it (`is_goal`), the result also tells since when.
         """
         if view is None:
             return None

@@ -103,7 +103,7 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drains(pod: Pod) -> bool:
-    """Return whether a pod can be marked as draining, as the user's annotation asks."""
+    """Return whether the user's annotation allows raybus to mark a pod as draining."""
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
@@ -220,10 +220,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """The active and the pending cluster, if the active one was created to replace the pending.
+        """The active and the pending cluster of a return to the replaced cluster; otherwise None.
 
-        The RayService then returns to its earlier cluster: the upgrade to the active cluster ends
-        before any traffic moves. None if the pending cluster is newer.
+        A RayService returns if its pending cluster is the one that the active cluster was created
+        to replace. The upgrade to the active cluster then ends before any traffic moves.
         """
         active, back = self.active, self.pending
         if active is None or back is None:
@@ -289,9 +289,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def requests_from(self, cluster: str) -> str | None:
         """Return the route or Service that sends requests to a cluster; None if there is none.
 
-        A route sends requests if it gives the cluster a weight. A route that removed its weight
-        counts until its Gateway, if the Gateway exists, has accepted the change: until then
-        requests flow as before.
+        A route sends requests if it gives the cluster a weight. A route that took the weight away
+        still counts until its Gateway, if the Gateway exists, has accepted this change.
         """
         backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
         upgrade = self.record.upgrade
@@ -338,10 +337,10 @@ def names_of(
 ) -> Names:
     """Return the cluster names of the status, or rebuild them from the clusters (acceptance 93).
 
-    They are rebuilt if the status was wiped under running clusters, or if it names clusters of
-    other owners (`foreign`). `serving` is the cluster that the Services select; it becomes the
-    active cluster. The newest other cluster without a deadline becomes the pending cluster, since
-    an unneeded cluster has a deadline.
+    They are rebuilt if the status was wiped while clusters run, or if it names clusters of other
+    owners (`foreign`). `serving` is the cluster that the Services select; it becomes the active
+    cluster. The newest other cluster without a deletion deadline becomes the pending cluster, since
+    only unneeded clusters have a deadline.
     """
     names = Names.from_status(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})

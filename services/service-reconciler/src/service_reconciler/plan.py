@@ -1,10 +1,10 @@
 """The plan of one reconcile of a RayService: the order of its decisions (spec rayservice §5.2).
 
 Deletion, suspend, validation and the initializing timeout are decided first, then clusters, Serve
-configs, Services and status. KubeRay validates before it suspends, so that an invalid spec is never
-suspended. The position of the status write in the plan makes later writes safe: a pending name is
-durable before its cluster is created, and a promotion is recorded after both Services select the
-cluster.
+configs, Services and status. Unlike in KubeRay, suspend comes before validation, so a RayService
+with an invalid spec can be suspended. The position of the status write in the plan makes later
+writes safe: a pending name is durable before its cluster is created, and a promotion is recorded
+after both Services select the cluster.
 """
 
 from collections.abc import Iterable, Set
@@ -82,7 +82,7 @@ STARTING: Final = timedelta(seconds=1)
 Changes of its pods also trigger reconciles.
 """
 SILENT: Final = timedelta(seconds=2.5)
-"""Longest poll interval of a dashboard that does not answer, so that recovery is seen in 10 s."""
+"""Longest poll interval of a silent dashboard, so that its recovery is seen within 10 s."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
@@ -244,7 +244,7 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
 
 
 def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Return the plan that brings clusters, Serve configs, Services and status to the spec."""
+    """Return the plan that adapts clusters, Serve configs, Services and status to the spec."""
     # Only suspend and resume start the service again.
     if is_timed_out(observed.service.status.conditions):
         return Plan(note="the service did not become ready in time")
@@ -372,9 +372,8 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
 def _policy_edit(assessment: Assessment) -> list[Action]:
     """Return the action that records an edited UpgradePolicy on the new cluster.
 
-    Empty without an edit. The upgrade follows the edited policy from then on, unless it has failed
-    a gate: what follows from the failure was decided by the earlier policy, so the upgrade keeps
-    that policy.
+    Empty without an edit. The upgrade follows the edited policy from then on. After a failed gate
+    the upgrade keeps the earlier policy, which decides what follows from the failure.
     """
     observed, cluster = assessment.observed, assessment.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
@@ -417,7 +416,7 @@ def _growth(assessment: Assessment) -> list[Action]:
 def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the actions that record the specs and then create the pending cluster.
 
-    The plan writes the cluster's name to the status before, so that the name is durable. Empty if
+    The plan first writes the cluster's name to the status, so that the name is durable. Empty if
     the cluster exists or if its UpgradePolicy cannot be used.
     """
     service, active = observed.service, observed.active
@@ -466,7 +465,7 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
 def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
     """Return the poll interval of a cluster's dashboard.
 
-    It grows the longer nothing changes. KubeRay polls every 2 s.
+    The interval grows while nothing changes. KubeRay polls every 2 s.
     """
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     details = view.declared

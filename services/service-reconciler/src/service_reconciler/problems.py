@@ -166,7 +166,7 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
 
 
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
-    """Yield why a cluster in a stepwise upgrade lacks its Serve config; traffic-manager sends it.
+    """Yield why a cluster in a stepwise upgrade lacks the Serve config that traffic-manager sends.
 
     Problems of configs that service-reconciler sends have their own texts.
     """

@@ -40,7 +40,7 @@ def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
     """Return reason and message of a condition about an upgrade, such as UpgradeStalled.
 
-    None if the condition is missing or is of another generation of the spec.
+    None if the condition is missing or belongs to a different generation of the spec.
     """
     condition = conditions.find(service.status.conditions, kind)
     if (
@@ -69,14 +69,14 @@ def failed_gate(service: RayService) -> str | None:
 def was_reported(before: list[Condition], problem: Problem[Reason]) -> bool:
     """Return whether the conditions `before` already describe a problem.
 
-    Conditions Ready and UpgradeInProgress name the problem only at the end of their message: their
-    reasons are those of KubeRay. So the message is the only record that an Event was sent.
+    Conditions Ready and UpgradeInProgress have KubeRay's reasons, so the problem is only in their
+    message. The message is therefore the only record that an Event was sent.
     """
     return any(problem.message in condition.message for condition in before)
 
 
 def prior_gate_failed(service: RayService) -> bool:
-    """Return whether a gate ended the upgrade to an earlier generation of the spec.
+    """Return whether a failed gate ended the upgrade to an earlier generation of the spec.
 
     This is still true in later reconciles, when the reason of condition UpgradeAborted is
     `EarlierGateFailed`.

@@ -4,11 +4,12 @@ The head Service is switched first. A Service that selects the right cluster is 
 whatever else users changed in it. A Service of another owner is never changed. Spec rayservice
 §10.3, §11.2; acceptance 74, 75, 92.
 
-During a stepwise upgrade a Serve Service may remain from another strategy, and its clients do not
-use the route (ADR 14). The Service is then shared: it selects pods of both clusters by a label of
-raybus, so that its clients reach the whole capacity at every step. All pods of the active cluster
-have the label while the route sends requests to that cluster. Once the route sends requests to the
-pending cluster, a pod of that cluster gets the label when a Serve replica runs in the pod.
+During a stepwise upgrade a Serve Service may remain from a different upgrade strategy, and its
+clients do not use the route (ADR 14). The Service is then shared: it selects pods of both clusters
+by a label of raybus, so that its clients reach the whole capacity at every step. All pods of the
+active cluster have the label while the route sends requests to that cluster. Once the route sends
+requests to the pending cluster, a pod of that cluster gets the label when a Serve replica runs in
+the pod.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from service_reconciler.resources import services
 FAILURES: Final = 2
 """Number of failed health checks, of the last three, after which the head pod gets no requests.
 
-KubeRay takes the head pod out at the first slow answer.
+KubeRay takes the head pod out of the Service at the first slow answer.
 """
 
 
@@ -173,7 +174,8 @@ def shared_labels(observed: Observed) -> list[Action]:
 def _is_shared(observed: Observed) -> bool:
     """Return whether the Serve Service may select pods by raybus's label.
 
-    All pods that it should select must have the label first, so that no client loses a pod.
+    All pods that it should select must have the label first, or the Service would lose serving
+    pods.
     """
     wanted = _members(observed)
     pods = [pod for view in observed.views for pod in view.pods]

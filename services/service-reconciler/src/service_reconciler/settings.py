@@ -13,10 +13,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     gates: Gates = BETA
     zero_downtime: bool = True
-    """Whether an absent strategy means NewCluster and not None (`ENABLE_ZERO_DOWNTIME`)."""
+    """Whether an absent upgrade strategy means `NewCluster` (`ENABLE_ZERO_DOWNTIME`).
+
+    Otherwise, it means the strategy that is called `None`.
+    """
     head_service_has_cluster_ip: bool = False
     writes_zero_values: bool = False
-    """Whether raybus adds its finalizer together with the spec in KubeRay's form.
+    """Whether raybus writes Go's zero values into the spec when it adds its finalizer.
 
     That creates a new generation of the RayService, as KubeRay does (§2.5).
     """

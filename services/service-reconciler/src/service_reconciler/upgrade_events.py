@@ -104,7 +104,7 @@ def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield the event that the drain of `cluster` starts, when its first deadline is written.
+    """Yield the event about the start of a cluster's drain when its first deadline is written.
 
     `lacking` are the annotations that are about to be added to the cluster.
     """
@@ -129,7 +129,7 @@ def drain_started(
 def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
     """Yield the event that a promoted upgrade is complete, with its receipt.
 
-    None for another outcome: the events about its end were published before.
+    No event for a different outcome: the events about that end were published before.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED:
         upgrade = _upgrade(observed, Names(active=receipt.old, pending=receipt.new))
@@ -176,7 +176,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 
 def past_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield events about gate results of earlier steps, until the status shows the later weight.
+    """Yield events about gate results of past steps, until the status shows the next weight.
 
     `steps` yields the events about the moves of traffic that followed these results.
     """

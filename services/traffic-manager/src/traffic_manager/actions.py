@@ -1,4 +1,4 @@
-"""The action that only this service has, and the names of the chains of actions in its plans.
+"""The action type that only traffic-manager has, and the names of the action chains in its plans.
 
 Actions of different chains do not depend on one another:
 
@@ -23,10 +23,7 @@ SIDE_ROUTES: Final = "side routes"
 
 
 class MoveCapacity(Action, frozen=True, kw_only=True):
-    """Send clusters their target capacities.
-
-    Patch the traffic record after all of them accepted.
-    """
+    """Sends clusters their target capacities, and patches the traffic record once all accepted."""
 
     submits: tuple[Submit, ...]
     record: Patch

@@ -1,4 +1,4 @@
-"""The Kubernetes Events of this service, with KubeRay's reasons and texts where KubeRay has them.
+"""The Kubernetes Events of traffic-manager, with KubeRay's reasons and texts where they exist.
 
 Source: spec rayservice §13.4.
 """
@@ -47,7 +47,7 @@ CREATED: Final = {
 }
 """Event templates for created objects, by resource.
 
-KubeRay's text about a failure puts an article before routes and none before the Gateway.
+KubeRay's failure text has an article before a route, and none before the Gateway.
 """
 SIDE_ROUTE_CREATED: Final = EventTemplate("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
 UPDATED: Final = {
@@ -101,7 +101,7 @@ def mirror_unsupported(why: str) -> KubeEvent:
 
 
 def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
-    """Return the Events for a patch of an HTTPRoute: none if only the traffic record changes."""
+    """Return the Events for a patch of an HTTPRoute: none if the spec does not change."""
     return UPDATED[HTTP_ROUTE].format(have.metadata.namespaced_name) if "spec" in patch else SILENT
 
 
@@ -132,9 +132,9 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
 
 
 def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
-    """Yield a warning if the upgrade goes on without the mirror that its policy asks for.
+    """Yield a warning if the upgrade continues without the mirroring that its policy asks for.
 
-    It comes with the write that records this, so it comes once.
+    The same plan records the end of the mirroring, so the warning is sent only once.
     """
     upgrade = observed.upgrade
     if judged is None or not judged.has_mirrored or (upgrade and upgrade.mirrored):
@@ -144,7 +144,7 @@ def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEve
 
 
 def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
-    """Yield an Event for each gate failure and for passed gates that the traffic record lacks."""
+    """Yield Events for gates that failed or passed since the last write of the traffic record."""
     if judged is None:
         return
     upgrade = observed.upgrade

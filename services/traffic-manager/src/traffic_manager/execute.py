@@ -20,7 +20,7 @@ from traffic_manager.observed import Observed
 
 
 class Execution:
-    """Handlers for the actions of this service that the executor delegates, by action type."""
+    """The handlers, by action type, of the actions that the executor delegates to this service."""
 
     def __init__(self, writer: ConfigWriter, *, reads: Observer, events: EventRecorder) -> None:
         self._writer = writer
@@ -37,7 +37,7 @@ class Execution:
         """Create an object; return False if the API server does not know its kind.
 
         An Event reports the missing kind once. The other actions of the plan do not depend on the
-        object. A Service is of a built-in kind, so NotFound is raised for a Service.
+        object. The kind Service is built in, so for a Service NotFound is raised.
         """
         meta, kind = observed.service.metadata, action.resource.kind
         try:

@@ -72,9 +72,9 @@ class Observer:
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = BoundedDict[tuple[str, str], float]()
-        """Monotonic time of the last attempt to create an object of a kind that was not known.
+        """Monotonic time of the last attempt to create an object of an unknown kind.
 
-        The keys are the RayService's uid and the kind.
+        The keys are the RayService's uid and the kind that the API server did not know.
         """
         self._memories = BoundedDict[str, HealthMemory]()
         """Health history of each cluster, by RayCluster uid."""
@@ -89,7 +89,7 @@ class Observer:
                     self._absent_since.pop((obj.metadata.uid, kind), None)
 
     def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return False if that was known."""
+        """Record that the API server does not know a kind; return False if that was recorded."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
@@ -106,7 +106,7 @@ class Observer:
     async def observe_directly(self, key: Key, now: datetime) -> Observed | None:
         """Observe an upgrade with reads from the API server; None if no upgrade is in progress.
 
-        This is for the time without the bus, when nothing else updates the cache.
+        This is used while the bus is silent, when nothing else updates the cache.
         """
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
@@ -138,9 +138,9 @@ class Observer:
     async def _refresh(
         self, resource: Resource, view: type[Object], place: tuple[str, str]
     ) -> None:
-        """Read one object in the cache again from the API server; remove it if it no longer exists.
+        """Read a cached object again from the API server; drop it from the cache if it is gone.
 
-        An object that is not in the cache is left to `observe`.
+        `place` is its namespace and name. An object that is not cached is left to `observe`.
         """
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
@@ -220,8 +220,8 @@ class Observer:
     async def _service(self, key: Key) -> RayService | None:
         """Return a RayService; None if it does not exist.
 
-        The first time, the RayService and its route are read from the API server, later from the
-        cache.
+        The first call for a RayService reads it and its route from the API server; later calls use
+        the cache.
         """
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
@@ -249,11 +249,11 @@ class Observer:
     async def _with_views(
         self, service: RayService, *, now: datetime
     ) -> tuple[RayService, ServedCluster | None, ServedCluster | None]:
-        """Return a RayService, its active cluster and its pending cluster, None if there is none.
+        """Return the RayService with its active and pending cluster; None for a cluster it lacks.
 
-        An answer that came from the other cluster's dashboard is dropped. If the RayService may not
-        control a cluster that its status names, the returned status names no cluster in that role;
-        service-reconciler corrects the status.
+        A dashboard answer that came from the wrong one of the two clusters is dropped. If the
+        status names a cluster that the RayService may not control, the returned status lacks that
+        name; service-reconciler corrects the stored status.
         """
         meta, status, views = service.metadata, service.status, list[ServedCluster | None]()
         for role in ("active_service_status", "pending_service_status"):
@@ -307,7 +307,7 @@ class Observer:
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
-        """Add the UpgradePolicy with which the upgrade began, and the inputs of its gates."""
+        """Add to `observed` the UpgradePolicy that the upgrade began with and its gates' inputs."""
         pair, policy = observed.pair, None
         if pair is not None:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)
@@ -427,8 +427,8 @@ def _may_ask(
 ) -> bool:
     """Return whether gates and webhooks may send their requests now.
 
-    They may at each step of an upgrade that goes forward and, before the first traffic, once the
-    pending cluster can serve.
+    Requests are allowed at each step of an upgrade that goes forward. Before the first traffic,
+    they are allowed once the pending cluster can serve.
     """
     upgrade = observed.upgrade
     is_over = (

@@ -21,18 +21,18 @@ from common.upgrade.traffic_record import RecordedUpgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster could do when it was last healthy; a loss is measured against this state."""
+    """State of a cluster when it was last healthy; later losses are measured against this state."""
 
     weight: int
-    """Percent of the traffic that the cluster received then."""
+    """Percent of the traffic that the cluster received when it was last healthy."""
     replicas: Mapping[str, int] = {}
     """Running replicas by `<application>/<deployment>`."""
     ready: Mapping[str, int] = {}
-    """Percent of the traffic that these replicas could carry, by `<application>/<deployment>`."""
+    """Percent of the traffic that a deployment could carry, by `<application>/<deployment>`."""
     served: frozenset[str] = frozenset()
-    """Applications that served then. An application that never served cannot be lost."""
+    """Applications that served when the cluster was healthy; no other application can be lost."""
     nodes: frozenset[str] = frozenset()
-    """IP addresses of the ready pods that had replicas; no other pod counts as lost later."""
+    """IP addresses of ready pods that had replicas; no other pod counts as lost later."""
 
 
 class HealthMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
 
     @cached_property
     def own_backends(self) -> frozenset[Reference]:
-        """The Services that count as raybus's backends in every route."""
+        """The Services that raybus treats as its own backends in every route."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
 
     @cached_property
@@ -150,5 +150,5 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
         return next((port for port in ports_of_views if port is not None), None)
 
     def is_true(self, kind: ConditionType) -> bool:
-        """Return whether a condition of the RayService is True; service-reconciler writes it."""
+        """Return whether the RayService's condition `kind`, from service-reconciler, is True."""
         return conditions.is_true(self.service.status.conditions, kind)

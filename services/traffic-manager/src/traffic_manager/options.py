@@ -19,11 +19,12 @@ from traffic_manager.observed import Observed
 
 
 def policy(observed: Observed, direction: Direction) -> Policy:
-    """Return how fast traffic moves; without any options an upgrade finishes in one step.
+    """Return the options for moves of traffic; without options, an upgrade finishes in one step.
 
     If the user aborts, or the upgrade has an UpgradePolicy, a rollback moves at once all traffic
-    that the proven capacity allows. It respects `maxSurgePercent`, because the active cluster does
-    not lack capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
+    that the proven capacity allows. The rollback respects `maxSurgePercent`, because the active
+    cluster does not lack capacity. A promotion moves all traffic at once too, but ignores
+    `maxSurgePercent`.
     """
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (

@@ -92,7 +92,7 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide the actions while the bus is silent: move traffic off a cluster that cannot carry it.
 
-    No capacity grows, no object is created and no dashboard receives a request, because
+    No capacity grows, no object is created and no dashboard gets a Serve config, because
     service-reconciler and cluster-reconciler make no decisions without the bus either (ADR 17).
     """
     is_going = observed.service.metadata.deletion_timestamp is not None
@@ -162,7 +162,7 @@ def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> Clust
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    """Return the actions that create missing Serve Services, in this chain.
+    """Return the actions that create missing Serve Services; `chain` is their chain in the plan.
 
     A cluster whose head has no Serve port gets none; service-reconciler reports the missing port.
     """
@@ -206,12 +206,12 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
 def _others_writes(
     observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return the actions for clusters that are no longer needed but still serve, or None.
+    """Return the actions that keep traffic on clusters no longer needed; None if `view` gets it.
 
-    They keep the traffic until `view`, the only cluster that is needed, can serve. The weight of
-    deleted clusters goes to the existing cluster with the largest weight. None means that `view`
-    gets the traffic; `share` is its traffic record entry. Before the first promotion no cluster
-    serves, so there are no actions, unless the route still sends to a deleted cluster.
+    These clusters keep the traffic until `view`, the only cluster that is needed, can serve. The
+    weight of deleted clusters goes to the existing cluster with the largest weight. `share` is the
+    traffic record entry of `view`. Before the first promotion no cluster serves, so there are no
+    actions, unless the route still sends to a deleted cluster.
     """
     others = observed.others
     is_new = (
@@ -346,8 +346,8 @@ def _upgrading(
     )
     routed = routing.writes(observed, upgrade.parts, now=now, judged=judged)
     # In a rollback both clusters keep their Serve configs, else only the active cluster does (§12,
-    # §8.10 G8): the config of a third spec must not meet the image of the first.
-    # A cluster that failed a gate keeps its config too: a new config would seem to have failed.
+    # §8.10 G8): the config of a third spec must not run on the image of the first spec.
+    # A cluster that failed a gate keeps its config too: the failure must not count for a new one.
     is_frozen = not is_forward or not observed.is_spec_observed or upgrade.progression.leaves
     active, pending = views
     config_of = partial(submit.submission, service=observed.service, now=now)
@@ -409,10 +409,7 @@ def _in_parity(
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
 ) -> tuple[ClusterState, ClusterState]:
-    """Return the states of the active and the pending cluster with a limit for the growing one.
-
-    The growing cluster's proven capacity is limited by its autoscaled replicas.
-    """
+    """Return `sides`, with the growing cluster's proven capacity limited by autoscaled replicas."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _followed(new, pending, active, old.weight, active.memory.whole)
@@ -426,11 +423,11 @@ def _followed(
     weight: int,
     whole: Mapping[str, int] | None,
 ) -> ClusterState:
-    """Return the state `side` of the growing cluster, limited by the replicas of `source`.
+    """Limit the growing cluster's state `side` by comparing its replicas with those of `source`.
 
-    `source` is the cluster that gives up traffic, and `weight` its weight. If its dashboard is
-    silent, the limit follows from `whole`, the replicas with which the active cluster last carried
-    all of the traffic.
+    `source` is the cluster that gives up traffic, and `weight` its weight. If the dashboard of
+    `source` is silent, the limit follows from `whole`, the replicas with which the active cluster
+    last carried all of the traffic.
     """
     if growing.declared is None:
         return side
@@ -457,8 +454,8 @@ def _next_poll(
 ) -> datetime:
     """Return when to observe again.
 
-    Dashboards send no messages, so they are polled. Some changes also become due with time alone,
-    the next step at `due`.
+    Dashboards send no messages, so they are polled. Some changes also become due by time alone; the
+    next step is due at `due`.
     """
     changed = (m.changed_at, *map(poll_interval.last_changed_at, views))
     poll = poll_interval.interval(now - max(moment for moment in changed if moment is not None))
@@ -482,12 +479,13 @@ def _moved(
 ) -> tuple[Action, ...]:
     """Return the actions that give clusters the `wanted` target capacities and record them.
 
-    The traffic record needs a route. `others` are entries of the record that stay as they are.
+    Without a route, which holds the traffic record, there are no actions. `others` are entries of
+    the record that stay as they are.
 
-    A cluster that shrinks is only recorded if it is dead or has no Serve config, because it would
-    not answer. If a cluster that grows has no Serve config, or its head is not ready, nothing is
-    sent at all. Nothing is sent soon after an unanswered PUT either: Ray may have accepted that
-    PUT, and the old capacity would then be restored and changed again without end.
+    If a cluster that shrinks does not answer or has no Serve config, its capacity is only recorded.
+    If a cluster that grows has no Serve config, or its head is not ready, nothing is sent at all.
+    Nothing is sent soon after an unanswered PUT either: Ray may have accepted that PUT, and the old
+    capacity would then be restored and changed again without end.
     """
     route = routing.record_route(observed)
     changed = [

@@ -7,9 +7,9 @@ another route. Such a former route is kept until the Gateway accepts the new rou
 §9; acceptance 39, 51, 55, 87, 88.
 
 Server-side apply treats `spec.rules` of an HTTPRoute as one value. A tool that owns the field and
-applies its own manifest therefore removes raybus's backends, and requests fail until they are
-written again. Each repair emits an Event. Repeated repairs wait longer each time, so that two tools
-that disagree do not write as fast as they can.
+applies its own manifest therefore removes raybus's backends, and requests fail until raybus writes
+the backends again. Each repair emits an Event. Repeated repairs wait longer each time, so that two
+tools that disagree do not write as fast as they can.
 """
 
 from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ def writes(
     judged: Judgement | None = None,
     shows_gates: bool = False,
 ) -> tuple[Action, ...]:
-    """Return the actions that give all routes the weights of `parts`; empty if they have them.
+    """Return the actions that give all routes the weights of `parts`; empty if all have them.
 
     The same actions update the traffic record, including the results of the gates (`judged`). If
     another tool replaced the backends, the record also counts this repair. With `shows_gates`,
@@ -180,7 +180,7 @@ def removal(observed: Observed) -> Iterator[Action]:
 
 
 def released(observed: Observed) -> Iterator[Action]:
-    """Yield the actions that remove raybus's part from users' routes."""
+    """Yield the actions that remove raybus's backends, labels and record from users' routes."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
         yield Patch(
@@ -250,13 +250,14 @@ def _correction(
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives the route `have` the backends and the record, or None.
+    """Return the merge patch that gives the route `have` the backends and the record.
 
-    All routes get the same record, so that the next route to carry the traffic starts with the
-    current weights. A former route may still receive requests until the Gateway accepts the current
-    route. After that, raybus's part is removed from a user's former route; raybus's own route stays
-    until the user deletes it, because only the user knows when it is unused. While the RayService's
-    annotation names an invalid route, no route is changed in this way.
+    None if the route needs no patch, or if raybus may not write to it. All routes get the same
+    record, so that the next route to carry the traffic starts with the current weights. A former
+    route may still receive requests until the Gateway accepts the current route. After that,
+    raybus's part is removed from a user's former route; raybus's own route stays until the user
+    deletes it, because only the user knows when it is unused. While the RayService's annotation
+    names an invalid route, raybus's part is removed from no route.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
@@ -340,8 +341,8 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 def _wants_grpc(observed: Observed) -> bool:
     """Return whether raybus routes gRPC calls.
 
-    It does if an application takes gRPC calls, the user brought no route, and the API server knows
-    the kind GRPCRoute.
+    This is so if an application takes gRPC calls, the user brought no route, and the API server
+    knows the kind GRPCRoute.
     """
     is_ours = not weighted_route.is_users(observed.service)
     return (

@@ -160,7 +160,7 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
 
 
 def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
-    """Return the compared parts of a rule: its matches, backends and mirrors."""
+    """Return the parts of a rule that are compared: its matches, backends and mirrors."""
     return (
         list(rule.matches),
         [backend.resolved(namespace) for backend in rule.backend_refs],

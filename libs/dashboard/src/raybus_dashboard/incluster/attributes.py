@@ -1,8 +1,8 @@
 """Derives the authorization attributes of an API server request from method, path and query.
 
 Does no I/O. Only paths in the canonical form are accepted, as `common.kube.resources` builds them.
-A dot segment, an empty segment, a percent sign or a query inside the path could mean another object
-to the API server than to this parser, so such a path is refused.
+A dot segment, an empty segment, a percent sign or a query inside the path could mean a different
+object to the API server than to this parser, so such a path is refused.
 """
 
 from collections.abc import Mapping

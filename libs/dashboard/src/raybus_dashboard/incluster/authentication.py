@@ -1,6 +1,6 @@
 """Authenticates requests by bearer tokens, or by the headers of a proxy.
 
-The proxy must send the shared secret. There is no anonymous access.
+The proxy must send a secret that it shares with the dashboard. There is no anonymous access.
 """
 
 from collections.abc import Callable

@@ -45,7 +45,7 @@ HEADERS: Final = ProxyHeaders()
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """The validated options."""
+    """The validated options of `raybus dashboard serve`."""
 
     address: str
     port: int

@@ -60,8 +60,8 @@ class Connections:
 class _BoundedProtocol(asyncio.Protocol):
     """A connection with timeouts.
 
-    It is in `connections`, and so counts towards the limit, as soon as it is open, before a TLS
-    handshake.
+    The connection is in `connections`, and counts towards the limit, as soon as it is open, before
+    a TLS handshake.
     """
 
     def __init__(

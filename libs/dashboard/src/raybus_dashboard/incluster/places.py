@@ -8,7 +8,7 @@ from common import errors
 
 
 class UserLimit:
-    """Counts the occupied places of one kind (`what`, such as `pages`).
+    """Limits how many resources of one kind (`what`, such as `pages`) users occupy at once.
 
     `max_per_user` is the limit of one user, `max_total` that of all users.
     """
@@ -21,7 +21,7 @@ class UserLimit:
 
     @contextlib.contextmanager
     def occupy(self, user: str) -> Generator[None]:
-        """Occupy a place for the duration of a block.
+        """Occupy one resource within a `with` block.
 
         Raise `Throttled` if the user, or all users together, have too many.
         """

@@ -185,7 +185,7 @@ class Reviews:
         return self._identities.get(key) or self._rejected.get(key)
 
     async def require(self, identity: UserIdentity, wanted: Attributes) -> None:
-        """Return if the user has the right `wanted`; else raise `Denied`, which names the right."""
+        """Return if the user has the right `wanted`; else raise `AccessDenied`, which names it."""
         key = (identity, wanted)
         allowed = self._rights.get(key)
         if allowed is None:
@@ -249,15 +249,15 @@ def _decode(answer: bytes, view: type[V]) -> V:
 def read_identity(
     status: _TokenStatus, audiences: Sequence[str]
 ) -> UserIdentity | InvalidCredentials:
-    """Return the user in the status of a TokenReview, or an error if its token is not valid.
+    """Return the user in the status of a TokenReview, or an error if the token is not valid.
 
     With `audiences`, the token must be for one of them.
     """
     user, groups = status.user, tuple(status.user.groups or ())
     if not status.authenticated or user.username in {"", ANONYMOUS} or UNAUTHENTICATED in groups:
         return InvalidCredentials("the token is not valid, or has expired")
-    # An authenticator that does not support audiences leaves them out; it has only checked that of
-    # the API server.
+    # An authenticator that does not support audiences leaves them out; it has only checked that the
+    # token is for the API server.
     if audiences and not set(audiences) & set(status.audiences or ()):
         return InvalidCredentials(f"the token is not for the audience {' or '.join(audiences)}")
     extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))

@@ -6,8 +6,9 @@ Requests to the API server use this program's own credentials, so the SubjectAcc
 each of them is the only check of the user's rights.
 
 Requests for data and actions must carry a header that only the page's script sends. A browser sends
-such a header to another site only if that site permits it, and this server permits no site.
-Therefore another site cannot act or read through the cookie of a proxy.
+such a header to another site only if that site permits it, and this server permits no site. So if a
+proxy identifies users by a cookie, another site cannot use that cookie to read data or to perform
+actions.
 """
 
 import asyncio

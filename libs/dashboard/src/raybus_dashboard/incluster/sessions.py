@@ -65,7 +65,7 @@ class BoardSession:
         self._task = group.create_task(self._run())
 
     def end(self) -> None:
-        """Stop polling; the session's pages end."""
+        """Stop polling; the event streams of the session's pages then end."""
         self.has_ended = True
         if self._task is not None:
             self._task.cancel()
@@ -171,7 +171,7 @@ class BoardSessions:
     def _make_room(self, keys: list[Key], problem: str) -> None:
         """End the session of `keys` that has been unused for the longest time.
 
-        Raise `Throttled` with the text `problem` if all are in use.
+        Raise `Throttled` with the text `problem` if all these sessions are in use.
         """
         unused = [key for key in keys if not self._sessions[key].board.pages]
         if not unused:

@@ -1,4 +1,4 @@
-"""Times of an unneeded cluster's end: deletion delay and drain (spec rayservice §16)."""
+"""Times at which an unneeded cluster is drained and deleted (spec rayservice §16)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -66,7 +66,7 @@ def delay_of(service: RayService) -> timedelta:
 
 
 def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
-    """Return the drain timeout, and why the user's value is invalid if the default is used."""
+    """Return the drain timeout. For an invalid value, return the default and what is wrong."""
     text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT)
     length = durations.parse_or_seconds(text or "")
     if text is None or (length is not None and length >= timedelta(0)):

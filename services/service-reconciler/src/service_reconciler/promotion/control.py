@@ -44,7 +44,7 @@ from service_reconciler.promotion import promote
 from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2
-"""Number of times a cluster lost traffic for its health from which an upgrade is flapping.
+"""Number of times that clusters must lose traffic for their health until an upgrade is flapping.
 
 While an upgrade flaps, its deadline counts from the first loss.
 """
@@ -167,8 +167,8 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
 
     `text` begins the message. A pending cluster that differs from the spec failed for an earlier
     spec, so the new spec is not aborted. If only the Serve config changed since, the failed cluster
-    still matches the spec. That cluster is dropped first, and another cluster is tried with the new
-    config.
+    still matches the spec. The failed cluster is dropped first, and a new cluster is tried with the
+    new config.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (
@@ -289,8 +289,8 @@ def _wait(observed: Observed) -> timedelta:
 def flaps_since(observed: Observed) -> datetime | None:
     """Return when a cluster first lost traffic for its health; None if the upgrade does not flap.
 
-    It flaps if clusters lost traffic at least `FLAPPING` times since the last progress. A rollback
-    starts a new count, because traffic lost before it is the reason for the rollback.
+    An upgrade flaps if clusters lost traffic at least `FLAPPING` times since the last progress. A
+    rollback starts a new count, because an earlier loss is the reason for the rollback.
     """
     if (upgrade := observed.upgrade) is None:
         return None

@@ -84,9 +84,9 @@ def not_serving(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def undecided(observed: Observed) -> str | None:
-    """Return the text of a gate that keeps all traffic from moving at once; None if none does.
+    """Return the text of a gate that keeps all traffic from moving at once; None if no gate does.
 
-    In a stepwise upgrade traffic-manager evaluates the gates, so none does.
+    In a stepwise upgrade the result is None, because traffic-manager evaluates the gates.
     """
     policy = observed.policy
     if (

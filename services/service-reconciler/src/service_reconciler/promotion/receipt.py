@@ -58,9 +58,9 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
 
     In the result, `active` is the old and `pending` the new cluster of that upgrade. The upgrade
     was promoted if the new cluster is the active one now. None if `left` was in no upgrade with the
-    active cluster, which may be deleted. A cluster names the cluster that it replaces until its
-    upgrade ends. If neither cluster names the other, as with clusters of KubeRay, the older cluster
-    is the old one.
+    active cluster. `active` is None if that cluster is deleted. Until an upgrade ends, an
+    annotation of the new cluster names the cluster that it replaces. If neither cluster names the
+    other, as with clusters of KubeRay, the older cluster is the old one.
     """
     name = left.metadata.name
     aborted, replaced = (
@@ -81,7 +81,7 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
 
 
 def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
-    """Return the value of `SO_FAR` for a cluster that becomes unneeded; None without an upgrade."""
+    """Return the annotation `SO_FAR` of a cluster that becomes unneeded; None without upgrade."""
     active = observed.active.cluster if observed.active is not None else None
     pair = origin_of(observed.names, active, unneeded)
     if pair is None:
@@ -107,7 +107,7 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Upgrad
 
 
 def begun(annotations: Mapping[str, str]) -> PartialReceipt | None:
-    """Return the annotation `SO_FAR`; None if it is missing or unreadable."""
+    """Return the content of the annotation `SO_FAR`; None if it is missing or unreadable."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), PartialReceipt)
 
 

@@ -1,8 +1,8 @@
 """Decide which spec records of a RayService to create, renew and delete; no I/O.
 
-This happens before a new cluster is created. The new spec becomes the newest record and names the
-record of the spec that serves now. The serving spec is recorded too if it has no record: its Serve
-config may have been changed in place, or another operator may have created the cluster.
+This happens before a new cluster is created. The new spec becomes the newest record, which refers
+to the record of the spec that serves now. The serving spec is recorded too if it has no record: its
+Serve config may have been changed in place, or another operator may have created the cluster.
 """
 
 from common.api.meta import ObjectMeta
@@ -24,8 +24,8 @@ def decide(
 ) -> tuple[Record, ...]:
     """Return the writes after which `spec` and the serving spec `before` are recorded.
 
-    `meta` is the RayService's, `goal_revisions` are the existing records, oldest first, and `kept`
-    is the number of older records that stay.
+    `meta` is the metadata of the RayService, `goal_revisions` are the existing records, oldest
+    first, and `kept` is the number of older records that stay.
     """
     wanted, last = goal_revision.name(meta, spec), goal_revisions[-1] if goal_revisions else None
     number = last.revision if last is not None else 0
@@ -39,7 +39,7 @@ def decide(
             meta, before, number, replaces=last.metadata.name if last is not None else ""
         )
         made.append(Create(resource=CONTROLLER_REVISION, body=body))
-    # The same spec again, for instance after the cluster was deleted by hand.
+    # The same spec is recorded again, for instance after the cluster was deleted by hand.
     if replaces == wanted:
         replaces = served.replaces if served is not None else ""
     have = next((policy for policy in goal_revisions if policy.metadata.name == wanted), None)

@@ -55,9 +55,9 @@ def build(
 ) -> Body:
     """Return the manifest of a cluster for the RayService.
 
-    A cluster that `starts_small` has no `replicas` and grows from `minReplicas` as Serve needs it.
-    A cluster that `replaces` another names that cluster in an annotation until its upgrade ends,
-    and has the record of the UpgradePolicy that the upgrade follows (`policy`).
+    With `starts_small` the worker groups have no `replicas` and grow from `minReplicas` as Serve
+    needs them. `replaces` is the cluster that the new cluster replaces, and `policy` the record of
+    the UpgradePolicy that the upgrade follows; both become annotations.
     """
     config, meta = service.raw_cluster_config, service.metadata
     if starts_small:
@@ -111,8 +111,8 @@ def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> 
 def match(cluster: RayCluster, service: RayService) -> Match:
     """Compare a cluster with the cluster spec of the RayService.
 
-    The annotations decide. A different version of the operator may have hashed differently, so the
-    spec of such a cluster is compared as well.
+    The hash in the cluster's annotations decides. If a different version of the operator wrote the
+    hash, it may hash differently, so the spec of the cluster is compared as well.
     """
     annotations, goal, count = cluster.metadata.annotations, goal_hash(service), None
     recorded_hash = annotations.get(labels.SPEC_HASH, "")
@@ -183,7 +183,7 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
 
 
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
-    """Return whether to renew annotations that another version of the operator wrote.
+    """Return whether to renew annotations that a different version of the operator wrote.
 
     KubeRay's annotations stay if they have the same values. If KubeRay gets the cluster back, it
     then finds its own version and leaves the spec alone, and two operators running at once do not

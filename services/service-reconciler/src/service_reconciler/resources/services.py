@@ -75,7 +75,7 @@ def selected(have: Service | None) -> str:
 def selects_same(have: Service, want: Body) -> bool:
     """Return whether the Service `have` selects the same pods as `want`, whatever else differs.
 
-    False if the Service selects another cluster, or requires head labels that the head pod lacks.
+    False if `have` selects a different cluster, or requires head labels that the head pod lacks.
     """
     actual, wanted = have.spec.selector, want["spec"]["selector"]
     is_same = all(

@@ -120,7 +120,7 @@ def mirrored(
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
     """Return the part of the status about the cluster with this name.
 
-    While the dashboard does not answer, it keeps the last known applications.
+    While the dashboard does not answer, the last known applications are kept.
     """
     view = {view.name: view for view in observed.views}.get(name)
     if not name or view is None:

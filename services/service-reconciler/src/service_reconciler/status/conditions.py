@@ -155,7 +155,7 @@ def _began_with_resume(assessment: Assessment, ready: Condition) -> bool:
 def starts_anew(assessment: Assessment) -> bool:
     """Return whether the initializing timeout starts now.
 
-    It does after an invalid spec was corrected, or after the clock was set back.
+    The timeout starts after an invalid spec was corrected, or after the clock was set back.
     """
     observed, limit = assessment.observed, assessment.observed.initializing_limit
     old = conditions.find(observed.service.status.conditions, ConditionType.READY)

@@ -11,7 +11,7 @@ cannot carry its traffic, the other cluster grows at once.
 
 On a full Kubernetes cluster nothing can surge. With `raybus.io/max-unavailable-percent` the cluster
 that gives up traffic may shrink first. Its remaining capacity plus the proven capacity of the other
-cluster must not be less than the floor, which is 100 minus that percentage. Each cluster must keep
+cluster must not fall below the floor, which is 100 minus that percentage. Each cluster must keep
 the part of the floor that corresponds to its traffic.
 
 All functions take `m`, the state of the upgrade. Capacities are percentages.
@@ -59,9 +59,9 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 
 def guard(m: Migration, policy: Policy) -> Split | None:
-    """Return the capacities that the current traffic needs; None if the present ones suffice.
+    """Return the capacities that the current traffic needs; None if the present capacities suffice.
 
-    A guard takes effect at once, without pause or interval.
+    They take effect at once, without a pause or an interval.
     """
     sides = (("active", m.active, m.pending), ("pending", m.pending, m.active))
     for name, side, other in sides:
@@ -82,8 +82,8 @@ def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> i
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
     Return 0 if there is no such traffic, or if `taking` cannot carry any. Both capacities together
-    stay within 100 + `maxSurgePercent`, because a partly unhealthy cluster, and one that failed a
-    gate, still use their nodes. A dead cluster uses none, so the result is then 100.
+    stay within 100 + `maxSurgePercent`, because a cluster that is partly unhealthy, or that failed
+    a gate, still uses its nodes. If `losing` is dead, it uses no nodes, so the result is 100.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
@@ -120,8 +120,8 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
 def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the capacity below which the cluster `side` must not shrink.
 
-    It covers the traffic of a Gateway that has not applied the newest route. A Gateway that reports
-    itself not ready is waited for only up to `LATE`.
+    The capacity covers the traffic of a Gateway that has not applied the newest route. A Gateway
+    that is not ready is ignored once nothing has changed for the time `LATE`.
     """
     takes_nothing = m.gateway_problem is not None and is_late(m, now=now)
     is_behind = m.lag is not None and not takes_nothing and side.sustainable > 0
@@ -131,9 +131,9 @@ def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -
 def _pause(m: Migration, policy: Policy) -> timedelta:
     """Return how long the last change must stay visible before the next change of capacity.
 
-    Between two moves of traffic it is at most an eighth of the interval, so that the next move is
-    on time. At the end it is limited so that the upgrade takes at most 1.1 times the duration of
-    its steps.
+    Between two moves of traffic the pause is at most an eighth of the interval, so that the next
+    move is on time. After the last move, the pause is short enough for the upgrade to take at most
+    1.1 times the duration of its steps.
     """
     intervals = (WHOLE - 1) // policy.step if policy.step else 0
     if intervals == 0:
@@ -227,8 +227,8 @@ def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
 def _is_moving(growing: ClusterState, policy: Policy) -> bool:
     """Return whether a cluster may still get more traffic with its present capacity.
 
-    Without a surge, its proven capacity counts as more, because the policy allows a part of the
-    capacity to be missing during an upgrade.
+    If nothing can surge, it may get more traffic than its proven capacity, because the policy
+    allows a part of the capacity to be missing during an upgrade.
     """
     lacking = policy.carried(min(growing.capacity, growing.proven)) if policy.surge == 0 else 0
     return growing.weight < max(growing.capacity, lacking)

@@ -1,15 +1,15 @@
 """Effect of an UpgradePolicy on an upgrade: its next weight, its holds and its failed gate.
 
 A step lasts for its `hold` and until every gate has passed since the step began. The step waits for
-gates without a verdict. A failed gate is evidence, like bad health (ADR 41): with `onFailure:
-Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
-because a restart of this process loses its observations.
+gates without a verdict. A failed gate counts against the new cluster like bad health (ADR 41): with
+`onFailure: Rollback` all traffic leaves the new cluster in one write. The same write records the
+failure, because a restart of this process loses its observations.
 
-If a lack of capacity stops a move of traffic below the weight of the next step, the weight that was
-reached is no step: no hold and no gate applies there. The record therefore names the weight that
-the last move aimed at, because the policy may be edited meanwhile (ADR 28). If an edit leaves the
-current weight without a step, the weight still counts as a step: the gates must pass there, and no
-edit takes traffic back.
+A lack of capacity may stop a move of traffic below the weight of the next step. No hold and no gate
+applies at such a weight. The record therefore contains the weight at which the last move aimed,
+because the policy may be edited meanwhile (ADR 28). If an edit removes the step at the current
+weight, the weight still counts as a step: the gates must pass there, and no edit takes traffic
+back.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     failed: str | None = None
     """The failed gate with its figures; None if none failed."""
     lacking: str | None = None
-    """Gates for which the step waits; None while it waits for something else or for nothing."""
+    """Gates for which the step waits; None if the step waits for something else or for nothing."""
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None
@@ -77,8 +77,8 @@ def decide_progression(
 ) -> Progression:
     """Return how far `user_policy`, the UpgradePolicy, lets an upgrade go now.
 
-    `policy` has the speed of the upgrade without an UpgradePolicy, and `pending` is the state of
-    the pending cluster.
+    `policy` is the speed of the upgrade without an UpgradePolicy, and `pending` the state of the
+    pending cluster.
     """
     upgrade = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(user_policy, pending.weight)
@@ -150,10 +150,10 @@ def decide_progression(
 def standing(
     observed: Observed, progression: Progression, direction: Direction, weight: int
 ) -> tuple[Standing, str]:
-    """Return whether the pending cluster is proven at its weight, and why it is not.
+    """Return whether the pending cluster has passed its UpgradePolicy, and if not, why.
 
-    Without an UpgradePolicy it counts as proven. With one it is unproven during a rollback, because
-    the upgrade to it was given up.
+    Without an UpgradePolicy the cluster counts as proven. With an UpgradePolicy it is unproven
+    during a rollback, because the upgrade to this cluster was given up.
     """
     policy, upgrade, judged = observed.policy, observed.upgrade, progression.judged
     if policy is None or not (policy.steps or policy.gates) or observed.controls.promotes:
@@ -182,9 +182,9 @@ def judge(
     """Return the results of all gates since the weight of the pending cluster last changed.
 
     `window` has the metrics, and `answers` the results of gates that send requests. If the weight
-    is between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, it
-    waits only for webhook gates that were called. Mirrored requests can fail a gate at weight 0,
-    but the upgrade does not wait until the gate passes.
+    is between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, the
+    upgrade waits only for webhook gates that were called. Metrics of mirrored requests can fail a
+    gate at weight 0, but the upgrade does not wait for the gate to pass.
     """
     results = tuple(
         result
@@ -227,7 +227,7 @@ def _mirroring(
 ) -> tuple[bool, str | None]:
     """Return whether mirroring is complete, and why the first move of traffic still waits for it.
 
-    `is_over` tells that the record shows a complete mirroring.
+    `is_over` means that the traffic record shows mirroring as complete.
     """
     asked, route = user_policy.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):

@@ -10,7 +10,7 @@ from common.upgrade.controls import Policy
 from common.upgrade.events import Direction
 
 LATE: Final = timedelta(seconds=10)
-"""Time that a rollback waits for a Gateway that is not ready, and an upgrade for room.
+"""Time for which a rollback waits for a Gateway that is not ready, and an upgrade for room.
 
 Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
 Gateway, and the upgrade shrinks the old cluster first if its options allow that.
@@ -38,7 +38,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     proven: int = 0
     """Proven capacity: percent of the traffic that the cluster can carry according to observations.
 
-    Only an answer of the dashboard after the last PUT of a Serve config counts.
+    Only dashboard answers after the last PUT of a Serve config count.
     """
     not_ready_reason: str = ""
     """Why the proven capacity is below the target capacity."""
@@ -55,17 +55,14 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the traffic that the best application can carry; 0 if no application serves."""
     unhealthy_reason: str = ""
     withheld: str = ""
-    """Why the cluster keeps traffic that it cannot carry completely; empty if it does not."""
+    """Why the cluster keeps traffic that it cannot carry completely; empty if it keeps none."""
     has_failed_gate: bool = False
     """Whether all traffic leaves the cluster because of a failed gate, not because of its health.
 
     The cluster still occupies its capacity.
     """
     ready: int = 0
-    """Percent of the traffic that the cluster can take over at once.
-
-    It does not matter which Serve config the cluster runs.
-    """
+    """Percent of the traffic that the cluster can take over at once, with any Serve config."""
     rescue: int = 0
     """Percent of the traffic that the cluster can take over from a cluster that serves nothing."""
     sent: int | None = None
@@ -90,7 +87,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     distrust: str = ""
     """Why the pending cluster has not passed its UpgradePolicy.
 
-    Empty if it has, or has no policy.
+    Empty if it has passed, or if no UpgradePolicy applies.
     """
     pause: str | None = None
     """Why the upgrade may not go forward; None if it may.
@@ -121,7 +118,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 def is_hurried(m: Migration, policy: Policy) -> bool:
     """Return whether a rollback skips the interval and the surge limit.
 
-    It does if the pending cluster serves nothing, or if the options allow no step.
+    This is so if the pending cluster serves nothing, or if the options allow no step.
     """
     return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
 

@@ -12,7 +12,7 @@ from traffic_manager.migration.state import Migration, Split
 
 
 class MigrationStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The next change of an upgrade or a rollback; None for weights or capacities that stay."""
+    """The next change of an upgrade or a rollback. Weights or capacities that stay are None."""
 
     weights: Split | None = None
     capacities: Split | None = None
@@ -40,8 +40,8 @@ def guard(m: Migration, policy: Policy) -> MigrationStep | None:
 def decide(m: Migration, policy: Policy, *, now: datetime) -> MigrationStep:
     """Return the next change of weights or capacities; both are None while the upgrade waits.
 
-    Until the status shows the previous change, only a guard may return a change: a cluster must
-    lose traffic because of its health, or get the capacity that its traffic needs.
+    Until the status shows the previous change, only an urgent change is returned: a cluster loses
+    traffic because of its health, or gets the capacity that its traffic needs.
     """
     if (guarded := guard(m, policy)) is not None:
         return guarded

@@ -91,7 +91,7 @@ def shed(m: Migration) -> Split | None:
 
 
 def unservable_traffic(m: Migration) -> str | None:
-    """Return a text on traffic that stays at a cluster that cannot carry it; None without such."""
+    """Return a message about traffic that stays at a cluster that cannot carry it, or None."""
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
     ):
@@ -118,12 +118,13 @@ def unservable_traffic(m: Migration) -> str | None:
 
 
 def withhold(active: ClusterState, standing: Standing, distrust: str) -> ClusterState:
-    """Return the active cluster's state with the traffic that it keeps from an unproven version.
+    """Return the active cluster's state, with traffic kept from a pending cluster that is unproven.
 
-    A version that failed a gate gets nothing while the active cluster serves anything. A version
-    that has not passed its gates gets only the traffic that no application of the active cluster
-    can carry, because it could fail the requests of all other applications. If the active cluster
-    serves nothing, nothing is kept. `distrust` is the reason why the version is unproven.
+    A pending cluster that failed a gate gets nothing while the active cluster serves anything. A
+    pending cluster that has not passed its gates yet gets only the traffic that no application of
+    the active cluster can carry, because it could fail the requests of all other applications. If
+    the active cluster serves nothing, it keeps nothing. `distrust` is the reason why the pending
+    cluster is not proven.
     """
     if standing is Standing.PROVEN or active.surviving == 0:
         return active
@@ -155,7 +156,8 @@ def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | 
 def _limit(m: Migration, growing: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the largest weight that the growing cluster may get now.
 
-    If nothing can surge, the user's `max-unavailable-percent` raises it above the proven capacity.
+    If nothing can surge, the user's `max-unavailable-percent` raises the limit above the proven
+    capacity.
     """
     limit = min(growing.capacity, growing.proven, growing.sustainable)
     is_stuck = growing.weight >= limit and is_late(m, now=now)

@@ -1,1 +1,1 @@
-"""Manifests of the objects that this service owns, and patches of users' routes; no I/O."""
+"""Manifests of the objects that traffic-manager owns, and patches of users' routes; no I/O."""

@@ -149,7 +149,7 @@ def corrected_users(
     backends: Sequence[BackendRef],
     record: Record,
 ) -> Json | None:
-    """Return the merge patch that writes raybus's part of a user's route.
+    """Return the merge patch that writes raybus's backends, labels and record to a user's route.
 
     None if labels and backends are right.
     """
@@ -195,7 +195,7 @@ def copies_all(route: HttpRoute) -> bool:
 def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
     """Return target, port and percentage of each `RequestMirror` filter of a rule.
 
-    The percentage is None for a mirror that copies every request. `namespace` is the route's.
+    The percentage is None for a mirror that copies every request. `namespace` is that of the route.
     """
     requests: list[Json] = [
         route_filter["requestMirror"]
@@ -213,7 +213,7 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
 
 
 def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
-    """Return the merge patch that removes raybus's part from a user's route."""
+    """Return the merge patch that removes raybus's backends, labels and record from a route."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
         "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},

@@ -34,7 +34,7 @@ MIN_WRITE_INTERVAL: Final = timedelta(seconds=15)
 MAX_WRITE_INTERVAL: Final = timedelta(minutes=5)
 """Longest time until changed gate results are written."""
 PART: Final = 20
-"""Changed figures are written once they are older than the step's age divided by this number."""
+"""The pause between two writes of changed figures is the age of the step divided by this number."""
 
 
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
@@ -62,7 +62,7 @@ def updated(
 ) -> Current:
     """Return the record of the current step with new gate results.
 
-    `weight` and `since` identify the step. `waits` tells whether it waits for nothing but its
+    `weight` and `since` identify the step. `waits` tells whether the step waits for nothing but its
     gates.
     """
     is_same = current is not None and (current.weight, current.since) == (weight, since)
@@ -85,7 +85,7 @@ def _compared(
 ) -> Iterator[tuple[GateResult, str, GateState | None]]:
     """Yield each result with its gate's title and the recorded state of that gate.
 
-    The state is None for a new gate, and if an edit of the policy put another gate in its position.
+    The state is None if the gate was not recorded at this position of the policy.
     """
     before = chain(() if current is None else current.gates, repeat(None))
     for result, was in zip(results[:MAX_GATES], before, strict=False):

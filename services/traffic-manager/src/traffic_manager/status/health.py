@@ -71,12 +71,12 @@ def side(
     goal: str | None = None,
     is_active: bool = False,
 ) -> ClusterState:
-    """Return a cluster as input of the upgrade's state machine.
+    """Return the state of a cluster, as input of the decisions about weights and capacities.
 
-    With a `goal`, the cluster may get more traffic only if it has that Serve config. While only its
-    dashboard is silent, the capacity of the active cluster counts as ready, so that traffic can
-    return to the cluster. The capacity of a pending cluster that was healthy before counts too, but
-    only to rescue traffic from a cluster that serves nothing.
+    With a `goal`, the cluster may get more traffic only if it has that Serve config. If only its
+    dashboard is silent, the capacity of the active cluster still counts as ready, so that traffic
+    can return to the active cluster. The capacity of a pending cluster that was healthy before
+    counts then too, but only to rescue traffic from a cluster that serves nothing.
     """
     reason = next(_reasons(view, share, goal), None)
     details, assessment = view.declared, assess(view, now=now)
@@ -116,7 +116,7 @@ def is_answering(view: ServedCluster) -> bool:
 def can_serve(view: ServedCluster, capacity: int) -> bool:
     """Return whether all applications of a cluster run and the cluster has ready capacity.
 
-    Before that, the answers of its applications say nothing about its version.
+    Before that, the answers of its applications say nothing about the quality of its version.
     """
     details = view.declared
     is_running = details is not None and serve_status.is_running(details)
@@ -124,9 +124,10 @@ def can_serve(view: ServedCluster, capacity: int) -> bool:
 
 
 def ready_capacity(view: ServedCluster, capacity: int) -> int:
-    """Return the percent of the traffic that each application of a cluster can take over.
+    """Return the percent of the traffic that every application of a cluster can take over.
 
-    `capacity` is the cluster's target capacity. Which Serve config it runs does not matter.
+    `capacity` is the cluster's target capacity. Which Serve config the cluster runs does not
+    matter.
     """
     return min(_capacities(view, capacity), default=0)
 
@@ -143,7 +144,7 @@ def surviving_capacity(view: ServedCluster, capacity: int) -> int:
 def baseline(view: ServedCluster, weight: int) -> Baseline | None:
     """Return the replicas and nodes with which a cluster now carries its traffic `weight`.
 
-    None if the cluster is unhealthy or its dashboard silent.
+    None if the cluster is unhealthy or its dashboard is silent.
     """
     answer = _read(view)
     if (
@@ -215,7 +216,7 @@ def _out_of_service(view: ServedCluster) -> str | None:
 
 
 def _lacks_endpoints(view: ServedCluster) -> bool:
-    """Return whether the cluster has no pod ready to be sent requests, although it runs proxies."""
+    """Return whether the cluster runs Serve proxies, but none of its pods is ready for requests."""
     return not view.endpoints and not _proxies(view).are_disabled
 
 
@@ -227,7 +228,7 @@ def _proxies(view: ServedCluster) -> ServeProxies:
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A deployment of an application, by its replicas."""
+    """Numbers of replicas of one deployment."""
 
     name: str
     """The deployment as `<application>/<deployment>`."""
@@ -239,7 +240,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _App(msgspec.Struct, frozen=True, kw_only=True):
-    """An application of the Serve config, by its deployments that should have replicas."""
+    """State of one application of a cluster, with its deployments that should have replicas."""
 
     status: str
     is_deploying: bool
@@ -430,11 +431,11 @@ def _running(deployment: Deployment, without: frozenset[str]) -> int:
 
 
 def _lost_nodes(view: ServedCluster) -> frozenset[str]:
-    """Return nodes that took requests and had replicas when last healthy, and take none now.
+    """Return nodes that had replicas when the cluster was last healthy, and take no requests now.
 
-    A worker pod that cannot be Ready, because it has no proxy or declares another port, is no lost
-    node: requests reach its replicas through the head. Such a pod may have been Ready before Serve
-    started.
+    A worker pod that cannot be Ready, because it has no proxy or declares a different port, is no
+    lost node: requests reach its replicas through the head. Such a pod may have been Ready before
+    Serve started.
     """
     before, proxies = view.memory.baseline, _proxies(view)
     if before is None or not _is_comparable(view):
@@ -445,7 +446,7 @@ def _lost_nodes(view: ServedCluster) -> frozenset[str]:
 
 
 def _unready_nodes(view: ServedCluster) -> frozenset[str]:
-    """Return the nodes with replicas whose pods have a proxy but take no requests."""
+    """Return the nodes that have replicas and a proxy in their pod, but take no requests."""
     details = view.serve.details
     if details is None or not _is_comparable(view):
         return frozenset()
@@ -457,7 +458,7 @@ def _unready_nodes(view: ServedCluster) -> frozenset[str]:
 def _is_comparable(view: ServedCluster) -> bool:
     """Return whether Ray's node addresses can be compared with the endpoints of Kubernetes.
 
-    A pod may have two addresses, so at least one address must be in Ray's and in Kubernetes' list.
+    A pod may have two addresses, so the addresses are comparable if at least one is in both lists.
     """
     details = view.serve.details
     return details is not None and not details.nodes.isdisjoint(view.endpoints)

@@ -43,11 +43,12 @@ def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> Clust
 def renewed(
     record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
 ) -> Record | None:
-    """Return the record after the pending cluster got a new Serve config; None if it got none.
+    """Return the record after the pending cluster got a new Serve config; None without one.
 
     The weights stay. Waiting times, gate results and the end of mirroring belong to the earlier
-    config, so they are reset (ADR 40). A failed gate is cleared, too. With `keeps_failure` it
-    stays: the policy rolls back after a failed gate, and a new config does not stop the rollback.
+    config, so they are reset (ADR 40). A recorded failure of a gate is cleared, too. With
+    `keeps_failure` the failure stays: the policy rolls back after a failed gate, and a new config
+    does not stop the rollback.
     """
     part = record.clusters.get(pending.name)
     if part is None or part.uid not in {"", pending.uid} or part.config == candidate.config:
@@ -75,7 +76,7 @@ def weighed(
 
     `is_followed` tells whether the Gateways have applied the current route; if not, they may still
     send the earlier weights. `is_shed` tells whether the cluster loses traffic because of its
-    health; this mark stays until its weight grows again.
+    health; the time of the loss stays recorded until the weight grows again.
     """
     if old.weight == weight and old.moved_at is not None:
         return old
@@ -187,11 +188,11 @@ def _judged(
     *,
     now: datetime,
 ) -> RecordedUpgrade:
-    """Return the recorded upgrade with the new gate results and the weight that a move aims at.
+    """Return the recorded upgrade with new gate results and the target weight of a traffic move.
 
-    `was` and `share` are the pending cluster's entry before and after this write. The results
-    belong to the weight before the move. If the weight changes, they are added to the results of
-    earlier steps.
+    `was` and `share` are the pending cluster's entries in the traffic record before and after this
+    write. The gate results belong to the weight before the write. If the weight changes, they
+    become results of an earlier step.
     """
     current = upgrade.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.same_since)

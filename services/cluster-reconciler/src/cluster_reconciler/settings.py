@@ -81,7 +81,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
 
 
 def parse(text: str, *, path: str) -> OperatorFile:
-    """Parse the configuration file in `path`. Raises `InvalidSpec` that names the wrong field."""
+    """Parse the configuration file at `path`. Raises `InvalidSpec`, which names the wrong field."""
     return operator_file.parse(text, OperatorFile, path=path)
 
 
@@ -99,7 +99,7 @@ def find_ineffective_fields(file: OperatorFile) -> tuple[str, ...]:
 def apply(config: Config, file: OperatorFile) -> Config:
     """Add the settings of the file to the configuration.
 
-    Raises `InvalidSpec` with the field if a value is wrong.
+    Raises `InvalidSpec`, which names the field, if a value is wrong.
     """
     for where, items in (
         ("headSidecarContainers", file.head_sidecars),

@@ -1,9 +1,9 @@
 """Read everything for one reconcile of a RayJob into one frozen `Observed`.
 
-Most of it comes from the cache, which the bus fills. Two things are read from the API server:
-selected clusters, which belong to another tree; and the objects that must be gone before a RayJob
-goes on, because the cache may be stale just after a start. Requests to Ray are limited in rate;
-between two polls the last answer counts.
+Most objects come from the cache, which is filled from the bus. Two kinds of objects are read from
+the API server: clusters that a job selects but does not own; and objects that must be gone before a
+RayJob continues, because the cache may be stale just after a start. Requests to Ray are limited in
+rate; between two polls the last answer is used.
 """
 
 import random
@@ -138,7 +138,7 @@ class Observer:
     # --- parts -----------------------------------------------------------------------------------
 
     def _memory(self, job: RayJob) -> Memory:
-        """Return the memory of the present attempt; it is empty when a new attempt begins."""
+        """Return what is remembered about the present attempt; empty when the attempt begins."""
         uid, job_id = job.metadata.uid, job.status.job_id
         memory = self._memories.get(uid)
         if memory is None or memory.job_id != job_id:
@@ -198,7 +198,8 @@ class Observer:
     ) -> T | None:
         """Return an object that must be gone before the RayJob goes on; None if it is gone.
 
-        An object cannot exist under an illegal name, which only a forged status has.
+        No object can exist under an illegal name, so no request is sent. Only a forged status has
+        one.
         """
         if find_name_violation(resource, place[1]) is not None:
             return None
@@ -237,8 +238,8 @@ class Observer:
     async def _with_answer(self, observed: Observed) -> Observed:
         """Add Ray's answer about the job.
 
-        An answer from before the end of the submitter is outdated. Until a later answer arrives, no
-        answer is added.
+        Once the submitter has ended, an answer from before its end is outdated. Until a later
+        answer arrives, no answer is added.
         """
         job, cluster, memory = observed.job, observed.cluster, self._memory(observed.job)
         observed = replace(

@@ -50,7 +50,7 @@ def is_on(cluster: RayCluster, config: Config) -> bool:
 
 
 def find_obstacle(cluster: RayCluster) -> str | None:
-    """Return the user's setting that conflicts with the feature; None without a conflict.
+    """Return which setting of the user prevents the graceful drain; None if none does.
 
     A conflict in one group turns the feature off for the whole cluster.
     """
@@ -86,10 +86,9 @@ def build_config_map(cluster: RayCluster) -> Body:
 
 
 def configure_pod(pod: Body, node: RayNode) -> str:
-    """Mount the Python module and the pod's annotations in a pod.
+    """Mount the drain module and the pod's own annotations in a pod, if graceful drain is on.
 
-    Returns the shell commands that export the environment before `ray start`; empty if the feature
-    is off.
+    Returns the shell commands that export the environment before `ray start`; empty if it is off.
     """
     if not is_on(node.cluster, node.config):
         return ""

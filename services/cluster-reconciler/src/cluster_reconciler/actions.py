@@ -85,7 +85,7 @@ NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:
-    """Return whether an action creates or deletes one pod or several pods."""
+    """Return whether an action creates or deletes pods."""
     is_write = isinstance(action, Create | Delete | DeleteCollection)
     return isinstance(action, CreateWorker) or (is_write and action.resource is POD)
 

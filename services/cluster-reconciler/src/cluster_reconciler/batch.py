@@ -58,7 +58,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
     name: str = ""
     copied: Copies = ()
-    """Labels that pods copy from their cluster: name on the cluster, name on the pods."""
+    """Labels to copy from a cluster to its pods, as pairs: name on the cluster, name on the pod."""
 
     def list_children_to_read(
         self,
@@ -82,7 +82,8 @@ class BatchScheduler(msgspec.Struct, frozen=True):
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Create the scheduler's objects for the cluster.
 
-        Returns a plan with the reason if no pod may be created yet; the key is then requeued soon.
+        Returns a plan with the reason if no pod may be created yet; the next reconcile is then due
+        soon.
         """
         own = (
             child.resource
@@ -445,10 +446,10 @@ def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
 
 
 def withdraw(observed: Observed) -> ClusterPlan | None:
-    """Return the plan that deletes the first of the scheduler's objects for this cluster.
+    """Return the plan that deletes one of the scheduler's objects of the cluster, or None.
 
-    None if there is none. Objects of other owners stay. The objects are deleted because a PodGroup
-    without pods would keep resources reserved.
+    Objects of other owners stay. The objects are deleted because a PodGroup without pods would keep
+    resources reserved.
     """
     cluster = observed.cluster
     for resource, _ in get_scheduler(observed.config).list_places(cluster):

@@ -93,7 +93,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     nor in `absent`.
     """
     predecessors: tuple[ChildAddress, ...] = ()
-    """Children that belong to a deleted cluster of the same name and still exist."""
+    """Children of a deleted cluster of the same name that still exist."""
     network_policies: tuple[Body, ...] | None = None
     """All NetworkPolicies with the cluster's label; None if none needs a change."""
     budgets: tuple[Body, ...] | None = None

@@ -78,7 +78,6 @@ def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _report_overdue(observed: Observed) -> Continue:
-    """Report pods that still exist long after their grace period."""
     if not observed.overdue:
         return Continue()
     names = [
@@ -117,7 +116,7 @@ def _warn(observed: Observed) -> Continue:
 
 
 def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
-    """Create no pods for a suspended cluster; delete its scheduler objects after its pods."""
+    """Create no pods for a suspended cluster; once it has none, delete the scheduler's objects."""
     if not observed.is_to_be_suspended:
         return Continue()
     withdrawn = None if observed.pods else batch.withdraw(observed)

@@ -208,10 +208,7 @@ def _format_keys(storage: str) -> str:
 
 
 def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> ClusterPlan:
-    """Return the plan that removes the finalizer although Redis is not clean, and reports this.
-
-    `waited` is the time from the deletion of the cluster until now.
-    """
+    """Return the plan that removes the finalizer although Redis is not clean, and reports this."""
     problem = obstacle or "Redis cleanup timeout"
     if observed.heads:
         head = observed.heads[0].metadata.name

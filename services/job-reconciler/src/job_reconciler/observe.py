@@ -56,7 +56,7 @@ class Memory(msgspec.Struct):
 
     job_id: str
     had_ended: bool = False
-    """Whether a request was sent to Ray after the submitter had ended."""
+    """Whether the submitter had already ended at the last request to Ray."""
     submission_error: str = ""
     refusal: str = ""
     refused_generation: int = 0
@@ -198,8 +198,8 @@ class Observer:
     ) -> T | None:
         """Return an object that must be gone before the RayJob goes on; None if it is gone.
 
-        No object can exist under an illegal name, so no request is sent. Only a forged status has
-        one.
+        No object exists under an illegal name, so no request is sent. Only a forged status has such
+        a name.
         """
         if find_name_violation(resource, place[1]) is not None:
             return None

@@ -33,7 +33,7 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
-    """Return the budgets that a cluster should have, by name; empty while it is suspended.
+    """Return the PodDisruptionBudgets of a cluster, by name; empty while it is suspended.
 
     A replaced cluster keeps its budgets until it is deleted, because it may still have requests in
     flight. The head has a budget unless the cluster has workers and survives the loss of the head.

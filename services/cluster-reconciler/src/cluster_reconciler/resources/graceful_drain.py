@@ -45,7 +45,7 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:
-    """Return whether the cluster's pods get the drain module: requested and without obstacle."""
+    """Return whether graceful drain is requested for a cluster and no setting prevents it."""
     return is_asked_for(cluster, config) and find_obstacle(cluster) is None
 
 

@@ -76,7 +76,6 @@ def _end_before(observed: Observed) -> Plan[Action] | None:
 
 
 def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
-    """Return the plan for a running attempt after Ray's newest answer."""
     job, now = observed.job, observed.now
     decision = outcome.decide(job, ray.answer, observed.submitter, now, observed.config.limits)
     failing_since = decision.failing_since
@@ -134,7 +133,7 @@ def _with_answer(
 def _describe_missing_job(observed: Observed, ray: RayAnswer) -> str:
     """Return what the user must do about a `spec.jobId` that Ray does not know, or an empty text.
 
-    Only in InteractiveMode, where the user submits the job (acceptance 68).
+    The text is empty except in InteractiveMode, where the user submits the job (acceptance 68).
     """
     job = observed.job
     is_interactive = job.spec.submission_mode == SubmissionMode.INTERACTIVE

@@ -273,7 +273,7 @@ class Observer:
         None if the cluster has none, or if they were up to date at a recent read.
         """
         known_children = self.get_memory(observed.cluster).children
-        # A cluster that lost its mark to a `kubectl replace` is found by this entry.
+        # The entry finds a cluster that lost its annotation to a `kubectl replace`.
         is_marked = (
             labels.HAS_BUDGETS in observed.cluster.metadata.annotations
             or _ALL_BUDGETS in known_children

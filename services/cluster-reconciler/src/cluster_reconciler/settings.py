@@ -144,7 +144,7 @@ async def list_served_versions(kube: KubeClient) -> frozenset[str]:
 
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
-    """Return the configuration for an API server that serves these API versions.
+    """Return the configuration, adapted to the API versions that the API server serves.
 
     Raises `InvalidSpec` if the API server lacks a version that an enabled gate needs.
     """

@@ -106,7 +106,7 @@ class Observer:
             return await self._with_cluster(observed)
         if observed.state is not DeploymentState.RUNNING:
             self._memories.pop(job.metadata.uid, None)
-        is_ending = observed.state in _ENDING  # it is completed, whatever the spec is by now
+        is_ending = observed.state in _ENDING  # completed even if the spec is invalid by now
         if not is_ending and (violation := self._find_violation(job)) is not None:
             return replace(observed, violation=violation)
         if observed.state is DeploymentState.NEW:

@@ -101,7 +101,7 @@ def decide(
     if info is None and known in TERMINAL_JOB_STATES:
         info = JobAnswer(state=known, message=status.message)  # the recorded outcome stays true
         if isinstance(answer, UnknownJob):
-            submitter = NO_SUBMITTER  # the log that it follows went with its head
+            submitter = NO_SUBMITTER  # the log that it follows is lost with the head
     failing_since = None
     if isinstance(answer, SilentDashboard):
         failing_since = status.job_status_check_failure_start_time or whole_seconds(now)

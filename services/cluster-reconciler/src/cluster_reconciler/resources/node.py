@@ -108,15 +108,15 @@ def build_place_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
 class Namer:
     """Draws the pod names of one plan, each name once.
 
-    A name depends on the pod's position in its group and on no other observed state. If this or a
-    different replica repeats a creation, it therefore meets AlreadyExists instead of creating a
-    second pod.
+    A name depends on the pod's position in its group and on no other observed state. If this or
+    another replica repeats a creation, the API server therefore answers AlreadyExists, and no
+    second pod is created.
 
     A name is not reused while a component may remember it. Names of existing pods, of deleted pods
     that the cache remembers, and of pods in the autoscaler's `workersToDelete` are skipped. The
     cache remembers deleted pods for an hour, so names depend on the hour (spec raycluster §2.7,
-    §22). For a cluster without a status, that is the hour of its creation. Its first pods are
-    created without a list of existing pods, so a replica that crashed must have drawn the same
+    §22). For a cluster without a status, they depend on the hour of its creation. Its first pods
+    are created without a list of existing pods, so a replica that crashed must have drawn the same
     names.
     """
 

@@ -69,8 +69,8 @@ class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         cluster, pod = self.cluster, ray_pod.copy_template(self._node)
         pod["metadata"]["generateName"] = format_name_prefix(cluster, self.group)
         if self.config.injects_init_container:
-            # This comes before anything is added to the Ray container, whose env and mounts it
-            # copies.
+            # It copies env and mounts of the Ray container, so it is built before anything is
+            # added to that container.
             pod_json.ensure_list(pod["spec"], "initContainers").append(
                 _build_wait_container(pod_json.ray_container(pod), self._node)
             )

@@ -129,7 +129,7 @@ def _schedule(
         ),
         record,
     ]
-    # The clean-up comes first: a quota that it makes room in may keep the run from starting.
+    # The clean-up comes first, because it may free the quota that the run needs.
     return Plan(actions=(*cleanup, *actions), requeue_at=next_run, note="a run is due")
 
 

@@ -23,7 +23,7 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
     name: str
     pods: WorkerPods
-    """The pods of its group, shared by all workers of the group in a plan."""
+    """Builds the pods of the worker's group; shared by all workers of the group in a plan."""
     replica: ReplicaIndex
     annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Annotations of the pod in addition to those of its template."""
@@ -32,7 +32,8 @@ class CreateWorker(Action, frozen=True, kw_only=True):
     def continues(self) -> bool:
         """Whether the pod belongs to the same multi-host replica as the pod created before it.
 
-        A time slice must not end between the two, because an incomplete replica would be deleted.
+        A plan must not pause between these two pods, because an incomplete replica would be
+        deleted.
         """
         return self.replica.host > 0
 
@@ -63,16 +64,16 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     unfinished: str = ""
     """Why the pods are not complete yet, although no action failed; empty if they are complete."""
     fault: str = ""
-    """A problem that only a user or time can resolve; empty without one.
+    """A problem that only a user or time can resolve; empty if there is none.
 
-    The reconcile ends in an error and is retried with backoff.
+    The reconcile with a problem ends in an error and is retried with backoff.
     """
     refusal: Failure | None = None
     """Why no pod may be created until the spec changes. Condition ReplicaFailure reports it."""
     is_partial: bool = False
     """Whether the plan is one batch of a larger change.
 
-    The key is then requeued at once, behind the waiting keys.
+    The cluster is then requeued at once, behind the clusters that already wait.
     """
     is_periodic: bool = True
     """Whether the cluster is reconciled again after `Config.requeue_seconds`."""
@@ -84,7 +85,7 @@ NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:
-    """Return whether an action creates or deletes one pod or several pods."""
+    """Return whether an action creates or deletes pods."""
     is_write = isinstance(action, Create | Delete | DeleteCollection)
     return isinstance(action, CreateWorker) or (is_write and action.resource is POD)
 

@@ -58,7 +58,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
     name: str = ""
     copied: Copies = ()
-    """Labels that pods copy from their cluster: name on the cluster, name on the pods."""
+    """Labels to copy from a cluster to its pods, as pairs: name on the cluster, name on the pod."""
 
     def list_children_to_read(
         self,
@@ -72,17 +72,18 @@ class BatchScheduler(msgspec.Struct, frozen=True):
         return ()
 
     def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:  # noqa: ARG002  (for others)
-        """Return kind and name of each object that this scheduler may have, in deletion order.
+        """Return kind and name of each object that this scheduler may create for a cluster.
 
-        The names follow from the metadata alone, so that an invalid spec does not prevent the
-        deletion.
+        The order is that of deletion. The names follow from the metadata alone, so that an invalid
+        spec does not prevent the deletion.
         """
         return ()
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Create the scheduler's objects for the cluster.
 
-        Returns a plan with the reason if no pod may be created yet; the key is then requeued soon.
+        Returns a plan with the reason if no pod may be created yet; the next reconcile is then due
+        soon.
         """
         own = (
             child.resource
@@ -137,7 +138,7 @@ def _build_task_groups(cluster: RayCluster, config: Config) -> str:
 _ROOM: Final = BoundedDict[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
     max_entries=256
 )
-"""The pod resources that were last computed for each cluster, by its uid.
+"""Cache of the computed pod resources of each cluster, by the cluster's uid.
 
 Each entry also has the inputs of the computation, so that a change of an input is noticed.
 """
@@ -148,7 +149,8 @@ def _compute_pod_resources(
 ) -> tuple[desired_resources.Amounts, ...]:
     """Return the resources of the head pod and of one worker of each group, in spec order.
 
-    The complete manifests of the pods count, including containers that the template does not have.
+    They are summed over the complete manifests, including containers that raybus adds to the
+    template.
     """
     meta = cluster.metadata
     basis = (bytes(cluster.spec_json), meta.labels, meta.annotations, config)
@@ -180,7 +182,7 @@ def _sum_resources(
 
 
 class SchedulerPlugins(BatchScheduler, frozen=True):
-    """The coscheduling of scheduler-plugins (§17.3), with an immutable PodGroup for a gang."""
+    """Coscheduling by Kubernetes' scheduler-plugins (§17.3); a gang has an immutable PodGroup."""
 
     name: str = "scheduler-plugins-scheduler"
 
@@ -190,7 +192,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
     def list_children_to_read(
         self, cluster: RayCluster, config: Config
     ) -> tuple[ChildCreation, ...]:
-        """Return the creation of the PodGroup, which the cluster owns but does not control."""
+        """Return how to create a gang's PodGroup, which the cluster owns but does not control."""
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
@@ -229,7 +231,7 @@ class Volcano(BatchScheduler, frozen=True):
     def list_children_to_read(
         self, cluster: RayCluster, config: Config
     ) -> tuple[ChildCreation, ...]:
-        """Return the creation of the PodGroup; empty for a cluster that a RayJob created.
+        """Return how to create the PodGroup; empty for a cluster that a RayJob created.
 
         The network topology is not checked here: `submit` refuses an unusable topology.
         """
@@ -278,7 +280,7 @@ class Volcano(BatchScheduler, frozen=True):
         )
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Add Volcano's labels to a pod, and annotations with its PodGroup and its group."""
+        """Add Volcano's labels to a pod, and annotations that name its PodGroup and Ray group."""
         super().mark(cluster, config, group, pod)
         marks = batch_schedulers.volcano_marks(format_volcano_name(cluster), group)
         pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
@@ -293,7 +295,6 @@ def format_volcano_name(cluster: RayCluster) -> str:
 
 
 def _count_all_pods(cluster: RayCluster, config: Config) -> Body:
-    """Return `minMember` and `minResources` for all pods of a cluster."""
     return {
         "minMember": traits.desired_workers(cluster) + 1,
         "minResources": _sum_resources(cluster, config, lambda group: group.replicas or 0),
@@ -407,7 +408,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
 
 
 def is_gang(cluster: RayCluster) -> bool:
-    """Return whether all pods are scheduled at once; never with an autoscaler."""
+    """Return whether all pods must be scheduled at once; False for a cluster with an autoscaler."""
     return feature_gates.is_on(cluster.metadata.labels, GANG) and not traits.is_autoscaling(cluster)
 
 
@@ -445,10 +446,10 @@ def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
 
 
 def withdraw(observed: Observed) -> ClusterPlan | None:
-    """Return the plan that deletes the first of the scheduler's objects for this cluster.
+    """Return the plan that deletes one of the scheduler's objects of the cluster, or None.
 
-    None if there is none. Objects of other owners stay. The objects are deleted because a PodGroup
-    without pods would keep resources reserved.
+    Objects of other owners stay. The objects are deleted because a PodGroup without pods would keep
+    resources reserved.
     """
     cluster = observed.cluster
     for resource, _ in get_scheduler(observed.config).list_places(cluster):
@@ -461,8 +462,8 @@ def withdraw(observed: Observed) -> ClusterPlan | None:
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
     """Return the plan that removes an object's protection finalizer and deletes the object.
 
-    `waits_for` is the reason in the plan. The plan only waits if the object is being deleted
-    already.
+    `waits_for` is the reason that the plan reports. If the object is being deleted and has no such
+    finalizer, the plan only waits.
     """
     meta = have["metadata"]
     remaining = [

@@ -1,10 +1,11 @@
 """Decide which children of a RayCluster, apart from pods, to create, update or delete.
 
-A child is an object that raybus creates for the cluster. Services are on the bus. NetworkPolicies
-and PodDisruptionBudgets are listed: those that the spec needs are kept up to date, all others of
-the cluster are deleted. The remaining kinds are read from the API server (`list_children_to_read`)
-and created if missing. Of these, only the Ingress and the owner of the GCS volume claim are updated
-later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
+A child is an object that raybus creates for the cluster. Services come from the bus.
+NetworkPolicies and PodDisruptionBudgets are listed at the API server: those that the spec needs are
+kept up to date, all others of the cluster are deleted. The remaining kinds are read from the API
+server (`list_children_to_read`) and created if missing. Of these, only the Ingress and the owner of
+the GCS volume claim are updated later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41,
+67, 110).
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ from common.runtime.actions import (
 )
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
-"""Kinds for which an object of another owner blocks the plan.
+"""Kinds for which another owner's object under the expected name blocks the plan.
 
 For other kinds, any object of the expected name is accepted.
 """
@@ -58,7 +59,7 @@ _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 def list_children_to_read(
     cluster: RayCluster, config: Config, *, token: str
 ) -> Iterator[ChildCreation]:
-    """Yield the creations of the children that must first be read from the API server.
+    """Yield how to create each child that must first be read from the API server.
 
     `token` is the value for a new auth Secret.
     """
@@ -124,7 +125,7 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _find_problem(observed: Observed) -> str:
-    """Return a problem that only time or a user can resolve; empty without a problem.
+    """Return a problem that only time or a user can resolve; empty if there is none.
 
     Several head Services are such a problem, as in KubeRay: workers might reach the wrong head.
     """
@@ -164,9 +165,9 @@ def update_budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parall
 
     `listed` are all PodDisruptionBudgets with the cluster's label.
 
-    Budgets are listed only while an annotation on the RayCluster says that it has any. The
-    annotation is set before the first budget and removed after the last, so that budgets are
-    deleted even if the feature was turned off while no process ran.
+    Budgets are listed only while an annotation on the RayCluster says that it has budgets. The
+    annotation is set before the first budget is created and removed after the last is deleted.
+    Budgets are therefore deleted even if the feature was turned off while no process ran.
     """
     cluster, budgets = observed.cluster, build_budgets(observed)
     is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
@@ -193,10 +194,10 @@ def build_budgets(observed: Observed) -> dict[str, Body]:
 def _update_children(
     cluster: RayCluster, kind: Resource, expected: dict[str, Body], listed: tuple[Body, ...]
 ) -> Iterator[Action]:
-    """Yield the actions that bring the children of a kind to the `expected` content.
+    """Yield the actions that bring the children of one kind to the `expected` content.
 
-    `expected` is by name, and `listed` are all objects of the kind with the cluster's label.
-    Objects of other owners stay.
+    `expected` maps names to manifests, and `listed` are all objects of the kind with the cluster's
+    label. Objects of other owners stay.
     """
     own = {
         existing["metadata"]["name"]: existing

@@ -1,6 +1,6 @@
 """Configuration of cluster-reconciler: feature gates, environment variables, additions to pods.
 
-A decision gets the configuration as an argument. This module reads neither files nor the
+Code that decides gets the configuration as an argument. This module reads neither files nor the
 environment of the process. Spec raycluster §2.5 (environment variables), §3 (gates), §18.1
 (sidecars and defaults).
 """
@@ -18,7 +18,7 @@ from common.version import OPERATOR_VERSION
 
 
 class PodAdditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Containers and fields that the operator's configuration file adds to every Ray pod."""
+    """Containers and fields that the operator's configuration file adds to Ray pods."""
 
     head_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="headSidecarContainers")
     worker_sidecars: tuple[Body, ...] = msgspec.field(default=(), name="workerSidecarContainers")
@@ -44,7 +44,7 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     Graceful drain changes the pods. KubeRay has no such setting.
     """
     limits_disruption: Annotated[bool, "RAYBUS_DISRUPTION_BUDGETS"] = False
-    """Whether RayClusters without the annotation `raybus.io/disruption-budget` get budgets.
+    """Whether clusters without annotation `raybus.io/disruption-budget` get PodDisruptionBudgets.
 
     KubeRay has no such setting.
     """

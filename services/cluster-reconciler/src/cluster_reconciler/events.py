@@ -17,7 +17,7 @@ from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent
 
 
 class EventSpec(msgspec.Struct, frozen=True):
-    """Template for an Event about a cluster that does not report a write."""
+    """Template for an Event about a cluster that reports something other than a write."""
 
     reason: str
     note: str

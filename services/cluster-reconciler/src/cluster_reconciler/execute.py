@@ -3,7 +3,7 @@
 Spec raycluster §6 steps 15-16, §14. The handlers of this service also remember what the API server
 answered about pods and children. Pods that start together become ready one after the other within
 moments. Their progress is collected for a moment, so that the status is not written for each pod. A
-status that is complete or got worse is written at once.
+status in which all pods are ready, or which got worse, is written at once.
 """
 
 import asyncio
@@ -56,12 +56,12 @@ The error quotes text of a tenant, and a plan may fail for hundreds of pods.
 GATHERED_FOR: Final = timedelta(seconds=1)
 """Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
-"""Status writes per second about progress that a replica aims at, for all its clusters together.
+"""Target rate of status writes about progress: writes per second for all clusters of a replica.
 
 If hundreds of clusters start, most of them are ready before their progress is written.
 """
 MAX_GATHERING_TIME: Final = timedelta(seconds=5)
-"""Longest time for which progress is collected, however many clusters make progress."""
+"""Longest time for which the progress of pods is collected, however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
 
@@ -70,7 +70,7 @@ It is short, because an application is sent to the cluster as soon as its head i
 
 
 class Execution:
-    """Handlers for the actions of this service by action type, and the execution of its plans."""
+    """Executes the plans of this service, with a handler for each type of action."""
 
     def __init__(self, reads: Observer) -> None:
         self._reads = reads
@@ -142,7 +142,7 @@ class Execution:
         )
 
     def plan_status(self, observed: Observed, outcome: ExecutionOutcome) -> ClusterPlan:
-        """Return a plan that writes the status if it changed, and when to reconcile again.
+        """Return the plan that writes the status if it has changed.
 
         If the only change is that more pods became ready, the write waits, so that more progress is
         collected. After a step of the suspension, the next reconcile is due at once.
@@ -201,7 +201,7 @@ class Execution:
     async def _create_child(
         self, action: ChildCreation, observed: Observed, writer: Writer
     ) -> bool:
-        """Create a child; retry a RoleBinding until the API server knows its Role.
+        """Create a child of the cluster; retry a RoleBinding until the API server knows its Role.
 
         The API server decides from a cached copy whether raybus may grant a Role. The copy receives
         a new Role a little later.
@@ -262,11 +262,12 @@ class Execution:
 
 
 def _has_news(planned: Observed, observed: Observed) -> bool:
-    """Return whether pods or Jobs changed in a way that the plan did not know.
+    """Return whether pods or Jobs changed in a way that the plan did not expect.
 
-    Answers to the plan's own requests bring such changes: a deleted pod without a node is gone at
-    once. The later messages from the bus change nothing more, so they do not enqueue the cluster. A
-    pod or Job that the plan created and that has not started is expected and does not count.
+    `planned` and `observed` are the states before and after the plan. Such changes come with
+    answers to the plan's own requests: for example, a deleted pod without a node is gone at once.
+    The bus reports them later, but then they are known and enqueue nothing. A pod or Job that the
+    plan created and that has not started is expected.
     """
     before, after = (
         {pod.metadata.uid: pod for pod in _list_running(state)} for state in (planned, observed)
@@ -308,7 +309,7 @@ def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
 
 
 def _find_failure_reason(action: Action) -> str:
-    """Return the reason of condition ReplicaFailure for a failed action; empty for no reason.
+    """Return the reason of condition ReplicaFailure for a failed action; empty if it has none.
 
     Reasons about children follow KubeRay's pattern for pods.
     """

@@ -41,7 +41,7 @@ PROVISIONED: Final = MetricFamily(
 
 
 class ClusterMetrics(Collector):
-    """Computes the series about clusters, and about the time until all pods of a cluster ran."""
+    """Collects the series about clusters, such as the time until all pods of a cluster ran."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ClusterMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Return the families without samples, without reading the cache."""
+        """Return the metric families without samples, without reading the cache."""
         return [family.empty() for family in (INFO, PROVISIONED, DURATION)]
 
     def collect(self) -> Iterator[Metric]:

@@ -1,9 +1,9 @@
 """Read everything for one reconcile of a RayCluster into one frozen `Observed`.
 
-Most of it comes from the cache, which the bus fills. Two things are read from the API server: from
-time to time the children that are not on the bus; and the list of pods, once, before this replica
-first creates or deletes a pod of a cluster that is not brand-new. The cache may be stale just after
-a start.
+Most objects come from the cache, which is filled from the bus. Children that are not on the bus are
+read from the API server from time to time. Pods are listed once, before this replica first creates
+or deletes a pod of a cluster that is not brand-new, because the cache may be stale just after a
+start.
 """
 
 import base64
@@ -46,15 +46,15 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 Bodies = tuple[Body, ...]
 Changes = Callable[[Observed, Bodies], tuple[Parallel, ...]]
-"""Function that returns the actions for the children of a kind, from their complete list."""
+"""Function that takes all children of one kind and returns the actions that they need."""
 _ALL_BUDGETS: Final[ChildAddress] = (POD_DISRUPTION_BUDGET, "")
 
 
 class ClusterMemory(msgspec.Struct):
     """What this replica remembers about one RayCluster, identified by its uid.
 
-    After a restart or a hand-over of the key everything is read again, so no decision depends on
-    it.
+    After a restart, or in the next replica that reconciles the cluster, everything is read again,
+    so no decision depends on this memory.
     """
 
     uid: str
@@ -80,7 +80,7 @@ class ClusterMemory(msgspec.Struct):
     def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
         """Record that an Issuer or Certificate was written, so that all are read again.
 
-        `is_leaf_change` tells that the certificate of the head or of the workers changed.
+        `is_leaf_change` is True if the certificate of the head or of the workers changed.
         """
         if self.pki is not None:
             changed_at = now if is_leaf_change else self.pki.changed_at
@@ -103,12 +103,12 @@ class Observer:
         self.config = config
         self.memories: dict[Key, ClusterMemory] = {}
         self.in_progress: dict[Key, datetime] = {}
-        """Clusters whose progress is collected before the status is written, and since when."""
+        """Clusters whose status write waits for more progress of their pods, and since when."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop the state of clusters that were deleted or that another replica now reconciles.
+        """Drop the memory of clusters that were deleted or that another replica now reconciles.
 
-        A new cluster with the name of a deleted cluster keeps its state.
+        A new cluster with the name of a deleted cluster keeps its memory.
         """
         for meta in (obj.metadata for obj in objects if isinstance(obj, RayCluster)):
             memory = self.memories.get(key := Key(meta.namespace, meta.name))
@@ -150,7 +150,7 @@ class Observer:
         return await self._add_pki(observed) if traits.has_tls(cluster) else observed
 
     def read_cache(self, observed: Observed) -> Observed:
-        """Add the cached children of a cluster, which include this replica's own writes."""
+        """Return `observed` with the cluster's cached children, including this replica's writes."""
         cluster, meta = observed.cluster, observed.cluster.metadata
         memory, own = self.get_memory(cluster), {labels.CLUSTER: meta.name}
         cached_pods = self.cache.list(Pod, meta.namespace, own)
@@ -187,12 +187,12 @@ class Observer:
         return memory
 
     async def recheck(self, observed: Observed, plan: ClusterPlan) -> Observed | None:
-        """Read again the facts that a plan for pods relies on; None if no read is needed.
+        """Read again the facts that a plan for pods relies on; return None if no read is needed.
 
         Before this replica first changes pods of a cluster, it lists them, because the cache may be
-        stale. It does not list the pods of a cluster without pods and status: if an earlier owner
-        of the key created pods and died before it wrote a status, the plan must draw the same
-        names.
+        stale. It does not list the pods of a cluster without cached pods and without a status. If a
+        replica that crashed had already created such pods, this replica's plan gives its pods the
+        same names.
 
         Certificates are read again before pods are created.
 
@@ -268,12 +268,12 @@ class Observer:
         )
 
     async def _list_budgets(self, observed: Observed) -> Bodies | None:
-        """List the cluster's PodDisruptionBudgets.
+        """Return the cluster's PodDisruptionBudgets.
 
         None if the cluster has none, or if they were up to date at a recent read.
         """
         known_children = self.get_memory(observed.cluster).children
-        # A cluster that lost its mark to a `kubectl replace` is found by this entry.
+        # The entry finds a cluster that lost its annotation to a `kubectl replace`.
         is_marked = (
             labels.HAS_BUDGETS in observed.cluster.metadata.annotations
             or _ALL_BUDGETS in known_children
@@ -288,7 +288,7 @@ class Observer:
         return listed
 
     async def _list_policies(self, observed: Observed) -> Bodies | None:
-        """List the cluster's NetworkPolicies; None if they were up to date at a recent read.
+        """Return the cluster's NetworkPolicies; None if they were up to date at a recent read.
 
         A cluster whose spec has no policies and never changed has none to delete.
         """
@@ -303,7 +303,7 @@ class Observer:
     async def _list_children(
         self, place: ChildAddress, expected: Body, observed: Observed, changes: Changes
     ) -> Bodies | None:
-        """List the cluster's children of a kind; None if `changes` returns no action for them.
+        """Return the children of the kind in `place`; None if `changes` returns no action for them.
 
         Nothing is listed if a recent list needed no change for the same `expected` content.
         """
@@ -320,7 +320,7 @@ class Observer:
         return None
 
     async def _add_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
-        """Add the cluster's certificates.
+        """Return `observed` with the cluster's certificates.
 
         With `is_trusted`, certificates that were read recently are not read again. The time between
         two reads is shorter while pods cannot use the certificates yet or while they need a change.
@@ -347,7 +347,7 @@ class Observer:
         )
 
     async def _read_pki(self, observed: Observed, fresh: PkiState) -> PkiState:
-        """Read Issuers, Certificates, and the Secrets of existing Certificates, into `fresh`."""
+        """Return `fresh` with the Issuers, the Certificates and the Secrets of Certificates."""
         cluster, objects = observed.cluster, fresh.objects
         parts = tls.build_chain(cluster, self.config)
         signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in objects)

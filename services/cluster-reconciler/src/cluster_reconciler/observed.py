@@ -22,7 +22,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERDUE_AFTER: Final = timedelta(seconds=30)
 """Time after the end of a pod's grace period from which the pod's node counts as lost.
 
-A running kubelet kills the containers at that end, and confirms it within seconds.
+A running kubelet kills the containers when the grace period ends, and reports that within seconds.
 """
 
 
@@ -65,7 +65,8 @@ class PkiState(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A RayCluster and its children.
 
-    A pod that is being deleted counts until it is gone (spec raycluster §9.1) or overdue.
+    A pod that is being deleted counts as existing until it is gone (spec raycluster §9.1) or
+    overdue.
     """
 
     cluster: RayCluster
@@ -92,7 +93,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     nor in `absent`.
     """
     predecessors: tuple[ChildAddress, ...] = ()
-    """Children that belong to a deleted cluster of the same name and still exist."""
+    """Children of a deleted cluster of the same name that still exist."""
     network_policies: tuple[Body, ...] | None = None
     """All NetworkPolicies with the cluster's label; None if none needs a change."""
     budgets: tuple[Body, ...] | None = None
@@ -119,7 +120,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
-        """The pods in `present` by worker group; computed in one pass over the pods."""
+        """The existing pods (`present`) of each group, computed in one pass over the pods."""
         pods_by_group: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.present:
             pods_by_group[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
@@ -166,7 +167,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.config.deletes_random_pods or not traits.is_autoscaling(self.cluster)
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
-        """Return whether any of these pods was deleted by this replica (spec raycluster §10)."""
+        """Return whether this replica has deleted any of these pods (spec raycluster §10)."""
         return any(pod.metadata.uid in self.pending_deletions for pod in pods)
 
     @property

@@ -1,11 +1,11 @@
 """Maintain the certificates of a cluster with mutual TLS, and decide whether pods may use them.
 
 cert-manager issues the certificates. Issuers and Certificates are created once. The two leaf
-certificates (of the head and of all workers) follow the addresses of the pods; address changes are
-collected for some seconds, because each change issues a new certificate. No pod is created before
-both leaf certificates are issued for their present spec. An object of another owner under one of
-these names is never used, because another key would sign. Spec raycluster §11.15, §20; acceptance
-case 120.
+certificates (of the head and of all workers) contain the IP addresses of the pods. Address changes
+are collected for some seconds, because each change issues a new certificate. No pod is created
+before both leaf certificates are issued for their present spec. An existing object with one of
+these names but another owner is never used, because its key is not the cluster's. Spec raycluster
+§11.15, §20; acceptance case 120.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ from common.validation import ray_cluster as cluster_rules
 
 KINDS: Final = (ISSUER, CERTIFICATE)
 GATHERED_FOR: Final = timedelta(seconds=5)
-"""Time for which addresses are collected after a change of a leaf certificate.
+"""Minimum time between two changes of a leaf certificate, so that one change covers many new pods.
 
-Pods check their certificate at the same interval.
+The certificate contains the pods' addresses. Pods check it at the same interval.
 """
 MIN_WAIT: Final = timedelta(seconds=1)
 MAX_WAIT: Final = timedelta(seconds=30)
@@ -54,9 +54,9 @@ def require(observed: Observed) -> Continue | ClusterPlan:
 
 
 def maintain(observed: Observed) -> Continue:
-    """Return the actions that update the certificates in the order of the chain, and report them.
+    """Return the actions that create or update the certificates, from the CA to the leaves.
 
-    Certificates after the first problem are not updated.
+    Events report the progress. After the first problem, the remaining certificates are not updated.
     """
     pki = observed.pki
     if pki is None:
@@ -110,7 +110,7 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
 
 
 def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
-    """Return whether a leaf certificate has other names, addresses or labels than it should."""
+    """Return whether a leaf certificate differs from its desired names, addresses or labels."""
     have = pki.objects.get(part.place)
     if have is None or not part.is_leaf:
         return False
@@ -124,7 +124,7 @@ def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
 
 
 def _update_secret_owner(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator[Action]:
-    """Yield the action that makes the Certificate an owner of cert-manager's Secret.
+    """Yield the action that makes a Certificate own the Secret that cert-manager wrote for it.
 
     The Secret is then deleted with the Certificate. The Secret is changed at most once for each
     read of the certificates.
@@ -161,7 +161,7 @@ def _update_secret_owner(part: ChainPart, observed: Observed, pki: PkiState) -> 
 
 
 def explain_missing(observed: Observed) -> str:
-    """Return why pods may not use the certificates yet; empty if they may or without TLS."""
+    """Return why pods cannot use the certificates yet; empty if they can, or if TLS is off."""
     if observed.pki is None:
         return ""
     leaves = [part for part in tls.build_chain(observed.cluster, observed.config) if part.is_leaf]
@@ -200,7 +200,7 @@ def is_ready(certificate: Body) -> bool:
 
 
 def is_complete(observed: Observed) -> bool:
-    """Return whether the certificates need no change, so that they need not be read soon."""
+    """Return whether the certificates are issued and need no change, so no read is due soon."""
     pki = observed.pki
     if pki is None or not pki.is_served or explain_missing(observed):
         return False
@@ -211,9 +211,9 @@ def is_complete(observed: Observed) -> bool:
 
 
 def get_requeue_time(observed: Observed) -> datetime | None:
-    """Return when to read incomplete certificates again; None if they are complete.
+    """Return when to read incomplete certificates again; None if they are complete or TLS is off.
 
-    The interval grows with the time since which they are incomplete.
+    The longer they have been incomplete, the longer the interval.
     """
     if observed.pki is None or is_complete(observed):
         return None

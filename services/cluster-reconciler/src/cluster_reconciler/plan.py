@@ -1,9 +1,9 @@
 """The plan of one reconcile of a RayCluster: a pure function of the observed state.
 
-`PHASES` has the order of decisions (spec raycluster §6, §9.1). Each phase adds steps to the plan or
-ends the plan. A failed step ends the execution unless it is a side step, so no pod is created
-without its Service. Pods are created and deleted in batches of `BATCH` per plan, so that a large
-cluster delays only itself. The table of all limits is in docs/reference/limits.md.
+`PHASES` lists the decisions in their order (spec raycluster §6, §9.1). Each phase adds steps to the
+plan or ends the plan. A failed step ends the execution unless it is a side step, so no pod is
+created without its Service. Pods are created and deleted in batches of `BATCH` per plan, so that a
+large cluster delays only itself. The table of all limits is in docs/reference/limits.md.
 """
 
 from collections.abc import Callable
@@ -42,9 +42,9 @@ SHOWN: Final = 5
 
 
 Phase = Callable[[Observed], Continue | ClusterPlan]
-"""One decision in `PHASES`; a phase that returns a `ClusterPlan` is the last one.
+"""One decision in `PHASES`. If it returns a `ClusterPlan`, the later phases do not run.
 
-The actions of earlier phases precede those of that plan.
+The complete plan begins with the actions of the earlier phases.
 """
 
 
@@ -78,7 +78,6 @@ def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _report_overdue(observed: Observed) -> Continue:
-    """Report pods that still exist long after their grace period."""
     if not observed.overdue:
         return Continue()
     names = [
@@ -117,7 +116,7 @@ def _warn(observed: Observed) -> Continue:
 
 
 def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
-    """Create no pods for a suspended cluster; delete the scheduler's objects after its pods."""
+    """Create no pods for a suspended cluster; once it has none, delete the scheduler's objects."""
     if not observed.is_to_be_suspended:
         return Continue()
     withdrawn = None if observed.pods else batch.withdraw(observed)

@@ -11,7 +11,7 @@ from common.conditions import ConditionUpdate
 
 
 class ConditionType(StrEnum):
-    """The conditions of a RayCluster."""
+    """The types of a RayCluster's conditions."""
 
     HEAD_POD_READY = "HeadPodReady"
     PROVISIONED = "RayClusterProvisioned"
@@ -21,7 +21,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """Reasons that this service gives; HeadPodReady may also have a reason from the pod."""
+    """Reasons of a RayCluster's conditions; HeadPodReady may also have a reason from the pod."""
 
     HEAD_POD_NOT_FOUND = "HeadPodNotFound"
     HEAD_POD_RUNNING_AND_READY = "HeadPodRunningAndReady"
@@ -31,10 +31,10 @@ class ConditionReason(StrEnum):
 
 
 class ReplicaFailure(StrEnum):
-    """Reasons of condition `ReplicaFailure`: failed operations on pods.
+    """Reasons of condition `ReplicaFailure`, mostly failed operations on pods.
 
-    The last three are raybus's own, and so are reasons for other children, such as
-    FailedCreateIngress.
+    The last three are raybus's own. So are the reasons for children other than pods, such as
+    FailedCreateIngress, which are not listed here.
     """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"

@@ -2,8 +2,8 @@
 
 The pods are deleted first, then a Job removes the cluster's keys from Redis, then the cluster is
 deleted. A finalizer delays the deletion of the cluster until then, for at most 300 s or the time in
-the annotation. The head is gone before the Job starts, so that nothing writes to Redis any more
-(spec raycluster §7; acceptance cases 29-38).
+an annotation. The Job starts when the head is gone, so that nothing writes to Redis any more (spec
+raycluster §7; acceptance cases 29-38).
 """
 
 from datetime import datetime, timedelta
@@ -38,15 +38,15 @@ from common.runtime.actions import (
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re2.compile(r"[0-9]{1,18}")
-"""Go's format of a positive integer."""
+"""A number of seconds: at most 18 digits, so that it fits Go's `int`."""
 _MAX_TIMEOUT: Final = 10**9
-"""Maximum timeout in seconds (31 years). A longer timeout is cut, so that dates cannot overflow."""
+"""Maximum timeout in seconds (31 years). Longer ones are cut, so that dates cannot overflow."""
 _FAILED: Final = frozenset({"Failed", "FailureTarget"})
 OFF: Final = "ENABLE_GCS_FT_REDIS_CLEANUP is false"
 
 
 def protect(observed: Observed) -> Continue | ClusterPlan:
-    """Add the finalizer to a cluster with keys in Redis, before it has any pod."""
+    """Add the clean-up finalizer to a cluster that uses Redis, before its first pod is created."""
     meta = observed.cluster.metadata
     if labels.GCS_FT_FINALIZER in meta.finalizers or _find_obstacle(observed):
         return Continue()
@@ -58,10 +58,10 @@ def protect(observed: Observed) -> Continue | ClusterPlan:
 
 
 def finish(observed: Observed) -> Continue | ClusterPlan:
-    """Clean up after a deleted cluster, and remove the finalizer in any case.
+    """Clean up Redis for a deleted cluster, then remove the finalizer, even if the clean-up failed.
 
     The pods are deleted first. Redis is cleaned if the spec permits it. If the time limit has
-    passed or the Job has failed, an Event names the keys that remain.
+    passed or the clean-up Job has failed, an Event names the keys that remain in Redis.
     """
     cluster, deleted_at = observed.cluster, observed.cluster.metadata.deletion_timestamp
     if deleted_at is None:
@@ -102,10 +102,10 @@ def get_timeout(meta: ObjectMeta) -> timedelta:
 
 
 def _report_release_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event that raybus removes its finalizer although Redis is not clean.
+    """Return the Event about a finalizer that raybus removes although Redis was not cleaned up.
 
-    An object in quarantine kept raybus from cleaning up. The spec of the cluster cannot be read, so
-    the storage namespace comes from the metadata.
+    An object in quarantine (its state cannot be read) prevented the clean-up. As the spec cannot be
+    read, the storage namespace comes from the metadata.
     """
     noted = (labels.REDIS_STORAGE_NAMESPACE, labels.EXTERNAL_STORAGE_NAMESPACE)
     storage = next(filter(None, map(meta.annotations.get, noted)), meta.uid)
@@ -123,7 +123,7 @@ FINALIZER: Final = Finalizer(
 )
 """The finalizer of raybus on a RayCluster.
 
-Its limit and Event apply if an object in quarantine blocks the deletion.
+Its limit and Event apply if an object in quarantine (its state cannot be read) blocks the deletion.
 """
 
 
@@ -179,7 +179,8 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
 def _record_storage(observed: Observed) -> tuple[Parallel, ...]:
     """Return the step that records the head's storage namespace before the head is deleted.
 
-    The spec may name another namespace by then, and no other object has the head's namespace.
+    The spec may name a different namespace by then, and only the head pod shows the one in use.
+    Empty if both are equal.
     """
     if _get_storage(observed) == gcs_fault_tolerance.get_storage_namespace(observed.cluster):
         return ()
@@ -199,7 +200,6 @@ def _get_storage(observed: Observed) -> str:
 
 
 def _describe_leftovers(observed: Observed) -> str:
-    """Return a description of the Redis keys that a user has to delete by hand."""
     return _format_keys(_get_storage(observed))
 
 

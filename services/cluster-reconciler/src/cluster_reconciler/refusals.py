@@ -66,7 +66,7 @@ def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
 
 
 def find_exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
-    """Return the limit that the spec exceeds, as a message with the remedy; None if none.
+    """Return a message about the limit that the spec exceeds, with a remedy; None if within limits.
 
     The limits keep a large cluster from delaying other clusters.
     """

@@ -81,7 +81,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
 
 
 def parse(text: str, *, path: str) -> OperatorFile:
-    """Parse the configuration file in `path`. Raises `InvalidSpec` that names the wrong field."""
+    """Parse the configuration file at `path`. Raises `InvalidSpec`, which names the wrong field."""
     return operator_file.parse(text, OperatorFile, path=path)
 
 
@@ -99,7 +99,7 @@ def find_ineffective_fields(file: OperatorFile) -> tuple[str, ...]:
 def apply(config: Config, file: OperatorFile) -> Config:
     """Add the settings of the file to the configuration.
 
-    Raises `InvalidSpec` with the field if a value is wrong.
+    Raises `InvalidSpec`, which names the field, if a value is wrong.
     """
     for where, items in (
         ("headSidecarContainers", file.head_sidecars),
@@ -144,7 +144,7 @@ async def list_served_versions(kube: KubeClient) -> frozenset[str]:
 
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
-    """Return the configuration for an API server that serves these API versions.
+    """Return the configuration, adapted to the API versions that the API server serves.
 
     Raises `InvalidSpec` if the API server lacks a version that an enabled gate needs.
     """

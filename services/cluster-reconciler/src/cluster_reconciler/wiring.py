@@ -47,7 +47,7 @@ KINDS: Final[dict[str, type[Object]]] = {
 
 
 class App(replica.ReconcilerParts, frozen=True, kw_only=True):
-    """The parts of the reconciler, and its observer."""
+    """The parts of cluster-reconciler, including the observer that reads the state of clusters."""
 
     observer: Observer
 
@@ -60,7 +60,7 @@ def assemble(
     instance: str,
     registry: CollectorRegistry = REGISTRY,
 ) -> App:
-    """Build the reconciler on the given client; its metrics are exported to `registry`."""
+    """Build the reconciler on the Kubernetes client `kube`; export its metrics to `registry`."""
     cache = Cache()
     events = EventRecorder(
         kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock
@@ -102,7 +102,7 @@ def assemble(
 def keys_of(obj: Object) -> Iterator[Key]:
     """Yield the key of the RayCluster to enqueue when an object changes (spec raycluster §5.1).
 
-    This is the RayCluster itself or the controller of the object; a label alone does not count.
+    The RayCluster is the object itself or its controller; a label that names one does not count.
     """
     meta = obj.metadata
     if isinstance(obj, RayCluster):
@@ -118,10 +118,10 @@ def keys_of(obj: Object) -> Iterator[Key]:
 
 
 def rank(key: Key, cache: Cache) -> KeyPriority:
-    """Return the priority of a cluster in the work queue: of new clusters, smaller ones come first.
+    """Return the priority of a cluster in the work queue; smaller new clusters come first.
 
-    A cluster is steady if it is ready and has all its workers; steady keys have queue workers of
-    their own.
+    A cluster is steady if it is ready and has all its workers. Separate tasks reconcile the steady
+    clusters.
     """
     cluster = cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:

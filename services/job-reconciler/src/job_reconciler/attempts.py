@@ -28,7 +28,8 @@ FINAL_REASONS: Final = frozenset({FailureReason.DEADLINE, FailureReason.STATUS_C
 def begin(job: RayJob, new_name: str, now: datetime) -> RayJobStatus:
     """Return the status of a new attempt, before any object of the attempt exists.
 
-    `new_name` names the RayCluster, and the Ray job if the spec does not name it.
+    `new_name` becomes the name of the RayCluster and the ID of the Ray job, unless the spec sets
+    them.
     """
     spec, status = job.spec, job.status
     selected = (spec.cluster_selector or {}).get(labels.CLUSTER)
@@ -78,7 +79,7 @@ def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
 def reset(status: RayJobStatus) -> RayJobStatus:
     """Return the status after the objects of an attempt are gone.
 
-    A RayJob that was suspending is then suspended, and a RayJob that is retried is new. The
+    A RayJob in state Suspending becomes Suspended, and a RayJob that is retried becomes New. The
     counters and times remain.
     """
     is_suspending = status.job_deployment_status == DeploymentState.SUSPENDING

@@ -49,7 +49,7 @@ class JobBatchScheduler(msgspec.Struct, frozen=True):
         return None
 
     def build_last_pod_group(self, job: RayJob, cluster: RayCluster | None) -> Body | None:  # noqa: ARG002
-        """Return the PodGroup for the pods that are left after the job's end; None without one.
+        """Return the PodGroup for the pods that are left after the job's end, or None.
 
         `cluster` is the job's cluster as it is now; None if it is gone.
         """

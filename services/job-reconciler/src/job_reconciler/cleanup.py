@@ -1,7 +1,7 @@
 """Decide what is deleted after the end of a RayJob, and when (spec rayjob §13).
 
-A deletion policy is carried out once. KubeRay repeats the older form of policies with each event,
-and fails once the cluster is gone.
+A deletion policy is carried out once. KubeRay repeats `onSuccess` and `onFailure` policies with
+each event, and fails once the cluster is gone.
 """
 
 from datetime import datetime, timedelta

@@ -1,6 +1,6 @@
 """The time limits of an attempt to run a job, with KubeRay's messages (spec rayjob §10).
 
-A limit counts as passed from its exact moment on. Times from Ray and KubeRay are printed in UTC.
+A limit has passed from its exact moment on. Times from Ray and KubeRay are printed in UTC.
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ _WITH_ACTIVE_DEADLINE: Final = frozenset({DeploymentState.INITIALIZING, Deployme
 
 
 def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
-    """Return the failure of an attempt whose deadline has passed (§10); None if none has."""
+    """Return the failure of an attempt whose deadline has passed (§10), or None."""
     start = job.status.start_time
     if start is None:
         return None

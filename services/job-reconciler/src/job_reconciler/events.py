@@ -62,7 +62,7 @@ def batch_scheduler_cleaned_up(job: RayJob) -> ActionEvents:
 
 
 def entrypoint_in_shell(job: RayJob) -> KubeEvent:
-    """Return the Event that Ray shows an entrypoint in another form than the spec."""
+    """Return the Event which says that Ray shows the entrypoint differently from the spec."""
     note = (
         f"The entrypoint of job {job.status.job_id} is more than one command or has variables: the "
         "whole of it runs in the Ray job, through bash -c"
@@ -71,19 +71,19 @@ def entrypoint_in_shell(job: RayJob) -> KubeEvent:
 
 
 def not_started(problem: str) -> KubeEvent:
-    """Return the Event that a problem keeps a job from starting."""
+    """Return the Event which says that a problem keeps a job from starting."""
     return warning(EventReason.NOT_STARTED, "Reconcile", untrusted.clipped(problem, MAX_MESSAGE))
 
 
 def cluster_not_found(job: RayJob) -> KubeEvent:
-    """Return the Event that the cluster of a `clusterSelector` does not exist."""
+    """Return the Event which says that the cluster of a `clusterSelector` does not exist."""
     name = f"{job.metadata.namespace}/{job.status.ray_cluster_name}"
     note = f"RayCluster {name} set in the clusterSelector is not found. It must be created manually"
     return warning(EventReason.CLUSTER_NOT_FOUND, "Validate", note)
 
 
 def not_owned(kind: str, name: str, job: RayJob) -> KubeEvent:
-    """Return the Event that another owner's object has a name that the RayJob needs."""
+    """Return the Event which says that another owner's object has a name that the RayJob needs."""
     note = (
         f"{kind} {job.metadata.namespace}/{name} does not belong to RayJob {job.metadata.name} "
         "and is left alone; delete or rename it"
@@ -92,7 +92,7 @@ def not_owned(kind: str, name: str, job: RayJob) -> KubeEvent:
 
 
 def not_submitted(job: RayJob) -> ActionEvents:
-    """Return the Event of a failure to submit a job over HTTP. A success has no Event."""
+    """Return the failure Event of a submission over HTTP; a success has no Event."""
     cluster = f"{job.metadata.namespace}/{job.status.ray_cluster_name}"
     name = f"job {job.status.job_id} to RayCluster {cluster}"
     return ActionEvents(
@@ -101,10 +101,10 @@ def not_submitted(job: RayJob) -> ActionEvents:
 
 
 def finalizer_released(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
-    """Return the Event that raybus removes its finalizer although it could not stop the job.
+    """Return the Event which says that raybus removes its finalizer without having stopped the job.
 
-    An object in quarantine kept raybus from stopping the job. `limit` is the time since the
-    deletion after which raybus removes its finalizer anyway.
+    An object in quarantine (its state cannot be read) kept raybus from stopping the job. `limit` is
+    the time after the deletion at which raybus removes its finalizer anyway.
     """
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "

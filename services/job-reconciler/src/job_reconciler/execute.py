@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class Execution:
-    """Handlers for the actions of this service that the executor delegates, by action type."""
+    """Handlers of the actions that the executor leaves to this service, by action type."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Execution:
         return True
 
     async def _stop(self, action: StopJob, _observed: Observed, _writer: Writer) -> bool:
-        """Stop the job; return False if that failed and need not succeed (`must_succeed`)."""
+        """Stop the Ray job. If that fails, raise the error if `must_succeed`, else return False."""
         try:
             await self._jobs.stop(action.cluster, action.job_id)
         except errors.OwnershipLost:

@@ -80,7 +80,7 @@ class JobMetrics(Collector):
             self._seconds.pop(obj.metadata.uid, None)
 
     def describe(self) -> Iterable[Metric]:
-        """Return the families without samples, without reading the cache."""
+        """Return the metric families without samples, without reading the cache."""
         return [family.empty() for family in FAMILIES]
 
     def collect(self) -> Iterable[Metric]:

@@ -1,9 +1,9 @@
 """Read everything for one reconcile of a RayJob into one frozen `Observed`.
 
-Most of it comes from the cache, which the bus fills. Two things are read from the API server:
-selected clusters, which belong to another tree; and the objects that must be gone before a RayJob
-goes on, because the cache may be stale just after a start. Requests to Ray are limited in rate;
-between two polls the last answer counts.
+Most objects come from the cache, which is filled from the bus. Two kinds of objects are read from
+the API server: clusters that a job selects but does not own; and objects that must be gone before a
+RayJob continues, because the cache may be stale just after a start. Requests to Ray are limited in
+rate; between two polls the last answer is used.
 """
 
 import random
@@ -56,7 +56,7 @@ class Memory(msgspec.Struct):
 
     job_id: str
     had_ended: bool = False
-    """Whether a request was sent to Ray after the submitter had ended."""
+    """Whether the submitter had already ended at the last request to Ray."""
     submission_error: str = ""
     refusal: str = ""
     refused_generation: int = 0
@@ -106,7 +106,7 @@ class Observer:
             return await self._with_cluster(observed)
         if observed.state is not DeploymentState.RUNNING:
             self._memories.pop(job.metadata.uid, None)
-        is_ending = observed.state in _ENDING  # it is completed, whatever the spec is by now
+        is_ending = observed.state in _ENDING  # completed even if the spec is invalid by now
         if not is_ending and (violation := self._find_violation(job)) is not None:
             return replace(observed, violation=violation)
         if observed.state is DeploymentState.NEW:
@@ -138,7 +138,7 @@ class Observer:
     # --- parts -----------------------------------------------------------------------------------
 
     def _memory(self, job: RayJob) -> Memory:
-        """Return the memory of the present attempt; it is empty when a new attempt begins."""
+        """Return what is remembered about the present attempt; empty when the attempt begins."""
         uid, job_id = job.metadata.uid, job.status.job_id
         memory = self._memories.get(uid)
         if memory is None or memory.job_id != job_id:
@@ -198,7 +198,8 @@ class Observer:
     ) -> T | None:
         """Return an object that must be gone before the RayJob goes on; None if it is gone.
 
-        An object cannot exist under an illegal name, which only a forged status has.
+        No object exists under an illegal name, so no request is sent. Only a forged status has such
+        a name.
         """
         if find_name_violation(resource, place[1]) is not None:
             return None
@@ -237,8 +238,8 @@ class Observer:
     async def _with_answer(self, observed: Observed) -> Observed:
         """Add Ray's answer about the job.
 
-        An answer from before the end of the submitter is outdated. Until a later answer arrives, no
-        answer is added.
+        Once the submitter has ended, an answer from before its end is outdated. Until a later
+        answer arrives, no answer is added.
         """
         job, cluster, memory = observed.job, observed.cluster, self._memory(observed.job)
         observed = replace(

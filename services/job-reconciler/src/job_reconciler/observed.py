@@ -27,7 +27,7 @@ class RuleViolation(msgspec.Struct, frozen=True):
 
 
 class RayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ray's newest answer about the job of this attempt, and the job's start and end in it."""
+    """Ray's newest answer about the job of this attempt, with the job's start and end times."""
 
     answer: Answer
     started_at: datetime | None = None
@@ -91,7 +91,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def attempt_id(self) -> str:
-        """The part of a recorded submission that identifies the attempt.
+        """The first part of the annotation that records a submission; it identifies the attempt.
 
         The job ID alone is not enough: with `spec.jobId`, all attempts have the same ID.
         """

@@ -78,7 +78,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class AttemptDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision of one reconcile about a running attempt; `ending` is None if it goes on."""
+    """The decision of one reconcile about a running attempt; `ending` is None if it continues."""
 
     ending: Ending | None = None
     job_state: JobState
@@ -101,7 +101,7 @@ def decide(
     if info is None and known in TERMINAL_JOB_STATES:
         info = JobAnswer(state=known, message=status.message)  # the recorded outcome stays true
         if isinstance(answer, UnknownJob):
-            submitter = NO_SUBMITTER  # the log that it follows went with its head
+            submitter = NO_SUBMITTER  # the log that it follows is lost with the head
     failing_since = None
     if isinstance(answer, SilentDashboard):
         failing_since = status.job_status_check_failure_start_time or whole_seconds(now)
@@ -187,13 +187,13 @@ def _without_head(job: RayJob, submitter: Submitter) -> Ending | None:
 def _must_submit(job: RayJob) -> bool:
     """Return whether the job must be submitted over HTTP.
 
-    A submission whose answer was lost is harmless, because the ID stays the same.
+    A repeated submission is harmless, because Ray refuses a second job with the same ID.
     """
     return job.spec.submission_mode == SubmissionMode.HTTP and _known_state(job) == JobState.UNKNOWN
 
 
 def _known_state(job: RayJob) -> JobState:
-    """Return the last recorded state of the job; one of a newer Ray version counts as running."""
+    """Return the last recorded state of the job; an unknown state counts as running."""
     try:
         return JobState(job.status.job_status)
     except ValueError:

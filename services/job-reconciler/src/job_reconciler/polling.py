@@ -1,7 +1,7 @@
 """How often raybus requests a job's status from Ray: often after a change, then less and less.
 
 The end of a submitter arrives over the bus, so no poll is needed to notice it. The polls of one
-replica are limited in total, so that many jobs at rest cost little more than a few. That limit
+replica are limited in total, so that many unchanging jobs cost little more than a few. That limit
 never delays a poll by more than half of the time since the job's last change, so a short job among
 a thousand does not wait for the polls of the others.
 """
@@ -24,18 +24,18 @@ A process that wakes up once for twenty polls needs half the processor time of o
 twenty times.
 """
 MAX_POLLS_PER_SECOND: Final = 50
-"""Polls per second of one replica while many jobs have changed a moment ago.
+"""Maximum polls per second by one replica right after many jobs have changed.
 
-A job waits for its share of them for at most `SLOWEST`.
+A job then waits at most `SLOWEST` for its next poll.
 """
 POLLS_PER_SECOND: Final = 15
-"""Polls per second of one replica at rest, for jobs without a submitter.
+"""Target polls per second by one replica for unchanging jobs without a submitter.
 
 Only a poll shows the end of such a job. A poll takes about 2 ms of processor time, so this limit
-keeps many jobs at rest below 3 % of a core.
+keeps the cost of many unchanging jobs below 3 % of a core.
 """
 POLLS_WITH_SUBMITTER: Final = 8
-"""Polls per second of one replica at rest, for jobs with a submitter.
+"""Target polls per second by one replica for unchanging jobs with a submitter.
 
 The end of the submitter shows the end of such a job.
 """

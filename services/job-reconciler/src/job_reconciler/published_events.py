@@ -112,5 +112,4 @@ def _retried(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
 
 
 def _own_message(status: RayJobStatus) -> str:
-    """Return the status message if raybus wrote it, otherwise an empty text."""
     return clipped(status.message, job_events.MAX_MESSAGE) if status.reason in OWN_TEXTS else ""

@@ -200,8 +200,9 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
     """Return whether a changed object of a RayJob's cluster cannot affect the RayJob.
 
-    After the end of the RayJob none of them can. While it runs, the head pod can, and so can the
-    address of a dashboard that does not answer. The others are read for a request to the dashboard.
+    After the end of the RayJob no object can. While the job runs, only the head pod can, and the
+    address of a dashboard that does not answer. Other objects are read when a request to the
+    dashboard is made.
     """
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
     if job is None:
@@ -218,7 +219,7 @@ def rank(cache: Cache, key: Key) -> KeyPriority:
     """Return the priority of a key in the work queue: steady if the RayJob has ended.
 
     After a start there may be thousands of ended RayJobs, and running RayJobs must not wait for
-    them. Steady keys have workers of their own.
+    them. Separate tasks reconcile steady keys.
     """
     job = None if key.kind else cache.get(RayJob, key.namespace, key.name)
     has_ended = job is not None and job.status.job_deployment_status in ENDED

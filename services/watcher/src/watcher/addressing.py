@@ -28,7 +28,7 @@ PARENTS: Final = {
     RAY_CLUSTER: frozenset({RAY_SERVICE, RAY_JOB}),
     "EndpointSlice": OWNERS | {SERVICE},
 }
-"""Permitted kinds of the parent, for each kind whose parent may be of other kinds than `OWNERS`.
+"""Permitted kinds of the parent, by kind of the child; for all other kinds they are `OWNERS`.
 
 A tree is therefore never deeper than five levels, whatever labels users write.
 """

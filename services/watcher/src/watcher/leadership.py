@@ -81,10 +81,7 @@ class Preparation(StrEnum):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that will lead after the leaving leader.
-
-    `str` returns the value of the annotation.
-    """
+    """The watcher that will lead after the leaving leader; `str()` is its annotation's value."""
 
     identity: str
     progress: Preparation
@@ -94,7 +91,7 @@ class Successor(msgspec.Struct, frozen=True):
 
 
 class WatcherLease(msgspec.Struct, frozen=True):
-    """A Lease as read from the API server; `metadata` is written back unchanged."""
+    """A Lease as read from the API server; `metadata` is kept for the next write."""
 
     metadata: Body
     spec: LeaseSpec = LeaseSpec()

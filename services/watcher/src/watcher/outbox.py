@@ -38,13 +38,13 @@ An answer takes about 0.3 ms, so this is more than enough; the limit protects th
 GATHERED_SECONDS: Final = 0.02
 """Minimum seconds between two times at which changed subjects are given to the workers.
 
-If many objects change, their messages share socket writes and their answers share reads. The time
-grows with the number of subjects that were given last, up to `MAX_GATHERED_SECONDS`.
+If many objects change, their messages share socket writes and their answers share reads. The
+minimum grows with the number of subjects that were given last, up to `MAX_GATHERED_SECONDS`.
 """
 MAX_GATHERED_SECONDS: Final = 0.1
 """Longest time for which subjects are gathered while many objects change (ADR 55).
 
-A message costs NATS and its readers half as much if twenty are sent together as if four are.
+In groups of twenty, a message costs NATS and its readers half as much as in groups of four.
 """
 PAUSE_SECONDS: Final = 0.2
 """Seconds before an unanswered publish is repeated."""
@@ -96,7 +96,7 @@ class Outbox:
         self._handed_out_at = float("-inf")
         """Loop time at which subjects were last given to the workers, or will be next."""
         self._gathered = 1
-        """Number of subjects that were given to the workers at that time, or will be."""
+        """Number of subjects that were or will be given to the workers at `_handed_out_at`."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subjects whose state waits to be replaced by a newer one, with the timer of the wait."""
         self._puts = 0
@@ -149,8 +149,8 @@ class Outbox:
         """Make a subject hold a message; does nothing if the subject already holds it.
 
         `received` is the time in nanoseconds at which the watcher got the object, for the trace.
-        For `wait` seconds the message may be replaced by a newer one; a put without a wait is sent
-        at once.
+        The message is sent after `wait` seconds, unless a newer one replaces it; a put without a
+        wait is sent at once.
         """
         ahead = self._ahead.get(subject)
         if ahead is not None and not isinstance(message, Synced):
@@ -203,7 +203,7 @@ class Outbox:
             self._hand_out(subject)
 
     def _hand_out(self, subject: str) -> None:
-        """Let a worker take a subject, together with the others that change in a short time."""
+        """Let a worker take a subject, together with subjects that change a short time later."""
         self._deferred.pop(subject, None)
         self._queue.append(subject)
         loop = asyncio.get_running_loop()
@@ -325,7 +325,11 @@ class Outbox:
         return None
 
     def _settle(self, subject: str, put: _Put, sequence: int | None, began: float) -> None:
-        """Record that a put is stored at `sequence`; None if its message need not be stored."""
+        """Record that a put is complete, and that its message is stored at `sequence`.
+
+        `sequence` is None if the message did not have to be stored. `began` is the loop time of the
+        first attempt.
+        """
         metrics.PUBLISH_SECONDS.observe(asyncio.get_running_loop().time() - began)
         if self._tickets.get(subject) == put.ticket:
             del self._tickets[subject]
@@ -349,7 +353,7 @@ class Outbox:
             tracing.child("publish", messages.get_traceparent(message), put.at)
 
     async def _handle_conflict(self, subject: str, put: _Put, began: float) -> _Put | None:
-        """Handle a publish that failed because its subject is at another sequence than expected.
+        """Handle a publish that failed because the subject has a different sequence than expected.
 
         Returns the put to publish next on the subject, or None. The server checks the sequence
         before the message id. An earlier attempt of this watcher that was stored without an answer

@@ -1,14 +1,14 @@
 """Decide which objects, and which of their fields, the watcher publishes; no I/O.
 
-Label selectors exclude the objects of other applications. A selector has no "or". Services and
-EndpointSlices are therefore watched by two or three selectors that exclude one another. The kinds
-of the Gateway API, RayJob and RayCronJob are optional, because their CRDs may be installed later or
-never.
+Label selectors exclude the objects of other applications. A selector cannot express "or". Services
+and EndpointSlices are therefore watched by two or three selectors that exclude one another. The
+kinds of the Gateway API, RayJob and RayCronJob are optional, because their CRDs may be installed
+later or never.
 
-For kinds with a view in `common.api.core`, only the fields of the view are kept. For all other
-kinds, everything except bookkeeping fields is kept. KubeRay copies the annotations of a RayService
-or a RayJob to its RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3,
-rayjob §4), so these kinds keep that annotation.
+For kinds with a view (a class in `common.api.core` with the fields that raybus reads), only these
+fields are kept. For all other kinds, everything except bookkeeping fields is kept. KubeRay copies
+the annotations of a RayService or a RayJob to its RayClusters, including kubectl's last-applied
+annotation (spec rayservice §4.3, rayjob §4), so these kinds keep that annotation.
 
 A pod that is not running yet changes several times per second, and no decision depends on these
 changes. Such a pod's state is therefore published with a delay, so that a newer state can replace
@@ -65,7 +65,7 @@ NEVER: Final = frozenset({"Secret"})
 """Kinds that must never be published on the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 View: TypeAlias = core.Pod | core.EndpointSlice | core.Job
-"""An object of which only the fields of a view are published."""
+"""A decoded object of a kind of which only some fields are published."""
 VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
     "EndpointSlice": core.EndpointSlice,

@@ -1,13 +1,14 @@
 """Turn what the watches report into messages on the subject of each object's tree.
 
-At the start of a session the stream may hold anything. The session loads the content of the stream,
-lists all objects, publishes the differences and tombstones for deleted objects, and then publishes
-a sync marker with a new epoch in every partition. Only then may readers make decisions. After that
-the session publishes each change. A lost connection, or a stream that was lost or recreated, ends
-the session. The next session starts from the beginning, because Kubernetes is the source of truth
-and the stream is only transport.
+A tree is a root, such as a RayService, with all objects that belong to it. At the start of a
+session the stream may hold anything. The session loads the content of the stream, lists all
+objects, publishes the differences and tombstones for deleted objects, and then publishes a sync
+marker with a new epoch in every partition. Only then may readers make decisions. After that the
+session publishes each change. A lost connection, or a stream that was lost or recreated, ends the
+session. The next session starts from the beginning, because Kubernetes is the source of truth and
+the stream is only transport.
 
-If an object gets another root, its message moves to the subject of the new tree: the session
+If an object gets a different root, its message moves to the subject of the new tree: the session
 publishes the message there, and a tombstone on the old subject.
 """
 
@@ -40,9 +41,9 @@ from watcher.publish_filter import View
 log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
-"""Number of subjects waiting to be published above which no further objects move between trees."""
+"""If more subjects than this wait to be published, no further objects move to a different tree."""
 MAX_MOVES: Final = 32
-"""Maximum number of objects of one tree that move before the next tree has its turn.
+"""Maximum number of objects that move to one tree before the next tree has its turn.
 
 The limit keeps a large tree, or a tree that changes all the time, from delaying other trees.
 """
@@ -68,7 +69,7 @@ class _Object(msgspec.Struct):
     The maximum is kept, because watches do not progress equally.
     """
     subject: str = ""
-    """Subject that holds the object.
+    """Subject on which the object is published.
 
     Empty while the root is unknown, and if no service reads the object.
     """
@@ -91,13 +92,10 @@ class Relay:
         Each has the message that is published once its root is known.
         """
         self._moving: dict[ObjectRef, dict[ObjectRef, None]] = {}
-        """Objects that got another root.
-
-        Each has its descendants that have not moved to the new tree yet.
-        """
+        """Objects that got a different root, each with its descendants that have not moved yet."""
         self._move_asked = asyncio.Event()
         self._held_back: dict[ObjectRef, ObjectState | Quarantined] = {}
-        """Objects that got another root, each with its newest message.
+        """Objects that got a different root, each with its newest message.
 
         The message is published after the descendants of the object have moved.
         """
@@ -109,10 +107,7 @@ class Relay:
         self._reached: dict[int, float] = {}
         """Resource version up to which each watch has reported all changes."""
         self._missing: dict[ObjectRef, int] = {}
-        """Objects that no watch shows any more.
-
-        Each has the version of the first list without the object.
-        """
+        """Objects that no watch shows any more, with the version of the first list without them."""
 
     def follow(self, source: int, kind: str, namespace: str | None) -> None:
         """Register watch `source` of a kind in one namespace; None stands for all namespaces."""
@@ -170,9 +165,9 @@ class Relay:
         """Process the deletion of an object that the watch `source` reported.
 
         `state` is the last state of the object: its JSON, or its view. The tombstone has the
-        version before the deletion. An object that only changed its labels, and so moved from one
-        watch to another, appears in the other watch with the same version as the deletion, and must
-        take precedence.
+        version before the deletion, because the object may only have changed its labels. It then
+        moves from one watch to another, which reports it with the version of the deletion. That
+        report must take precedence.
         """
         meta = _read_meta(state)
         ref = ObjectRef(kind, meta.namespace, meta.name)
@@ -180,7 +175,7 @@ class Relay:
             self._drop(ref)
 
     def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
-        """Process a complete list by the watch `source`: of what it selects, only `keys` exist.
+        """Process a complete list by the watch `source`: of its objects, only `keys` exist.
 
         A missing object may have changed its labels. Then another watch of its kind will show the
         object, perhaps with a version below the `version` of this list. A missing object is
@@ -267,7 +262,7 @@ class Relay:
     def publish_marker(self, marker: Synced) -> None:
         """Put a sync marker for every partition into the outbox.
 
-        Only the marker of the first partition is announced as one that is renewed.
+        Only the marker of the first partition announces that it will be renewed.
         """
         self.renew_marker(marker)
         unrenewed = msgspec.structs.replace(marker, renewed=0.0)
@@ -275,9 +270,9 @@ class Relay:
             self._put_marker(partition, unrenewed)
 
     def renew_marker(self, marker: Synced) -> None:
-        """Put the sync marker of the first partition into the outbox, for the readers of all.
+        """Put the sync marker of the first partition into the outbox, to renew it.
 
-        Every reader follows this marker, so the others need no renewal (ADR 56).
+        The readers of all partitions follow this marker, so the others need no renewal (ADR 56).
         """
         self._put_marker(0, marker)
 
@@ -332,7 +327,7 @@ class Relay:
         return subjects.locate_tree(self._owners.address(ref).root)
 
     async def move(self) -> None:
-        """Move misplaced objects to their trees until cancelled, some objects per tree in turn."""
+        """Move misplaced objects to their trees until cancelled; trees take turns."""
         while True:
             while not self._moving:
                 self._move_asked.clear()
@@ -421,7 +416,7 @@ def _build_tombstone(
 
 
 def _find_view(resource: Resource, state: bytes | View, reason: str) -> View | None:
-    """Return the view of an object; None if there is none, or if a reason forbids to read it."""
+    """Return the view of an object; None without one, or if `reason` says it is unreadable."""
     if not isinstance(state, bytes):
         return state
     return None if reason else publish_filter.decode_view(resource, state)

@@ -345,10 +345,10 @@ def choose_epoch(marker: Synced | None, version: int) -> str | None:
 
 
 def choose_history(before: Synced | None, version: int, epoch: str) -> str:
-    """Return the name of the history of resource versions, which sync markers carry.
+    """Return the name of the history of resource versions, which each sync marker contains.
 
-    A new history, named like the epoch, begins if `version` is below that of the last marker,
-    `before`, as after a restore of the API server from a backup.
+    A new history, named like the epoch, begins if the API server's versions have started over, as
+    after a restore from a backup: `version` is then below that of the last marker, `before`.
     """
     if before is None:
         return ""

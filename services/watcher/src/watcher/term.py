@@ -1,10 +1,10 @@
-"""The term of a leader: state that its Lease and its sessions share."""
+"""The term of a leader: the state that the handling of its Lease and its sessions share."""
 
 import asyncio
 
 
 class Term:
-    """The time for which one replica leads, including its preparation before."""
+    """The time for which one replica leads, including the time in which it prepares to lead."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()

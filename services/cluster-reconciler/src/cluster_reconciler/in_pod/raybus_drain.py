@@ -176,7 +176,7 @@ def middlewares() -> list[Any]:
 
 
 def set_draining(*, draining: bool) -> None:
-    """Call the Ray actor that runs the HAProxy of this node, by Serve's name for it."""
+    """Start or end the drain of this node's HAProxy, through the Ray actor that runs it."""
     ray = importlib.import_module("ray")
     manager = _manager(ray, ray.get_runtime_context().get_node_id())
     ray.get(manager.update_draining.remote(draining), timeout=ANSWER_SECONDS)

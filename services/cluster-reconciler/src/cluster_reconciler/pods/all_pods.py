@@ -1,8 +1,8 @@
 """Delete all pods at once: for a suspension, or for a changed spec with strategy Recreate.
 
 A suspension is atomic: first the condition is written, then all pods are deleted, then the cluster
-counts as suspended (spec raycluster §9.2; acceptance cases 73-79). Pods of the cluster that appear
-later, created by a previous owner of the key, are deleted too.
+counts as suspended (spec raycluster §9.2; acceptance cases 73-79). Pods that appear later, because
+a replica created them before it handed the cluster over, are deleted too.
 
 For Recreate, the head pod is annotated with the hash of the spec and the version of the operator. A
 hash from another version is refreshed and never causes a deletion (spec raycluster §9.3; acceptance

@@ -1,6 +1,6 @@
 """Decide which worker pods of a group to create and delete.
 
-Order for replicas of one pod: wait for pods that this replica deleted, delete pods that cannot
+Order for replicas of one pod: wait for pods that this process deleted, delete pods that cannot
 recover, delete pods that the autoscaler names, then meet the target (spec raycluster §9.6;
 acceptance cases 51-66). Surplus pods are deleted in this order: pods that are being deleted, pods
 that are not ready, newest pods, then by name.

@@ -14,7 +14,7 @@ from common.ray import token_auth
 def build_secret(cluster: RayCluster, *, token: str) -> Body | None:
     """Return the Secret with `token`, which is base64 of 32 random bytes; None if not needed.
 
-    An empty mode needs a Secret too, as in KubeRay, though no pod uses it.
+    An empty `authOptions.mode` needs a Secret too, as in KubeRay, though no pod uses it.
     """
     options = cluster.spec.auth_options
     if (

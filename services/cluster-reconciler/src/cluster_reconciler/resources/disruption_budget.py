@@ -33,11 +33,12 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
-    """Return the budgets that a cluster should have, by name; empty while it is suspended.
+    """Return the PodDisruptionBudgets of a cluster, by name; empty while it is suspended.
 
     A replaced cluster keeps its budgets until it is deleted, because it may still have requests in
-    flight. The head has a budget unless the cluster survives its loss. One of the workers may be
-    evicted at a time, but not the last; `serving` is the number of workers expected to be ready.
+    flight. The head has a budget unless the cluster has workers and survives the loss of the head.
+    One worker at a time may be evicted, but not the last. `serving` is the number of workers
+    expected to be ready.
     """
     if cluster.spec.suspend is True or not is_asked_for(cluster, config):
         return {}

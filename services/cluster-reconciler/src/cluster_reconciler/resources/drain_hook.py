@@ -52,7 +52,7 @@ gives a preemption as the reason, because Ray may reject a drain for `IDLE_TERMI
 
 
 SETTLING: Final = 5
-"""Seconds after which no gateway or proxy sends new requests to a pod that is ending."""
+"""Seconds after which no gateway or proxy sends new requests to a pod that is being deleted."""
 FRESH_AFTER: Final = 15
 """Seconds after which Ray's metrics no longer count earlier requests.
 
@@ -87,7 +87,7 @@ while True:
         break
     time.sleep(0.5)
 """
-"""Program of the head's hook: it ends when the proxy has no connection, or no request in flight.
+"""Program of the head's hook: it exits when the proxy has no connection, or no request in flight.
 
 One condition alone would not be enough: a gateway keeps idle connections open, and Ray drops the
 metric of a proxy that has only long requests.

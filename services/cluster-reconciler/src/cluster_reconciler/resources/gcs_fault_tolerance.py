@@ -118,7 +118,7 @@ def build_claim(cluster: RayCluster) -> Body:
 
 
 def find_claim_drift(cluster: RayCluster, have: Body) -> str:
-    """Return how an existing claim, which is immutable, differs from the spec; empty if equal."""
+    """Return how an existing volume claim differs from the cluster's spec; empty if equal."""
     expected, spec, differences = (
         build_claim(cluster)["spec"],
         pod_json.body(have, "spec"),

@@ -45,12 +45,12 @@ def is_asked_for(cluster: RayCluster, config: Config) -> bool:
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:
-    """Return whether the cluster's pods get the drain module: requested and without obstacle."""
+    """Return whether graceful drain is requested for a cluster and no setting prevents it."""
     return is_asked_for(cluster, config) and find_obstacle(cluster) is None
 
 
 def find_obstacle(cluster: RayCluster) -> str | None:
-    """Return the user's setting that conflicts with the feature; None without a conflict.
+    """Return which setting of the user prevents the graceful drain; None if none does.
 
     A conflict in one group turns the feature off for the whole cluster.
     """
@@ -86,10 +86,9 @@ def build_config_map(cluster: RayCluster) -> Body:
 
 
 def configure_pod(pod: Body, node: RayNode) -> str:
-    """Mount the Python module and the pod's annotations in a pod.
+    """Mount the drain module and the pod's own annotations in a pod, if graceful drain is on.
 
-    Returns the shell commands that export the environment before `ray start`; empty if the feature
-    is off.
+    Returns the shell commands that export the environment before `ray start`; empty if it is off.
     """
     if not is_on(node.cluster, node.config):
         return ""

@@ -54,7 +54,7 @@ def build(cluster: RayCluster) -> Body:
 def update_ingress(cluster: RayCluster, have: Body) -> Body | None:
     """Return an existing Ingress with labels, annotations and spec updated; None if up to date.
 
-    A class that a user set on the Ingress stays if the cluster has none.
+    An Ingress class that a user set on the Ingress stays if the cluster has none.
     """
     want = build(cluster)
     chosen = pod_json.body(have, "spec").get("ingressClassName")

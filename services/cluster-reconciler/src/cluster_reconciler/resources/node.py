@@ -25,14 +25,14 @@ FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 WAIT_GCS_READY: Final = "wait-gcs-ready"
 """Name of a worker's init container that waits for the GCS."""
 NAME_EPOCH_SECONDS: Final = 3600
-"""Seconds for which a new pod at the same place in a group gets the same name.
+"""Seconds for which a new pod at the same position in a group gets the same name.
 
-This is at most the time that tombstones are kept.
+The cache remembers the names of deleted pods at least as long.
 """
 
 
 class ReplicaIndex(msgspec.Struct, frozen=True):
-    """The place of a worker in its group (spec raycluster §9.7): its replica, and its host there.
+    """Position of a worker in its group: replica, and host in the replica (spec raycluster §9.7).
 
     `replica_name` is the value of a label of multi-host replicas.
     """
@@ -68,7 +68,8 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
     """Return the labels of a node's pod.
 
     In rising precedence they come from the operator's configuration, raybus, the template and the
-    group. Users cannot change the `FIXED` labels. `build_place_labels` has those of the place.
+    group. Users cannot change the `FIXED` labels. `build_place_labels` adds the position in the
+    group.
     """
     group, name, node_type = (
         node.group,
@@ -95,7 +96,7 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
 
 
 def build_place_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
-    """Return the labels of a worker's place, which take precedence over all others."""
+    """Return the labels with a worker's position in its group; they take precedence over others."""
     if FeatureGate.MULTI_HOST_INDEXING not in node.config.gates:
         return {}
     place = {labels.REPLICA_INDEX: str(replica.index)}
@@ -107,15 +108,16 @@ def build_place_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
 class Namer:
     """Draws the pod names of one plan, each name once.
 
-    A name depends on the pod's place and not on other observed state. A creation that is repeated,
-    by this replica or by another owner of the key with a different observation, therefore meets
-    AlreadyExists instead of creating a second pod.
+    A name depends on the pod's position in its group and on no other observed state. If this or
+    another replica repeats a creation, the API server therefore answers AlreadyExists, and no
+    second pod is created.
 
-    A name is not reused while a component may remember it. Names of existing pods, of tombstones in
-    the cache, and of pods in the autoscaler's `workersToDelete` are skipped. Tombstones are kept
-    for an hour, so the seed contains the hour (spec raycluster §2.7, §22). For a cluster without a
-    status, that is the hour of its creation: its first pods are created without listing existing
-    pods, so an earlier owner of the key must have drawn the same names.
+    A name is not reused while a component may remember it. Names of existing pods, of deleted pods
+    that the cache remembers, and of pods in the autoscaler's `workersToDelete` are skipped. The
+    cache remembers deleted pods for an hour, so names depend on the hour (spec raycluster §2.7,
+    §22). For a cluster without a status, they depend on the hour of its creation. Its first pods
+    are created without a list of existing pods, so a replica that crashed must have drawn the same
+    names.
     """
 
     def __init__(self, observed: Observed) -> None:

@@ -80,7 +80,7 @@ def build_child(
 
 
 def update_child(want: Body, have: Body, *fields: str) -> Body | None:
-    """Return the child `have` with spec and metadata `fields` as in `want`; None if up to date."""
+    """Return the child `have` with the spec and the metadata `fields` of `want`; None if equal."""
     expected = {field: want["metadata"].get(field, {}) for field in fields}
     are_equal = all(
         pod_json.mapping(have["metadata"], field) == value for field, value in expected.items()

@@ -68,8 +68,8 @@ def convert_resources(resources: Mapping[str, str]) -> dict[str, str]:
 def derive_params(params: Mapping[str, str], container: Body) -> dict[str, str]:
     """Return the rayStartParams that follow from a container's resources and are not set yet.
 
-    The first accelerator is added to `resources`, unless an accelerator is set there. If that
-    parameter is unreadable, no accelerator is derived.
+    The first accelerator is added to the parameter `resources`, unless that has an accelerator. If
+    the parameter cannot be read, no GPU and no accelerator is derived.
     """
     resources = pod_json.body(container, "resources")
     limits = dict(_format_readable(pod_json.mapping(resources, "limits").items()))
@@ -169,7 +169,7 @@ def _get_shell(config: Config) -> list[str]:
 def build_script_fields(config: Config, text: str, **room: str) -> Body:
     """Return the fields of a container that runs a script.
 
-    `room` are its resource requests and limits, such as `cpu="200m"`.
+    `room` are the container's resource requests and limits, such as `cpu="200m"`.
     """
     return {
         "command": _get_shell(config),
@@ -198,7 +198,7 @@ def _find_own_command(template: Body) -> str:
 def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str) -> None:
     """Let the Ray container run `ray start` after the user's command, unless the user runs it.
 
-    `exports` are shell commands that set environment variables before.
+    `exports` are shell commands that set environment variables before `ray start`.
     """
     if is_users_own(pod):
         return

@@ -32,8 +32,8 @@ def build_head_list_labels(cluster: RayCluster) -> dict[str, str]:
 def build_head(cluster: RayCluster, config: Config) -> Body:
     """Return the head Service.
 
-    A Service in the user's spec keeps all fields except name, selector, labels and owner, and
-    raybus's ports follow the user's.
+    If the user's spec has a Service, its fields are kept, except the selector, the owner and the
+    labels that raybus sets. raybus's ports follow the user's.
     """
     user_service, template = (
         cluster.spec.head_group_spec.head_service or {},
@@ -65,8 +65,8 @@ def correct_selector(cluster: RayCluster, have: Service, head: Pod | None) -> di
     """Return the changes that a head Service's selector needs to select the head pod.
 
     The value None removes a label from the selector. A label that the user may set is removed if
-    the existing pod `head` has another value, because the next head may differ too. The labels that
-    only raybus sets are enough to find the head.
+    the existing pod `head` has a different value, because the next head may differ too. The labels
+    that only raybus sets are enough to find the head.
     """
     actual, expected = (
         have.spec.selector,
@@ -103,7 +103,7 @@ def build_headless(cluster: RayCluster) -> Body:
 
 
 def build_serve(cluster: RayCluster) -> Body | None:
-    """Return the Serve Service over all pods of the cluster; None if the head has no Serve port.
+    """Return the Serve Service for all pods of the cluster; None if the head has no Serve port.
 
     A head that declares no ports at all has the default Serve port.
     """

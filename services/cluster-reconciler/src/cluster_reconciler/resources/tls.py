@@ -53,7 +53,7 @@ done
 
 
 class ChainPart(msgspec.Struct, frozen=True, kw_only=True):
-    """An Issuer or a Certificate, from the self-signed issuer to the pods' certificates."""
+    """Issuer or Certificate in the chain from the self-signed issuer to the pods' certificates."""
 
     step: str
     """Name of the Issuer or Certificate in Events."""
@@ -174,7 +174,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def configure_pod(pod: Body, node: RayNode) -> None:
-    """Add the certificate to a pod, and an init container that waits for the pod's address."""
+    """Add the certificate to a pod, and an init container that waits for the pod's IP in it."""
     if not traits.has_tls(node.cluster):
         return
     secret = {"secretName": get_leaf_secret_name(node.cluster, is_head=node.is_head)}

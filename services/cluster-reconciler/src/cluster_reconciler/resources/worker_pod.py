@@ -32,9 +32,9 @@ def format_name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
 
 
 class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The worker pods of a group, which differ only in their names and places.
+    """The worker pods of a group, which differ only in their names and positions in the group.
 
-    What they have in common is built once, for the first pod.
+    Their common parts are built once, for the first pod.
     """
 
     cluster: RayCluster
@@ -42,10 +42,10 @@ class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     config: Config
 
     def build(self, *, name: str, replica: ReplicaIndex) -> Body:
-        """Return the pod for a place in the group.
+        """Return the pod for one position in the group (`replica`).
 
-        Only the pod's metadata, its labels and annotations, and the fields of its spec may be
-        changed. Deeper values belong to all pods of the group.
+        The caller may change only the pod's metadata, its labels and annotations, and the fields of
+        its spec. Deeper values are shared by all pods of the group.
         """
         common, metadata = self._common, self._common["metadata"]
         return {
@@ -65,12 +65,12 @@ class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _common(self) -> Body:
-        """The pod without its name and place."""
+        """The parts of a pod that are the same for all pods of the group."""
         cluster, pod = self.cluster, ray_pod.copy_template(self._node)
         pod["metadata"]["generateName"] = format_name_prefix(cluster, self.group)
         if self.config.injects_init_container:
-            # This comes before anything is added to the Ray container, whose env and mounts it
-            # copies.
+            # It copies env and mounts of the Ray container, so it is built before anything is
+            # added to that container.
             pod_json.ensure_list(pod["spec"], "initContainers").append(
                 _build_wait_container(pod_json.ray_container(pod), self._node)
             )
@@ -87,7 +87,7 @@ class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def build(
     cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
 ) -> Body:
-    """Return one worker pod, for a place in its group."""
+    """Return one worker pod, for one position in its group (`replica`)."""
     pods = WorkerPods(cluster=cluster, group=group, config=config)
     return pods.build(name=name, replica=replica)
 
@@ -95,8 +95,8 @@ def build(
 def _build_wait_container(ray_container: Body, node: RayNode) -> Body:
     """Return the init container that waits for the GCS, with the Ray container's image and env.
 
-    It hides errors for two minutes, because they are normal while a head starts, and shows them
-    afterwards.
+    The container hides errors for two minutes, because they are normal while a head starts, and
+    shows them afterwards.
     """
     shared = ("image", "imagePullPolicy", "securityContext", "env", "volumeMounts")
     script = f"""\

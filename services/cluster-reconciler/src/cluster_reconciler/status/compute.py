@@ -4,10 +4,10 @@ The order is that of spec raycluster §13.1; writing follows §14 (acceptance ca
 111-114).
 
 ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was True,
-except through a suspension; it depends on the existing pods, not on the desired number of pods. The
-states of a suspension are: none (both conditions False), Suspending, Suspended, none; the two
-conditions are never both True. To leave Suspended the spec must contain `suspend: false`; removing
-the field is not enough (§13.4, §13.5).
+except through a suspension; it depends on the existing pods, not on the desired number of pods. A
+suspension passes through the states none (both conditions False), Suspending, Suspended, none; the
+two conditions are never both True. To leave Suspended the spec must contain `suspend: false`;
+removing the field is not enough (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
-    """Return the status. The caller has checked that `find_head_violation` returns None.
+    """Return the new status. The caller has checked that `find_head_violation` returns None.
 
     The counters count pods, although their names say replicas.
     """
@@ -94,7 +94,7 @@ def compute(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
 
 
 def _compute_invalid(observed: Observed, outcome: ExecutionOutcome) -> RayClusterStatus:
-    """Return the status of a cluster with an invalid name or spec; only a suspension goes on."""
+    """Return the status of a cluster with an invalid name or spec, which may only be suspended."""
     old, current = observed.cluster.status, observed.cluster.status.conditions
     if outcome.failure is not None:
         current = conditions.updated(current, outcome.failure.update, now=observed.now)
@@ -280,7 +280,7 @@ def get_head_info(observed: Observed) -> HeadInfo:
 
 
 def _list_endpoints(observed: Observed) -> dict[str, str] | None:
-    """Return `status.endpoints`: the ports of the head Service by name, node port else target port.
+    """Return `status.endpoints`: for each named port of the head Service, its node or target port.
 
     Ports are added or overwritten, never removed (spec raycluster §13.7).
     """
@@ -312,8 +312,8 @@ def _clear(
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
     """Return whether the only change since the last write is that more pods became ready.
 
-    False once all desired pods are ready. The first status of a cluster counts as progress too:
-    where hundreds of clusters start at once, their first pods come before that status.
+    False once all desired pods are ready. The first status of a cluster counts as progress too, so
+    that hundreds of clusters that start at once get their first pods before their first status.
     """
     if new.ready_worker_replicas >= new.desired_worker_replicas:
         return False

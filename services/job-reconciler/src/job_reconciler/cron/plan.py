@@ -42,7 +42,7 @@ FAILED: Final = frozenset({DeploymentState.FAILED, DeploymentState.VALIDATION_FA
 MAX_CLOCK_SKEW: Final = timedelta(minutes=1)
 """Largest difference between the clocks of two replicas that is not reported.
 
-NTP keeps the difference far below.
+NTP keeps the difference far below it.
 """
 _MINUTE: Final = timedelta(minutes=1)
 
@@ -129,7 +129,7 @@ def _schedule(
         ),
         record,
     ]
-    # The clean-up comes first: a quota that it makes room in may keep the run from starting.
+    # The clean-up comes first, because it may free the quota that the run needs.
     return Plan(actions=(*cleanup, *actions), requeue_at=next_run, note="a run is due")
 
 
@@ -187,7 +187,7 @@ def _replace(job: RayJob) -> Delete:
 
 
 def _report_missed(first: datetime, due: datetime) -> list[Action]:
-    """Return the Event about the runs missed from `first` until before `due`; empty if none was."""
+    """Return the Event about runs missed from `first` until before `due`; empty without any."""
     if first >= due:
         return []
     note = (

@@ -25,7 +25,7 @@ class Concurrency(StrEnum):
     FORBID = "Forbid"
     """The new run waits, at most for the starting deadline."""
     REPLACE = "Replace"
-    """The earlier run is deleted."""
+    """The earlier run is deleted, and the new run starts."""
 
 
 class CronPolicyError(ValueError):

@@ -1,7 +1,7 @@
 """Cron schedules with the grammar of KubeRay's parser, robfig/cron (spec rayjob §20.2).
 
 A schedule has five fields (minute, hour, day of month, month, day of week) or is a descriptor such
-as `@daily` or `@every 90m`. A clock change matters twice: a time that does not exist is skipped,
+as `@daily` or `@every 90m`. When the zone's clock changes, a time that does not exist is skipped,
 and a time that exists twice runs once, unless the schedule runs every hour.
 """
 
@@ -100,7 +100,7 @@ class Every(msgspec.Struct, frozen=True):
         return True
 
     def next_run(self, after: datetime, zone: tzinfo) -> datetime | None:  # noqa: ARG002 - as Cron
-        """Return the first run later than `after`; None if no date is late enough for it."""
+        """Return the first run later than `after`; None if it is after the year 9999."""
         try:
             return after.replace(microsecond=0) + self.period
         except OverflowError:

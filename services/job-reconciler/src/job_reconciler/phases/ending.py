@@ -24,7 +24,7 @@ from job_reconciler.states import Ending
 from job_reconciler.status.update import update
 
 RECHECK: Final = timedelta(seconds=3)
-"""Time until the deletion of objects is checked again, if no change of them arrives."""
+"""Time until the deletion of objects is checked again, if no change of the objects arrives."""
 OVERDUE_AFTER: Final = timedelta(seconds=60)
 """Time after the end of a pod's grace period from which the plan no longer waits for the pod."""
 
@@ -34,7 +34,7 @@ def finish(observed: Observed, ending: Ending, status: RayJobStatus | None = Non
 
     `status` is the status with Ray's last answer, if it differs from the recorded status. A job
     that may still run is stopped first, and a submitter that could still submit the job is deleted
-    first. If the record fails, stop and deletion are repeated, which does no harm.
+    first. If the end cannot be recorded, stop and deletion are repeated, which does no harm.
     """
     known = observed.job.status if status is None else status
     job = replace(observed.job, status=known)
@@ -71,7 +71,7 @@ def stop(
 ) -> tuple[Action, ...]:
     """Return the action that stops a Ray job that may still run; empty if it cannot run.
 
-    A job whose first status was not read yet may run: with many jobs, minutes pass until that read.
+    A job may run before its first status was read: with many jobs, that read may take minutes.
     """
     has_ended = status.job_status in TERMINAL_JOB_STATES
     if has_ended or observed.cluster is None or observed.cluster_is_foreign:
@@ -99,8 +99,8 @@ def _suspend(observed: Observed) -> Plan[Action]:
 def tear_down(observed: Observed) -> Plan[Action]:
     """Return the plan that deletes the objects of an attempt, and then starts over or suspends.
 
-    It waits until the cluster, its pods and the submitter are gone, so that no two attempts overlap
-    and no quota is used twice.
+    The plan waits until the cluster, its pods and the submitter are gone, so that no two attempts
+    overlap and no quota is used twice.
     """
     status, namespace = observed.job.status, observed.job.metadata.namespace
     actions = list[Action]()

@@ -1,4 +1,4 @@
-"""Plans that clean up after a RayJob, and for a deleted RayJob (spec rayjob §13, §14)."""
+"""Plans for a RayJob that has ended or is being deleted (spec rayjob §13, §14)."""
 
 from datetime import timedelta
 from typing import Any, Final, cast
@@ -86,7 +86,6 @@ def delete(observed: Observed) -> Plan[Action]:
 
 
 def _delete(observed: Observed, policy: str) -> tuple[Action, ...]:
-    """Return the action that carries out a deletion policy."""
     job, cluster = observed.job.metadata, observed.cluster
     if policy == "DeleteSelf":
         return (Delete(resource=RAY_JOB, name=job.name, uid=job.uid),)

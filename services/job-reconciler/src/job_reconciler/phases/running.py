@@ -53,9 +53,9 @@ def run(observed: Observed) -> Plan[Action]:
 def _end_before(observed: Observed) -> Plan[Action] | None:
     """Return the plan that records the end of a job that ended before it was interrupted, or None.
 
-    A suspension interrupts a job now, and a deadline at the time of the deadline: raybus may have
-    been down since. The plan does not wait for the end of the submitter any more. A stopped job
-    does not count as ended, because raybus itself may have stopped it at the deadline.
+    A suspension interrupts the job now. A deadline interrupts it when it passes, even if raybus was
+    down then. The plan no longer waits for the end of the submitter. A stopped job does not count
+    as ended, because raybus itself may have stopped it at the deadline.
     """
     job, ray = observed.job, observed.ray
     if ray is None or not isinstance(ray.answer, JobAnswer) or ray.ended_at is None:
@@ -76,7 +76,6 @@ def _end_before(observed: Observed) -> Plan[Action] | None:
 
 
 def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
-    """Return the plan for a running attempt after Ray's newest answer."""
     job, now = observed.job, observed.now
     decision = outcome.decide(job, ray.answer, observed.submitter, now, observed.config.limits)
     failing_since = decision.failing_since
@@ -114,7 +113,7 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
 def _with_answer(
     observed: Observed, ray: RayAnswer, decision: AttemptDecision, failing_since: datetime | None
 ) -> RayJobStatus:
-    """Return the status with Ray's answer; the first failed check is at `failing_since`."""
+    """Return the status with Ray's answer; `failing_since` is when status checks began to fail."""
     status = replace(
         observed.job.status,
         job_status=decision.job_state.value,
@@ -134,7 +133,7 @@ def _with_answer(
 def _describe_missing_job(observed: Observed, ray: RayAnswer) -> str:
     """Return what the user must do about a `spec.jobId` that Ray does not know, or an empty text.
 
-    Only in InteractiveMode, where the user submits the job (acceptance 68).
+    The text is empty except in InteractiveMode, where the user submits the job (acceptance 68).
     """
     job = observed.job
     is_interactive = job.spec.submission_mode == SubmissionMode.INTERACTIVE

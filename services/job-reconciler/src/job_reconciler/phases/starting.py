@@ -36,7 +36,7 @@ READY: Final = "ready"
 
 
 def begin(observed: Observed) -> Plan[Action]:
-    """Return the plan that names the objects of a new attempt, before any of them exists."""
+    """Return the plan that records the names of a new attempt's objects, before any is created."""
     job, actions = observed.job, list[Action]()
     if labels.RAYJOB_FINALIZER not in job.metadata.finalizers:
         finalizers = (*job.metadata.finalizers, labels.RAYJOB_FINALIZER)
@@ -79,10 +79,7 @@ def _has_sidecar_ended(observed: Observed) -> bool:
 
 
 def _start(observed: Observed, status: RayJobStatus) -> Plan[Action]:
-    """Return the plan that starts the job on a cluster that is ready.
-
-    `status` is the status to write.
-    """
+    """Return the plan that writes `status` and starts the job on a cluster that is ready."""
     job = observed.job
     if (url := _dashboard_url(observed)) is None:
         note = "waiting for the head Service with a port named dashboard"
@@ -178,7 +175,7 @@ def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
 def _recheck_at(observed: Observed) -> datetime | None:
     """Return when to reconcile even if nothing changes; None if that is not needed.
 
-    That is at a deadline, or when a selected cluster is read again.
+    That is the next deadline, or the time at which a selected cluster is read again.
     """
     poll = observed.now + POLL if observed.selects_cluster else None
     return earliest(deadlines.next_deadline(observed.job), poll)

@@ -42,7 +42,7 @@ _HEALTH_PATH: Final = "api/gcs_healthz"
 def build_for_job(job: RayJob) -> str:
     """Return the script of the submitter Job, which submits the job unless Ray knows it already.
 
-    Raises `InvalidSpec` if the dashboard's address in the status is no address.
+    Raises `InvalidSpec` if `status.dashboardURL` is not an address.
     """
     address = job.status.dashboard_url
     if not address.startswith("http://"):
@@ -132,9 +132,9 @@ def _quote_literally(text: str) -> str:
 def _encode_entrypoint(entrypoint: str) -> str:
     """Return the arguments of `ray job submit` that make the Ray job run an entrypoint.
 
-    `ray job submit` joins its arguments for the shell of the Ray job: older versions of Ray in
-    double quotes, in which that shell still expands variables, newer versions in single quotes. A
-    script that these quotes could change is therefore passed in base64.
+    `ray job submit` joins its arguments for the shell of the Ray job. Older versions of Ray put
+    them in double quotes, in which that shell still expands variables; newer versions use single
+    quotes. A script that these quotes could change is therefore passed in base64.
     """
     if not needs_shell(entrypoint):
         return entrypoint

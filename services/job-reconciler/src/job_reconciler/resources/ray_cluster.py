@@ -16,10 +16,10 @@ from job_reconciler.settings import Config
 
 
 def build(job: RayJob, config: Config) -> Body:
-    """Return the cluster for the current attempt, with the name that the status has.
+    """Return the cluster for the current attempt, under the name in the RayJob's status.
 
-    The spec is that of the RayJob as it is now, so a later attempt has the user's corrections.
-    Raises `InvalidSpec` if the command of a sidecar cannot be built.
+    The cluster's spec comes from the RayJob as it is now, so a later attempt has the user's
+    corrections. Raises `InvalidSpec` if the command of a sidecar cannot be built.
     """
     meta, mode = job.metadata, job.spec.submission_mode
     annotations = {

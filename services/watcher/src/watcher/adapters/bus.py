@@ -116,7 +116,7 @@ class NatsStream:
         try:
             marker = messages.decode(subject, stored.headers, stored.payload)
         except messages.UndecodableMessage:
-            return StreamEntry(sequence=stored.sequence)  # another writer's
+            return StreamEntry(sequence=stored.sequence)  # not written by a watcher
         return StreamEntry(
             sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else ""
         )
@@ -131,7 +131,7 @@ class NatsStream:
         try:
             message = await self.read(subjects.build_marker_subject(0))
         except messages.UndecodableMessage:
-            return None  # no watcher's marker; it is replaced together with the others
+            return None  # not written by a watcher; replaced together with the other markers
         return message if isinstance(message, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:

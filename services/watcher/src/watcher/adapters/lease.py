@@ -35,13 +35,13 @@ RENEWAL_SECONDS: Final = 2.0
 A second attempt fits in before the Lease can expire.
 """
 CHECKED_SECONDS: Final = 1.0
-"""Maximum seconds by which the gap between two checks adds to the measured silence of NATS.
+"""Longest part, in seconds, of a gap between two checks that counts as silence of NATS.
 
 A leader checks every 0.5 s. A longer gap means that this process was stopped, so the rest of the
 gap does not count as silence of NATS.
 """
 ASKED_SECONDS: Final = 4.5
-"""Like `CHECKED_SECONDS`, for the silence after which this replica connects to NATS again.
+"""Like `CHECKED_SECONDS`, for the silence that makes this replica connect to NATS again.
 
 This silence is only measured after each request, and two requests may time out in between.
 """
@@ -55,7 +55,7 @@ STREAM_SECONDS: Final = 12.0
 
 
 Work = Callable[[Term], Coroutine[Any, Any, None]]
-"""The work of a leader, which runs until cancelled."""
+"""Function that does the work of a leader until it is cancelled."""
 
 
 class ReachCheck:

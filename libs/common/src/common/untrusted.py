@@ -4,9 +4,9 @@ A few kilobytes of gzip unpack to gigabytes, so requests ask for uncompressed an
 and a compressed answer is rejected.
 
 A JSON decoder recurses into each level, so a few kilobytes of brackets exhaust its stack, and the
-`RecursionError` would end the process. Therefore the nesting is checked before, without recursion
-and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves room for later
-versions of Kubernetes.
+`RecursionError` would stop the process. Therefore the nesting is checked before decoding, without
+recursion and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves room
+for later versions of Kubernetes.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
 _INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
-"""Intermediate characters of a terminal's control sequence (ECMA-48, 5.4)."""
+"""Characters that may precede the final one of a terminal's control sequence (ECMA-48, 5.4)."""
 _INVISIBLE: Final = (
     *range(0x7F, 0xA0),
     0x061C,
@@ -66,7 +66,7 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
 
 
 def without(body: bytes, secret: str) -> bytes:
-    """Replace a secret that the server repeats in a body, so that no status or log contains it."""
+    """Mask a secret that a server repeats in its answer, so that no status or log contains it."""
     return body.replace(secret.encode(), HIDDEN) if secret else body
 
 
@@ -121,7 +121,7 @@ def has_invisible(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""Return a JSON text, or double-quoted YAML, safe for a terminal.
+    r"""Escape a JSON text, or double-quoted YAML, so that it is safe to show on a terminal.
 
     Characters that a terminal obeys are written as `\\u…`.
     """
@@ -167,7 +167,7 @@ def clipped(text: str, most: int) -> str:
 
 
 def joined(texts: Sequence[str], most: int) -> str:
-    """Return the first `most` texts, separated by commas, and how many more there are."""
+    """Return the first `most` texts, separated by commas, and the number of those left out."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
 

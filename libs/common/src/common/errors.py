@@ -74,7 +74,7 @@ class Throttled(Retryable):
 
 
 class OwnershipLost(Retryable):
-    """This replica may have lost the ownership of the object, so it must not write to it."""
+    """This replica may no longer own the object, so it must not write to the object."""
 
 
 class Unavailable(Retryable):
@@ -123,7 +123,7 @@ class Rejected(Terminal):
 class Forbidden(Terminal):
     """A right is missing or a quota is used up (403).
 
-    Retried slowly, since a quota may be raised.
+    Such an error is retried slowly, since a quota may be raised.
     """
 
 

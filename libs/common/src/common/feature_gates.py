@@ -49,7 +49,7 @@ FORGOTTEN: Final = "AsyncJobInfoQuery"
 MIN_KUBERNETES: Final[Mapping[FeatureGate, tuple[int, int]]] = {
     FeatureGate.SIDECAR_SUBMITTER_RESTART: (1, 35)
 }
-"""The oldest minor version of Kubernetes with which KubeRay starts if the gate is on."""
+"""For each gate, the oldest version of Kubernetes (major, minor) with which it may be on."""
 _ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 """The texts that mean false to Go's `strconv.ParseBool`, with which KubeRay parses the flag.

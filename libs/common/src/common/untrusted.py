@@ -91,7 +91,7 @@ def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
 
 
 def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield for each bracket outside of strings the position after it, and +1 or -1."""
+    """For each bracket outside of strings, yield the position after it, and +1 (opening) or -1."""
     masked = text.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     position = 0
     for index, part in enumerate(masked.split(b'"')):
@@ -103,7 +103,7 @@ def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def pruned(text: bytes, limit: int) -> bytes:
-    """Replace every value that begins below `limit` levels by `CUT`; the rest is unchanged."""
+    """Replace every value that is nested deeper than `limit` levels by `CUT`."""
     kept: list[bytes] = []
     depth = begin = 0
     for end, levels in _brackets(text):

@@ -2,8 +2,9 @@
 
 v1alpha1 lacks the newer fields. For pod templates, Services and statuses, its schema has only the
 names and types of fields; only v1 and the pod API validate their values. This keeps the file small
-enough for `kubectl apply`, which copies it into an annotation of at most 262,144 bytes. Source:
-spec raycluster §1; spec rayservice §2; spec rayjob §2, §20.1.
+enough for `kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
+
+Source: spec raycluster §1; spec rayservice §2; spec rayjob §2, §20.1.
 """
 
 from typing import Any, Final

@@ -103,7 +103,7 @@ def find_orphans(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
 
 
 def _list_entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
-    """Yield, for each entry of a user, a description of its location and its value."""
+    """Yield each entry of a user: a description of where it is, and its value."""
     has_own = user in USERS
     name = KEYS_PREFIX + (user if has_own else NAMED)
     for entry, value in sorted(maps.get(name, {}).items()):

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
-"""Ratio of checks: in one of this many checks of the streams, the consumers are checked as well.
+"""Number of checks of the streams per check of the consumers.
 
 A lost volume loses streams and consumers together, so the check of the streams notices it first.
 """
@@ -75,7 +75,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     def filters(self) -> object:
         """The subjects whose messages the consumer delivers.
 
-        The server reports a single subject in a different field than several subjects.
+        The server reports one subject and several subjects in different fields.
         """
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
@@ -115,7 +115,7 @@ async def _update_stream(
 class _Pause:
     """A time during which an administrator wants no stream to be created.
 
-    It serves the restore of a stream from a backup, for which the stream must not exist.
+    A stream that is restored from a backup must not exist before.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _Pause:
 
 
 class LastCheck:
-    """The first problem in the last check of one NATS account's streams, if there was any."""
+    """Holds the first problem of the last check of one NATS account's streams, if there was any."""
 
     def __init__(self) -> None:
         self.problem: str | None = "the streams were not checked yet"

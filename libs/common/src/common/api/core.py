@@ -1,7 +1,7 @@
-"""The few fields of Kubernetes' own kinds that decisions read; other fields are ignored.
+"""The few fields of Kubernetes' own kinds that raybus reads; other fields are ignored.
 
 These structs are for reading. Objects to write are built as JSON or patched, never encoded from
-them.
+these structs.
 """
 # ruff: noqa: RUF012  (msgspec copies empty lists and maps)
 

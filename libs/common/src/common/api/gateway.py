@@ -88,7 +88,7 @@ class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
 
     conditions: tuple[Condition, ...] = ()
     supported_features: tuple[SupportedFeature | str, ...] = ()
-    """Names of features, or (Gateway API v1.1 and earlier) plain strings."""
+    """The features' names; Gateway API v1.1 and earlier list them as plain strings."""
 
 
 class GatewayClass(ApiStruct, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def spec(self) -> RouteSpec:
-        """The part of the spec that decisions read."""
+        """The fields of the spec that decisions read."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
     def backends(self, rule: RouteRule) -> tuple[Backend, ...]:
@@ -226,11 +226,11 @@ COPIES_ALL: Final = frozenset({"projectcontour.io/gateway-controller"})
 
 
 def mirror_problem(gateway_class: GatewayClass | None, route: Route | None) -> str | None:
-    """Return why a Gateway of this class does not copy a percentage of the requests.
+    """Return why a Gateway of this class does not copy only a percentage of the requests.
 
-    None if its controller lists the feature. Also None if it lists no features and is not in
-    `COPIES_ALL`; it may then still copy all requests or answer 500. `route` is a route on the
-    Gateway; its status names the controller.
+    None if its controller lists the feature `PERCENTAGE_MIRROR`. Also None if it lists no features
+    and is not in `COPIES_ALL`; it may then still copy all requests or answer 500. `route` is a
+    route on the Gateway; its status names the controller.
     """
     features = frozenset[str]() if gateway_class is None else gateway_class.features
     if gateway_class is not None and features:
@@ -319,8 +319,8 @@ def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteP
 
     A report about an earlier generation decides only if there is no other report: the controller
     that wrote it may not manage the Gateway any more. Some controllers write reports without a
-    generation. Of these reports and those about the current generation, the kind with the latest
-    transition decides.
+    generation. Either these reports or those about the current generation decide, whichever
+    have the latest transition.
     """
     current = [
         report

@@ -11,7 +11,7 @@ T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
 MAX_MESSAGE_LENGTH: Final = 8192
-"""Maximum characters of a condition's message, or of another text in a status.
+"""Maximum characters of a condition's message, or of any other text in a status.
 
 The schema of a condition allows 32,768 characters, and etcd allows objects of 1.5 MiB."""
 MARK: Final = " characters left out; the Ray dashboard has them] … "

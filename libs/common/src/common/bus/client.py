@@ -57,7 +57,7 @@ class NatsClient(Client):
     ) -> None:
         """Send a message as nats-py does, but three times as fast if the message has headers.
 
-        nats-py builds the headers piece by piece. It still sends those that need an escape.
+        nats-py builds the headers piece by piece. It is only used for headers that need an escape.
         """
         lines = encode_headers(headers) if headers else None
         if lines is None:

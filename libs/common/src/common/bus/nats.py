@@ -39,7 +39,7 @@ PING_SECONDS: Final = 3
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 MIN_VERSION: Final = (2, 11, 0)
-"""Oldest version of the NATS server. Older servers ignore the time to live of a message."""
+"""Oldest accepted version of the NATS server. Older ones ignore the time to live of a message."""
 
 
 class _PubAck(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class Bus:
         return self._session
 
     def guard(self, check: Callable[[], None]) -> None:
-        """Set a function that is called before each publication and raises to prevent it."""
+        """Set a function to call before each publication; it raises an error to prevent one."""
         self._may_publish = check
 
     def publish(

@@ -174,7 +174,7 @@ class Session:
     async def is_answered(self) -> bool:
         """Return whether the server answers a ping within `REQUEST_SECONDS`.
 
-        It does so even if its streams do not work.
+        A server answers a ping even if its streams do not work.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         try:

@@ -89,7 +89,7 @@ class StateFeed:
 
     @property
     def problem(self) -> str | None:
-        """Why no partition of the stream can be used; None otherwise."""
+        """Why the stream cannot be used, whatever the partition; None if it can."""
         return self._problem or self.unreadable
 
     def confirm(self, marker: Synced, sequence: int) -> None:

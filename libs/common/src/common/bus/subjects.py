@@ -52,10 +52,10 @@ class ObjectRef(msgspec.Struct, frozen=True):
 
 
 class TreeKind(StrEnum):
-    """The kind of an ownership tree: `SERVICE` if its root is a RayService.
+    """The kind of an ownership tree, which depends on its root object.
 
-    `JOB` if the root is a RayJob or a RayCronJob, else `CLUSTER`. Objects whose RayCluster is not
-    known yet are in a tree of kind `CLUSTER`.
+    `SERVICE` if the root is a RayService, `JOB` if it is a RayJob or a RayCronJob, else `CLUSTER`.
+    Objects whose RayCluster is not known yet are in a tree of kind `CLUSTER`.
     """
 
     SERVICE = "service"
@@ -91,7 +91,7 @@ def locate_tree(root: ObjectRef) -> TreeLocation:
 
 
 class StateSubject(msgspec.Struct, frozen=True):
-    """The parts of a state subject; `kind` is in lower case."""
+    """The parts of the subject of an object's state; `kind` is in lower case."""
 
     place: TreeLocation
     kind: str

@@ -14,7 +14,7 @@ from common.untrusted import clipped
 MAX_MESSAGE_LENGTH: Final = 4096
 """Maximum characters of an error text.
 
-An answer through the API server's proxy may come from any server."""
+The text is limited because any server may answer through the API server's proxy."""
 
 UNAUTHENTICATED: Final = frozenset({401, 403})
 """Status codes with which a Ray dashboard refuses a missing or wrong token."""
@@ -40,7 +40,7 @@ VERSION_AHEAD: Final = "ResourceVersionTooLarge"
 
 
 class RefusalKind(Enum):
-    """A refusal that only the text of the API server's answer identifies."""
+    """Kinds of refusals that only the text of the API server's answer identifies."""
 
     TOO_LARGE = auto()
     """The object is too large to store."""
@@ -61,8 +61,8 @@ _REFUSALS: Final = {
 def classify(message: str) -> RefusalKind:
     """Return the kind of a refusal from its message.
 
-    The API server answers such requests with the code and reason of an internal error (500) or of a
-    missing right (403), and without causes. A text in a condition or Event has no code at all.
+    The API server answers with the code and reason of an internal error (500) or of a missing right
+    (403), and without causes, so only the text tells. A condition or Event has only the text, too.
     """
     return next(
         (kind for phrase, kind in _REFUSALS.items() if phrase in message), RefusalKind.OTHER

@@ -134,7 +134,7 @@ class Kube(Protocol):
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
         """Create an object; raise `AlreadyExists` if its name is taken.
 
-        The answer for an Event or a pod holds only its metadata.
+        For an Event or a pod, the answer holds only the metadata.
         """
         headers = METADATA if resource in {EVENT, POD} else None
         return self.request(
@@ -183,8 +183,7 @@ class Kube(Protocol):
     ) -> Awaitable[bytes]:
         """Delete an object; the garbage collector deletes its dependents afterwards.
 
-        Raises `Conflict` if the object now has another uid than `uid`, or another resourceVersion
-        than `version`.
+        Raises `Conflict` if the object's uid is not `uid`, or its resourceVersion is not `version`.
         """
         options: Body = {
             "kind": "DeleteOptions",
@@ -278,7 +277,7 @@ class KubeClient(Kube):
     ) -> Self:
         """Create a client from a kubeconfig; without one, from the ServiceAccount of the pod.
 
-        `context` is the name of a context in the kubeconfig; None for its current one.
+        `context` is the name of a context in the kubeconfig; None for its current context.
         """
         return cls(
             await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent

@@ -80,7 +80,7 @@ class Credentials:
     async def renew(self, refused: Identity) -> bool:
         """Renew an identity that the API server refused.
 
-        Return whether the identity has changed. Within `RETRY_SECONDS` nothing is read again.
+        Return whether the identity has changed. At most one renewal is tried per `RETRY_SECONDS`.
         """
         async with self._lock:
             is_early = steady() - self._read_at < RETRY_SECONDS

@@ -96,7 +96,7 @@ def boolean(number: int, name: str) -> tuple[int, Field]:
 
 
 def read_fields(data: bytes, fields: Fields) -> dict[str, Any]:
-    """Return the wanted fields of a message that are present, by name.
+    """Return those of the wanted fields that a message has, by name.
 
     Raises `MalformedMessage` if the bytes are not a message.
     """
@@ -135,7 +135,6 @@ def read_fields(data: bytes, fields: Fields) -> dict[str, Any]:
 
 
 def _get_fixed_size(wire_type: int) -> int:
-    """Return the size in bytes of a value whose wire type alone determines it."""
     if wire_type not in _FIXED_SIZES:
         raise MalformedMessage(f"unknown wire type {wire_type}")
     return _FIXED_SIZES[wire_type]
@@ -203,7 +202,7 @@ class Page(NamedTuple):
 
 
 class ObjectKey(NamedTuple):
-    """The part of an object's metadata that identifies its state."""
+    """Namespace, name and resourceVersion, which identify one state of an object of its kind."""
 
     namespace: str = ""
     name: str = ""

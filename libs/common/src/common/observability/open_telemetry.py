@@ -50,7 +50,7 @@ class SpanLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceparentIds(RandomIdGenerator):
-    """Generates random ids, except for a root span, whose ids come from its traceparent."""
+    """Generates random ids, except for a root span, whose ids are taken from a traceparent."""
 
     next: SpanContext | None = None
 

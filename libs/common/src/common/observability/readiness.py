@@ -61,7 +61,7 @@ def wait_until_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each URL, with None, when its server is ready.
+    """Yield each URL as soon as its server is ready, together with None.
 
     At the time limit, yield each remaining URL with the problem of its server. `timeout` is in
     seconds, for all servers together.

@@ -88,7 +88,7 @@ def _of_policies(spec: RayJobSpec) -> Iterator[str]:
 
 
 def _of_rules(spec: RayJobSpec, rules: list[DeletionRule]) -> Iterator[str]:
-    """Yield the violations of all rules. Those without one are then compared."""
+    """Yield the violations of all rules. Rules without a violation are then compared."""
     delays: dict[_Condition, dict[str, int]] = {}
     for index, rule in enumerate(rules):
         problem = _of_rule(spec, rule)

@@ -40,7 +40,7 @@ _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configu
 
 
 def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of the fault tolerance options, and conflicting settings elsewhere."""
+    """Yield violations in the fault tolerance options, and settings that conflict with them."""
     options, annotations = cluster.spec.gcs_fault_tolerance_options, cluster.metadata.annotations
     params, head = (
         traits.start_params(cluster.spec.head_group_spec),
@@ -277,7 +277,7 @@ def _useless(mode: str | None, where: str, rules: PolicyRules) -> Iterator[str]:
 
 
 def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield the TLS variables and mounts of raybus that the spec already defines itself.
+    """Yield a violation for each TLS variable or mount of raybus that the spec itself defines.
 
     The Ray containers and the autoscaler's options are checked.
     """

@@ -87,7 +87,7 @@ def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
 def status(cluster: RayCluster) -> str | None:
     """Return a violation if both suspension conditions are true (§4.6).
 
-    `Suspended` follows `Suspending`, so they exclude each other.
+    `Suspended` follows `Suspending`, so only one of them can be true.
     """
     kinds = ("RayClusterSuspending", "RayClusterSuspended")
     if not all(conditions.is_true(cluster.status.conditions, kind) for kind in kinds):

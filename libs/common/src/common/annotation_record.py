@@ -1,4 +1,4 @@
-"""Records in annotations: JSON and timestamps that raybus wrote and any writer can replace.
+"""Records in annotations: JSON and timestamps that raybus writes and anybody can overwrite.
 
 A value that raybus cannot have written counts as absent: JSON that is nested too deep for a
 decoder, times without a time zone or outside of 1970 to 2200, and numbers and texts beyond the
@@ -14,16 +14,16 @@ import msgspec
 from common import untrusted
 
 LEVELS: Final = 16
-"""Maximum nesting. The deepest record has four levels."""
+"""Maximum nesting levels of a record's JSON. The deepest record of raybus has four."""
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_NUMBER: Final = 2**31 - 1
 MAX_TEXT_LENGTH: Final = 1024
-"""Maximum characters of one text."""
+"""Maximum characters of one text in a record."""
 
 
 class AnnotationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of a record's structs; raises `ValueError` for a field outside of the limits."""
+    """Base class of records and their parts; raises `ValueError` for a value beyond the limits."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=AnnotationRecord)
 
 
 MAX_REMEMBERED_TEXT: Final = 16 * 1024
-"""Maximum characters of a text whose decoded record is cached."""
+"""Maximum characters of an annotation whose decoded record is cached."""
 
 
 def decode(text: str, kind: type[T]) -> T | None:

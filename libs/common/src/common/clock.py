@@ -13,9 +13,9 @@ log = structlog.get_logger()
 TOLERANCE: Final = timedelta(seconds=2)
 HALF_SECOND: Final = timedelta(seconds=0.5)
 JUMP: Final = timedelta(seconds=5)
-"""A change of the difference between wall clock and monotonic clock that counts as a set clock.
+"""Minimum change of the difference between wall clock and monotonic clock that counts as a jump.
 
-A smaller change means that the wall clock was slewed."""
+A smaller change means that the wall clock was corrected gradually (slewed)."""
 
 
 class Clock(Protocol):
@@ -33,8 +33,8 @@ class Clock(Protocol):
 def steady() -> float:
     """Return monotonic seconds that also count while the machine sleeps, read from the kernel.
 
-    The event loop's time is that of its last iteration, which may be long ago if the process was
-    frozen.
+    The event loop's time does not suffice: it is that of the loop's last iteration, which may be
+    long ago if the process was frozen.
     """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -53,7 +53,7 @@ class Silence:
         self.end()
 
     def end(self) -> None:
-        """Record that the other party has answered, so that the silence is over."""
+        """Record that the other party has answered; the seconds of silence begin again at 0."""
         self._seconds, self._asked_at = 0.0, self._clock()
 
     def seconds(self) -> float:
@@ -89,9 +89,9 @@ class ServerClock(SystemClock):
         return super().now() + self._offset
 
     def learn(self, date: datetime, round_trip: float) -> None:
-        """Correct this clock by the date of an answer that just arrived.
+        """Correct this clock by the `Date` header of an answer that just arrived.
 
-        `round_trip` is the time since its request was sent, in seconds.
+        `round_trip` is the time between request and answer, in seconds.
         """
         uncertain = timedelta(seconds=max(round_trip, 0.0) / 2)
         ahead = date + HALF_SECOND + uncertain - self.now()

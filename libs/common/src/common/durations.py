@@ -27,7 +27,7 @@ _WHOLE: Final = re2.compile(rf"[+-]?(?:{_PART.pattern})+")
 def parse(text: str) -> timedelta | None:
     """Parse a Go duration such as `5m`, `1h30m` or `0`.
 
-    None if it is not one, or if it is longer than Go's maximum (292 years).
+    Return None for any other text, and for a duration beyond Go's maximum (292 years).
     """
     if text in {"0", "+0", "-0"}:
         return timedelta(0)

@@ -1,4 +1,4 @@
-"""The kinds of errors, by who can correct them.
+"""The kinds of errors, grouped by who can correct the cause.
 
     RaybusError
     ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, OwnershipLost,
@@ -7,8 +7,8 @@
     └── Invariant
 
 Adapters translate errors of libraries to these, and only `common.runtime.controller` decides how to
-react. "Not ready yet" is not an error but a requeue time. A reason why an object does not reach its
-goal, which does not end the reconcile, is a value: a `Problem`.
+react. "Not ready yet" is not an error but a requeue time. If an object does not reach its goal but
+the reconcile can continue, the reason is not an error either but a value: a `Problem`.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Code = TypeVar("Code", bound=StrEnum)
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """An answer with which a server has refused a request."""
+    """The answer with which a server refused a request."""
 
     code: int
     body: str
@@ -31,16 +31,16 @@ class RaybusError(Exception):
     """Base of all errors that the services raise on purpose."""
 
     answer: HttpAnswer | None = None
-    """The answer of a Ray dashboard, or of another server in a pod, that led to the error.
+    """The answer that led to the error, from a Ray dashboard or another server in a pod.
 
-    None without an answer, and if the API server itself has answered.
+    None if there was no answer, or if the API server itself answered.
     """
 
 
 class Retryable(RaybusError):
     """The cluster was busy or a read was stale: retry with backoff.
 
-    `after` is the minimum wait in seconds, if the server named one.
+    `after` is the minimum wait in seconds, if the server demands one.
     """
 
     def __init__(self, message: str, *, after: float | None = None) -> None:
@@ -60,7 +60,8 @@ class NotFound(Retryable):
     """The object does not exist (404).
 
     `name` is the name of the missing object. It is empty if the server does not serve the kind. In
-    the first second after its start the API server answers so for kinds that it does serve.
+    the first second after its start, the API server gives this answer even for kinds that it
+    serves.
     """
 
     def __init__(self, message: str, *, name: str = "", after: float | None = None) -> None:
@@ -73,7 +74,7 @@ class Throttled(Retryable):
 
 
 class OwnershipLost(Retryable):
-    """This replica may have lost the ownership of the object, so it must not write to it."""
+    """This replica may no longer own the object, so it must not write to the object."""
 
 
 class Unavailable(Retryable):
@@ -122,7 +123,7 @@ class Rejected(Terminal):
 class Forbidden(Terminal):
     """A right is missing or a quota is used up (403).
 
-    Retried slowly, since a quota may be raised.
+    Such an error is retried slowly, since a quota may be raised.
     """
 
 
@@ -151,7 +152,7 @@ def leaves(problem: BaseException) -> Iterator[BaseException]:
 
 
 def causes(problem: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors from which it was raised, newest first."""
+    """Yield an error, then the error from which it was raised, and so on."""
     error: BaseException | None = problem
     while error is not None:
         yield error
@@ -170,10 +171,10 @@ class Problem(msgspec.Struct, Generic[Code], frozen=True):
     """Kind of the problem, and reason of the condition or Event that reports the problem."""
     message: str
     transient: bool = False
-    """Whether the problem resolves by itself once a controller has answered."""
+    """Whether the problem resolves by itself once the object's controller has reported."""
 
     def at(self, where: str) -> Self:
-        """Return the problem with the name of its object before the message."""
+        """Return the problem with `where`, the name of its object, put before the message."""
         return msgspec.structs.replace(self, message=f"{where} {self.message}")
 
 

@@ -1,4 +1,4 @@
-"""All events in the stream RAY_EVENTS, for programs that read more than one family."""
+"""All events in the stream RAY_EVENTS, for programs that read both upgrade and job events."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from common.upgrade import events as upgrade_events
 
 FAMILIES: Final[tuple[EventFamily[Any], ...]] = (upgrade_events.FAMILY, job_events.FAMILY)
 KINDS: Final[dict[str, type[EventData]]] = {**upgrade_events.KINDS, **job_events.KINDS}
-"""The struct with the data of each kind of event; no two families share a kind."""
+"""The struct with the data of each kind of event. Upgrade events and job events share no kind."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -18,21 +18,21 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def find_family(event_type: str) -> EventFamily[Any] | None:
-    """Return the family of a CloudEvents type; None for a type of a later release."""
+    """Return the family of a CloudEvents type; None for a type that this release does not know."""
     return next((family for family in FAMILIES if family.has_type(event_type)), None)
 
 
 def kind_of(event_type: str) -> str:
-    """Return the kind of a CloudEvents type; a type of no family is returned unchanged."""
+    """Return the kind of a CloudEvents type; an unknown type is returned unchanged."""
     family = find_family(event_type)
     return event_type if family is None else family.kind_of(event_type)
 
 
 def decode(payload: bytes) -> CloudEvent[EventData]:
-    """Decode an event of any family.
+    """Decode an upgrade event or a job event.
 
-    An event of an unknown kind is decoded to the common fields of its family. Raises
-    `msgspec.DecodeError` if the payload is no event of a known family.
+    Of an event of an unknown kind, only the fields that all events of its family have are decoded.
+    Raises `msgspec.DecodeError` if the payload is no event of a known family.
     """
     event_type = msgspec.json.decode(payload, type=_Envelope).type
     family = find_family(event_type)

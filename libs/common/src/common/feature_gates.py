@@ -1,7 +1,7 @@
 """KubeRay's feature gates, their stages, and the parser of `A=true,B=false` (spec raycluster §3).
 
-Gates do not change during the life of a process. Gates that no service uses yet are known as well,
-so that flags written for KubeRay are accepted.
+Gates do not change during the life of a process. Gates that no service uses yet are included, so
+that flags written for KubeRay are accepted.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ BETA: Final[Gates] = frozenset(
 """The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""Name of a switch that sets all beta gates that are not set by name.
+"""Name of a switch that sets all beta gates that the flag does not set individually.
 
 `ALL_ALPHA` does so for the alpha gates."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
@@ -49,7 +49,7 @@ FORGOTTEN: Final = "AsyncJobInfoQuery"
 MIN_KUBERNETES: Final[Mapping[FeatureGate, tuple[int, int]]] = {
     FeatureGate.SIDECAR_SUBMITTER_RESTART: (1, 35)
 }
-"""The oldest minor version of Kubernetes with which KubeRay starts if the gate is on."""
+"""For each gate, the oldest version of Kubernetes (major, minor) with which it may be on."""
 _ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 """The texts that mean false to Go's `strconv.ParseBool`, with which KubeRay parses the flag.
@@ -75,9 +75,10 @@ def parse(text: str) -> dict[str, bool]:
 
 
 def resolve(named: Mapping[str, bool]) -> Gates:
-    """Return the gates that are on: by name, else by the group of their stage, else by default.
+    """Return the gates that are on.
 
-    `named` is the result of `parse`.
+    A gate has its own value in `named` (the result of `parse`), else that of `AllAlpha` or
+    `AllBeta`, else its default.
     """
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
     return frozenset(
@@ -111,5 +112,5 @@ def is_on(values: Mapping[str, str], name: str, *, default: bool = False) -> boo
 
 
 def spell(named: Mapping[str, bool]) -> str:
-    """Format gates as `parse` reads them."""
+    """Format gates as text that `parse` accepts."""
     return ",".join(f"{name}={str(is_on).lower()}" for name, is_on in named.items())

@@ -47,13 +47,14 @@ KUBERNETES_JOB_NAME: Final = "job-name"
 
 # --- annotations ---
 SUBMITTED_TO: Final = "raybus.io/submitted-to"
-"""On a RayJob: the submission ID and the head that got it by HTTP, as `<id>@<head>`."""
+"""On a RayJob: submission ID and head of its submission over HTTP, as `<id>@<head>`."""
 CRON_JOB_TIMESTAMP: Final = "ray.io/cronjob-scheduled-timestamp"
 """On a RayJob: the time for which its RayCronJob scheduled it."""
 FT_ENABLED: Final = "ray.io/ft-enabled"
 EXTERNAL_STORAGE_NAMESPACE: Final = "ray.io/external-storage-namespace"
 REDIS_STORAGE_NAMESPACE: Final = "raybus.io/redis-storage-namespace"
-"""On a RayCluster in deletion: the storage namespace of its last head, if the spec has another."""
+"""On a RayCluster that is being deleted: the storage namespace that its last head used, if the spec
+now has a different one."""
 GCS_FT_DELETION_TIMEOUT: Final = "ray.io/gcs-ft-deletion-timeout"
 OVERWRITE_CONTAINER_CMD: Final = "ray.io/overwrite-container-cmd"
 ENABLE_SERVE_SERVICE: Final = "ray.io/enable-serve-service"
@@ -67,10 +68,11 @@ CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
 """On a Secret that cert-manager writes: the name of its Certificate."""
 INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
 GRACEFUL_DRAIN: Final = "raybus.io/graceful-drain"
-"""On a RayService or RayCluster: whether draining is requested. On a pod: its proxy supports it."""
+"""On a RayService or RayCluster: whether draining is requested. On a pod: `true` if its proxy
+supports draining."""
 DISRUPTION_BUDGET: Final = "raybus.io/disruption-budget"
 HAS_BUDGETS: Final = "raybus.io/has-disruption-budgets"
-"""On a RayCluster that may have PodDisruptionBudgets of raybus.
+"""On a RayCluster for which raybus may have created PodDisruptionBudgets.
 
 Set before the first budget is created, and removed after the last one is deleted.
 """
@@ -78,8 +80,8 @@ DRAIN_WORKERS: Final = "raybus.io/drain-workers"
 DRAINING: Final = "raybus.io/draining"
 """On a pod: its proxy must close kept-alive connections between requests."""
 DRAIN_REFRESH: Final = "raybus.io/drain-refresh"
-"""On a draining pod: a growing number. The kubelet only updates annotations in the pod's volume
-when the pod changes.
+"""On a draining pod: a number that raybus raises to change the pod. The kubelet updates the
+annotations in the pod's volume only when the pod changes.
 """
 DRAINING_SINCE: Final = "raybus.io/draining-since"
 DRAIN_TIMEOUT: Final = "raybus.io/drain-timeout"
@@ -101,7 +103,7 @@ ON_DEADLINE: Final = "raybus.io/on-deadline"
 HISTORY_LIMIT: Final = "raybus.io/revision-history-limit"
 """On a RayService: number of earlier specs to keep, like a Deployment's `revisionHistoryLimit`."""
 CONCURRENCY_POLICY: Final = "raybus.io/concurrency-policy"
-"""On a RayCronJob: what happens at a run while the RayJob of the last run still exists.
+"""On a RayCronJob: what happens if a run is due while the RayJob of the last run still exists.
 
 This annotation and the four below are options that KubeRay's CRD does not have."""
 STARTING_DEADLINE: Final = "raybus.io/starting-deadline"
@@ -114,7 +116,7 @@ RESTARTED_AT: Final = "raybus.io/restartedAt"
 UPGRADE_POLICY: Final = "raybus.io/upgrade-policy"
 """On a RayService: the name of its UpgradePolicy."""
 DEFAULT_POLICY: Final = "raybus.io/default"
-"""On an UpgradePolicy: `true` applies it to RayServices of its namespace that name none."""
+"""On an UpgradePolicy: `true` applies it to RayServices of its namespace that name no policy."""
 APPROVED_STEP: Final = "raybus.io/approved-step"
 """On a RayService: the pause of its UpgradePolicy that the user approved.
 
@@ -129,8 +131,8 @@ UPGRADE_FROM: Final = "raybus.io/upgrade-from"
 """On a RayCluster: the cluster that it replaces, until the upgrade is over."""
 
 REPLICA_OF: Final = "raybus.io/replica-of"
-"""Label of a Lease: the service of the replica that wrote it. The Lease also has the annotations
-below.
+"""Label of a Lease: the service (such as `watcher`) whose replica wrote it. The annotations below
+are on the same Lease.
 """
 PARTITIONS: Final = "raybus.io/partitions"
 TAKES_PART: Final = "raybus.io/takes-part"

@@ -9,7 +9,7 @@ SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class SideRole(StrEnum):
-    """Purpose of an HTTPRoute beside the weighted one."""
+    """Purpose of an additional HTTPRoute, beside the main one with the traffic weights."""
 
     MIRROR = "mirror"
     PREVIEW = "preview"
@@ -64,17 +64,17 @@ def grpc_route(service: str) -> str:
 
 
 def side_route(service: str, role: SideRole) -> str:
-    """Return the name of an HTTPRoute beside the weighted one.
+    """Return the name of an additional HTTPRoute of a RayService.
 
-    No weighted route of any RayService has a name with this ending.
+    No main HTTPRoute of any RayService has a name with this ending.
     """
     return f"{http_route(service)}-{role}"
 
 
 def former_side_route(service: str, role: SideRole) -> str:
-    """Return the name that earlier versions of raybus gave to a side route.
+    """Return the name that earlier versions of raybus gave to an additional HTTPRoute.
 
-    It is also the name of the weighted route of a RayService called `<service>-<role>`.
+    It is also the name of the main HTTPRoute of a RayService called `<service>-<role>`.
     """
     return http_route(f"{service}-{role}")
 
@@ -90,7 +90,7 @@ def headless_service(cluster: str) -> str:
 
 
 def head_fqdn(head_service_name: str, namespace: str, domain: str) -> str:
-    """Return the DNS name of a head, for workers and for clients of its dashboard."""
+    """Return the DNS name of a head Service, for workers and for clients of the dashboard."""
     return f"{head_service_name}.{namespace}.svc.{domain}"
 
 

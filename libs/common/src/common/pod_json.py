@@ -41,7 +41,7 @@ def text(owner: Body, field: str) -> str:
 
 
 def strings(owner: Body, field: str) -> list[str]:
-    """Return the list of strings in a field of `owner`; the caller must not change it."""
+    """Return the list of strings in a field of `owner`, for reading; empty if absent."""
     return cast("list[str]", owner.get(field) or [])
 
 
@@ -96,9 +96,9 @@ def has_mount(container: Body, *, name: str | None = None, path: str | None = No
 
 
 def copied(value: T) -> T:
-    """Return a deep copy of a JSON value.
+    """Return a deep copy of a JSON value, in a third of the time of `copy.deepcopy`.
 
-    It takes a third of the time of `copy.deepcopy`, which also keeps references to equal parts.
+    Parts that occur twice in the value are copied twice.
     """
     if isinstance(value, dict):
         return cast("T", {name: copied(item) for name, item in cast("Body", value).items()})
@@ -108,7 +108,7 @@ def copied(value: T) -> T:
 
 
 def shared(container: Body, *fields: str) -> Body:
-    """Return a copy of a container's `fields`, without absent ones."""
+    """Return a deep copy of those `fields` of a container that it has."""
     return {field: copied(container[field]) for field in fields if container.get(field) is not None}
 
 

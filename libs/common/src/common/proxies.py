@@ -1,7 +1,7 @@
 """Choose the proxy of a request by `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, as Go's clients do.
 
 `kubectl` and KubeRay are Go clients. Python's libraries ignore networks (`10.96.0.0/12`) in
-`NO_PROXY`, and differ from each other in the rest.
+`NO_PROXY`, and otherwise differ from each other.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class _Exception(msgspec.Struct, frozen=True, kw_only=True):
     network: IPv4Network | IPv6Network | None = None
     address: Address | None = None
     domain: str = ""
-    """The end of a host name, with a leading dot."""
+    """The end of a host name, with a leading dot; empty if the entry is a network or an address."""
     is_host: bool = False
     """Whether the domain itself matches as well, not only its subdomains."""
     port: str = ""
@@ -41,12 +41,12 @@ class _Exception(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundProxies(msgspec.Struct, frozen=True, kw_only=True):
-    """The proxies of the environment."""
+    """The proxies and exceptions that the environment variables set."""
 
     http: str = ""
     https: str = ""
     is_off: bool = False
-    """Whether `NO_PROXY` contains `*`."""
+    """Whether `NO_PROXY` contains `*`, so that no proxy is used."""
     exceptions: tuple[_Exception, ...] = ()
 
     @classmethod
@@ -59,7 +59,7 @@ class OutboundProxies(msgspec.Struct, frozen=True, kw_only=True):
         entries = [entry.strip().lower() for entry in exceptions.split(",")]
         read = (_read_exception(entry) for entry in entries if entry)
         return cls(
-            # In a CGI script, a client could set HTTP_PROXY by a `Proxy` header.
+            # REQUEST_METHOD means CGI: there, a client can set HTTP_PROXY by a `Proxy` header.
             http="" if environ.get("REQUEST_METHOD") else _with_scheme(http),
             https=_with_scheme(https),
             is_off="*" in entries,

@@ -140,7 +140,7 @@ def _parsed(text: str) -> Quantity:
 
 
 def _interpret(suffix: str, text: str) -> tuple[int, Family]:
-    """Return the power of ten, or of two for binary suffixes, and the family of a suffix."""
+    """Return the exponent (of 2 for binary suffixes, else of 10) and the family of a suffix."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], Family.DECIMAL
     if suffix in _BINARY:
@@ -160,8 +160,8 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
 
 
 def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
-    """Return an amount of digits with `places` decimal places, times a power of two."""
-    # The limit of Kubernetes' fast path.
+    """Return the quantity `amount` / 10^`places` * 2^`power`, written as `text`."""
+    # The limit of Kubernetes' fast path with int64.
     if not places and len(str(abs(amount))) + power * 3 // 10 < 15:
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
     exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
@@ -172,7 +172,7 @@ def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
 
 def _canonical(quantity: Quantity) -> str:
     amount = _EXACT.normalize(quantity.amount)
-    # Binary suffixes are printed from 1Ki on.
+    # The smallest binary suffix is 1Ki.
     if (
         quantity.family is Family.BINARY
         and abs(amount) >= 1024
@@ -192,6 +192,6 @@ def _canonical(quantity: Quantity) -> str:
 
 
 def _parts(amount: Decimal) -> tuple[int, int]:
-    """Return the signed digits, and the power of ten by which they are multiplied."""
+    """Return the signed digits as an integer, and the power of ten to multiply it by."""
     exponent = cast("int", amount.as_tuple().exponent)
     return int(amount.scaleb(-exponent, _EXACT)), exponent

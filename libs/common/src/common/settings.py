@@ -1,6 +1,6 @@
 """Settings of a service from environment variables; no other module reads `RAYBUS_*`.
 
-An illegal value ends the process with one line that names the variable, the value and the legal
+An illegal value stops the process with one line that names the variable, the value and the legal
 values.
 """
 
@@ -115,21 +115,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """File with the CA of the server's certificate; None disables TLS, unless the URL is
     `tls://`."""
     nats_register_key: Annotated[bool, Variable("RAYBUS_NATS_REGISTER_KEY", _switch)] = False
-    """Generate a key at startup instead of reading the two files.
+    """Generate a key at startup instead of reading the seed file and the CA file.
 
-    The key is registered in the ConfigMap `nats-keys-SERVICE` of `namespace`.
+    The public key is registered in the ConfigMap `nats-keys-SERVICE` of `namespace`.
     """
     kubeconfig: Annotated[Path | None, Variable("RAYBUS_KUBECONFIG", _file)] = None
     """Kubeconfig file; None to use the pod's ServiceAccount."""
     http_port: Annotated[int, Variable("RAYBUS_HTTP_PORT", partial(_number, most=65535))] = 8080
     http_port_file: Annotated[Path | None, Variable("RAYBUS_HTTP_PORT_FILE", _output)] = None
-    """File to write the port to.
+    """File to which the process writes its HTTP port.
 
     With a file, the process takes the next free port if `http_port` is in use, so that replicas
     with the same settings can share a network.
     """
     namespace: Annotated[str, Variable("RAYBUS_NAMESPACE")] = "default"
-    """Namespace of our Leases."""
+    """Namespace of raybus itself: of its Leases and of the ConfigMaps with NATS keys."""
     lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE")] = ""
     """Namespace of the watchers' Lease; empty means `namespace`.
 
@@ -138,7 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
     """Identity of the replica.
 
-    If empty, it is the host name, outside a cluster with a random suffix.
+    If empty, it is the host name, followed by a random suffix outside a cluster.
     """
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """Namespaces to watch; empty means all."""
@@ -153,13 +153,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "cluster.local"
     """DNS domain of the Kubernetes cluster; `CLUSTER_DOMAIN` is KubeRay's variable."""
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
-    """Reach Ray dashboards through the API server, from outside the cluster."""
+    """Whether to reach Ray dashboards through the API server, as needed outside the cluster."""
     gate_targets: Annotated[
         tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", partial(_parsed, targets.read))
     ] = ()
-    """Servers that gates of UpgradePolicies may ask; empty means none."""
+    """Servers to which gates of UpgradePolicies may send requests; empty means none."""
     kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST")] = ""
-    """In-cluster address of the API server, set by Kubernetes; gates may not ask it."""
+    """In-cluster address of the API server, set by Kubernetes; gates may not send requests there.
+    """
     traces_file: Annotated[Path | None, Variable("RAYBUS_TRACES", _output)] = None
     """File to append spans to; OpenTelemetry's `OTEL_*` variables work in addition."""
 
@@ -188,7 +189,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RUN: Final = token_hex(4)
-"""Suffix that tells this process from others with the same host name."""
+"""Random suffix that distinguishes this process from others with the same host name."""
 
 
 def identity_of(settings: Settings) -> str:

@@ -18,7 +18,7 @@ KEY_FORM: Final = "whsec_ and base64 of at least 16 bytes, as 'openssl rand -bas
 def read_key(text: str) -> bytes:
     """Parse a signing key: `whsec_` and base64.
 
-    Raises `ValueError`, which does not quote the text.
+    Raises `ValueError`, whose message does not contain the key.
     """
     try:
         key = base64.b64decode(text.strip().removeprefix("whsec_"), validate=True)

@@ -1,8 +1,8 @@
-"""Decide which servers tenants may make raybus send requests to.
+"""Decide to which servers raybus may send requests on behalf of tenants.
 
 The administrator lists origins: scheme, host and port, as in the same-origin rule of browsers. A
-host name is compared with the list before it is resolved, so unlisted names are never looked up.
-The resolved address is checked as well: loopback, link-local addresses (cloud metadata) and the API
+host name is compared with the list before it is resolved, so unlisted names are never resolved. The
+resolved address is checked as well: loopback, link-local addresses (cloud metadata) and the API
 server are always refused. The caller connects to the checked address.
 """
 
@@ -37,7 +37,7 @@ _NEVER: Final = tuple(
     )
 )
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-"""NAT64 addresses, which stand for IPv4 addresses."""
+"""NAT64 addresses, each of which embeds an IPv4 address."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +45,12 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     scheme: str
     host: str
-    """A host name, `*.` with a domain, or a network of addresses."""
+    """A host name, `*.` followed by a domain, or an IP network."""
     port: int
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers that may be asked; none by default."""
+    """The servers to which requests may be sent; none by default."""
 
     origins: tuple[Origin, ...] = ()
     api_server: str = ""
@@ -63,7 +63,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         return cls(origins=(Origin(scheme=url.scheme, host=url.hostname or "", port=port),))
 
     def refusal(self, url: SplitResult, namespace: str) -> str | None:
-        """Return why a server may not be asked for a RayService of this namespace.
+        """Return why a server may not be sent requests for a RayService of this namespace.
 
         None if it may.
         """
@@ -94,7 +94,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_address(host: str) -> Address | None:
-    """Return the host as an address, None if it is a name."""
+    """Return the IP address in `host`; None if it is a name."""
     try:
         return ip_address(host.strip("[]"))
     except ValueError:

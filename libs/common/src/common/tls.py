@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_RECORD_SIZE: Final = 16 * 2**10
-"""Bytes of a TLS record (RFC 8446, 5.1)."""
+"""Maximum bytes of a TLS record (RFC 8446, 5.1)."""
 
 
 class RecordReader(ssl.SSLObject):
-    """The TLS object of a connection; a read allocates one record at most."""
+    """The TLS object of a connection; each read allocates at most the size of one record."""
 
     def read(
         self,
@@ -39,7 +39,7 @@ def create_client_context(
 
 
 def choose_verification(context: ssl.SSLContext) -> None:
-    """Have a client's context verify certificates as Go's programs do, on each Python.
+    """Have a client's context verify certificates as Go's programs do, on each version of Python.
 
     Python 3.13 also demands the extensions of RFC 5280, which the authorities of older Kubernetes
     clusters lack (EKS, MicroK8s). Signatures, dates and names are verified in either case. An

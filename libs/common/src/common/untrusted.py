@@ -4,9 +4,9 @@ A few kilobytes of gzip unpack to gigabytes, so requests ask for uncompressed an
 and a compressed answer is rejected.
 
 A JSON decoder recurses into each level, so a few kilobytes of brackets exhaust its stack, and the
-`RecursionError` would end the process. Therefore the nesting is checked before, without recursion
-and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves room for later
-versions of Kubernetes.
+`RecursionError` would stop the process. Therefore the nesting is checked before decoding, without
+recursion and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves room
+for later versions of Kubernetes.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
 _INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
-"""Intermediate characters of a terminal's control sequence (ECMA-48, 5.4)."""
+"""Characters that may precede the final one of a terminal's control sequence (ECMA-48, 5.4)."""
 _INVISIBLE: Final = (
     *range(0x7F, 0xA0),
     0x061C,
@@ -66,7 +66,7 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
 
 
 def without(body: bytes, secret: str) -> bytes:
-    """Replace a secret that the server repeats in a body, so that no status or log contains it."""
+    """Mask a secret that a server repeats in its answer, so that no status or log contains it."""
     return body.replace(secret.encode(), HIDDEN) if secret else body
 
 
@@ -91,7 +91,7 @@ def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
 
 
 def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield for each bracket outside of strings the position after it, and +1 or -1."""
+    """For each bracket outside of strings, yield the position after it, and +1 (opening) or -1."""
     masked = text.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     position = 0
     for index, part in enumerate(masked.split(b'"')):
@@ -103,7 +103,7 @@ def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def pruned(text: bytes, limit: int) -> bytes:
-    """Replace every value that begins below `limit` levels by `CUT`; the rest is unchanged."""
+    """Replace every value that is nested deeper than `limit` levels by `CUT`."""
     kept: list[bytes] = []
     depth = begin = 0
     for end, levels in _brackets(text):
@@ -121,7 +121,7 @@ def has_invisible(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""Return a JSON text, or double-quoted YAML, safe for a terminal.
+    r"""Escape a JSON text, or double-quoted YAML, so that it is safe to show on a terminal.
 
     Characters that a terminal obeys are written as `\\u…`.
     """
@@ -167,7 +167,7 @@ def clipped(text: str, most: int) -> str:
 
 
 def joined(texts: Sequence[str], most: int) -> str:
-    """Return the first `most` texts, separated by commas, and how many more there are."""
+    """Return the first `most` texts, separated by commas, and the number of those left out."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
 

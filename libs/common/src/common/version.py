@@ -10,4 +10,5 @@ VERSION: Final = "0.1.0"
 OPERATOR_VERSION: Final = f"raybus-v{VERSION}"
 """The version that raybus writes where KubeRay writes its own.
 
-It differs from all of KubeRay's versions, so that taking over clusters does not recreate them."""
+It differs from all of KubeRay's versions. A cluster that a different version wrote is not recreated
+only because its recorded hash differs."""

@@ -13,7 +13,7 @@ from crd_generator import manifest
 from crd_generator.schema import Schema
 
 ANNOTATION_LIMIT: Final = 262_144
-"""Kubernetes' limit for all annotations of an object, in bytes.
+"""Kubernetes' limit for all annotations of an object together, in bytes.
 
 `kubectl apply` stores the object's compact JSON in an annotation.
 """
@@ -49,7 +49,7 @@ def compact_size(definition: Schema) -> int:
 
 
 def _process(path: Path, definition: Schema, *, check: bool) -> str:
-    """Write or check one file. Return an error message, or an empty text."""
+    """Write or check one file. Return an error message, empty if there is no error."""
     size = compact_size(definition)
     if size >= ANNOTATION_LIMIT:
         return (

@@ -1,8 +1,8 @@
 """Compares two versions of a CRD, to find what an upgrade of the CRD breaks.
 
-When an object is written, the API server drops each field that the CRD does not have, and refuses
-a value that a rule of the CRD forbids. The schemas of pod templates come from Kubernetes, so they
-are not compared.
+When an object is written, the API server drops each field that the CRD does not have, and refuses a
+value that a rule of the CRD forbids. The fields of pod templates come from Kubernetes, so they are
+not compared.
 """
 
 import operator
@@ -21,7 +21,7 @@ _LOWER: Final = ("minimum", "minLength", "minItems", "minProperties")
 
 
 class ChangeKind(StrEnum):
-    """How a field differs."""
+    """How a field differs between two versions of a CRD."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -36,9 +36,9 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
     """One difference of a field between two versions of a CRD."""
 
     path: str
-    """Path from the root of the object.
+    """Path from the root of the object, such as `spec.workerGroupSpecs.groupName`.
 
-    List indices are left out: `spec.workerGroupSpecs.groupName`.
+    List indices are left out.
     """
     kind: ChangeKind
     text: str = ""
@@ -77,9 +77,9 @@ def _properties(schema: Schema) -> dict[str, Schema]:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:
-    """Return the changes of the fields of `spec` and `status`.
+    """Return the changes of the fields in `spec` and `status` of a CRD.
 
-    Fields inside an added or removed field are not reported by themselves.
+    If a whole field is added or removed, the fields inside it are not reported separately.
     """
     old, new = (find_schema(definition) for definition in (before, after))
     return [
@@ -90,7 +90,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldCh
 
 
 def find_lost_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the versions in `status.storedVersions` of `before` that `after` does not have.
+    """Return the versions of stored objects (`status.storedVersions`) that `after` lacks.
 
     The API server refuses such an update of the CRD.
     """
@@ -176,7 +176,7 @@ def _describe_narrowed(before: Schema, after: Schema) -> Iterator[str]:
 def is_set(document: Any, path: str) -> bool:
     """Return whether an object has the field at `path`.
 
-    In a list, one element with the field suffices.
+    If the path leads through a list, one element with the field suffices.
     """
     name, _, rest = path.partition(".")
     return any(
@@ -185,9 +185,9 @@ def is_set(document: Any, path: str) -> bool:
 
 
 def is_missing(document: Any, path: str) -> bool:
-    """Return whether the parent of the field exists in an object but the field does not.
+    """Return whether an object has the parent of the field at `path`, but not the field.
 
-    In a list, one such element suffices.
+    If the path leads through a list, one such element suffices.
     """
     name, _, rest = path.partition(".")
     if not rest:
@@ -196,6 +196,6 @@ def is_missing(document: Any, path: str) -> bool:
 
 
 def _objects(document: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list, or the document itself if it is one object."""
+    """Return the objects in a list, or the document itself in a list if it is one object."""
     values: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
     return [value for value in values if isinstance(value, dict)]

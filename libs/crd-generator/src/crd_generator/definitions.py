@@ -1,9 +1,9 @@
 """The CRDs of the four kinds of `ray.io`: versions, printer columns, names.
 
-v1alpha1 lacks the newer fields. For pod templates, Services and statuses, its schema has only
-the names and types of fields; their values are validated by v1 and the pod API only. This keeps
-the file small enough for `kubectl apply`, which copies it into an annotation of at most
-262,144 bytes.
+v1alpha1 lacks the newer fields. For pod templates, Services and statuses, its schema has only the
+names and types of fields; only v1 and the pod API validate their values. This keeps the file small
+enough for `kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
+
 Source: spec raycluster §1; spec rayservice §2; spec rayjob §2, §20.1.
 """
 
@@ -68,9 +68,9 @@ V1ALPHA1: Final = Version(
 JOB_V1ALPHA1: Final = msgspec.structs.replace(
     V1ALPHA1, opaque=frozenset({"core/v1.PodTemplateSpec", "core/v1.Service"})
 )
-"""Version v1alpha1 of RayJob, whose schema describes no fields of pod templates.
+"""Version v1alpha1 of RayJob, whose schema does not describe the fields of pod templates.
 
-RayJob has a third pod template, which would make the CRD too large. The pods' own API and v1 still
+A RayJob has three pod templates, which would make the CRD too large. The pods' own API and v1 still
 validate the templates.
 """
 

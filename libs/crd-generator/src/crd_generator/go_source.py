@@ -1,8 +1,8 @@
 """Reads Go API types into `common/api/go_schema.json`.
 
-The file holds the order of fields, JSON names, omit rules and schema markers of the Kubernetes
-source. The order and the omit rules determine the hash of a spec; the markers determine the schema
-of a CRD. For a new Kubernetes version, run `go mod download k8s.io/api@VERSION
+The file holds the order of fields, JSON names, omit rules (`omitempty`) and schema markers of the
+Kubernetes source. The order and the omit rules determine the hash of a spec; the markers determine
+the schema of a CRD. For a new Kubernetes version, run `go mod download k8s.io/api@VERSION
 k8s.io/apimachinery@VERSION`, then
 
     python -m crd_generator.go_source --api DIR --machinery DIR --version VERSION
@@ -105,7 +105,7 @@ def render(schema: GoSchema) -> str:
 def declarations(package: str, path: Path) -> Iterator[tuple[str, "GoType"]]:
     """Yield the name and definition of each type in a Go file.
 
-    Types that are not structs become aliases.
+    A type that is not a struct is defined as an alias.
     """
     lines = iter(path.read_text(encoding="utf-8").splitlines())
     markers: list[tuple[str, str]] = []
@@ -154,10 +154,10 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Return the markers with the one in this comment line added.
+    """Return the markers (such as `+optional`), with that of this comment line added.
 
-    Return an empty list if the line is no comment, because a marker belongs to the comment directly
-    above a declaration.
+    If the line is no comment, return an empty list, because a marker belongs to the comment
+    directly above a declaration.
     """
     text = line.strip()
     if not text.startswith("//"):
@@ -184,7 +184,7 @@ def _resolve(package: str, written: str) -> str:
 
 
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
-    """Return the types that `ROOTS` use directly or indirectly, with aliases resolved."""
+    """Return the types that `ROOTS` use directly or indirectly, without aliases."""
     wanted: list[str] = list(ROOTS)
     reachable: dict[str, GoType] = {}
     while wanted:

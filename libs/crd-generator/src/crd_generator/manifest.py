@@ -14,7 +14,7 @@ _HEADER: Final = (
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes repeated parts in full instead of YAML aliases."""
+    """Writes repeated parts in full instead of as YAML aliases."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class passes it
         return True

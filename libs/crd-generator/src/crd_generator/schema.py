@@ -1,7 +1,7 @@
 """Converts a Go type to an OpenAPI schema like that of KubeRay's published CRDs.
 
 Descriptions are left out. A field is required if Go always writes it and no marker makes it
-optional. An API version may omit fields, add fields, or drop the validation of values.
+optional. A `Version` may omit fields, add fields, or drop the validation of values.
 """
 
 import json
@@ -60,7 +60,7 @@ _LIMITS: Final = {
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """How one API version differs from the Go types.
 
-    Entries are names of Go types, or `<type>.<field>`.
+    The sets contain names of Go types, or `<type>.<field>`.
     """
 
     bare: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """Fields that only this version has: by Go type, the type of each extra field by its name."""
+    """Fields that only this version has: by Go type, the types of the added fields by name."""
 
 
 def build(go_type: str, version: Version) -> Schema:
@@ -131,7 +131,7 @@ def _is_required(path: str, field: GoField, version: Version) -> bool:
 
 
 def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
-    """Return each field, with the name of the Go type that declares it.
+    """Return each field of a Go type, with the name of the Go type that declares it.
 
     Includes fields of embedded structs.
     """
@@ -147,7 +147,7 @@ def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
 
 
 def _innermost(schema: Schema) -> Schema:
-    """Return the schema of the innermost items of a list or map; other schemas unchanged."""
+    """Return the schema of the innermost items of a list or map; any other schema unchanged."""
     inner = schema.get("items") or schema.get("additionalProperties")
     return schema if inner is None else _innermost(inner)
 

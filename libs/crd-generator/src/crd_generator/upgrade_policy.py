@@ -27,8 +27,8 @@ _COLUMNS: Final = (
 )
 """Printer columns: name, type, JSON path, priority.
 
-A column whose path leads to a list shows the first match, or the whole list as JSON. Columns with a
-whole list have priority 1, so they appear only with `-o wide`.
+If a path leads to a list, its column shows the first match, or the whole list as JSON. Columns with
+a whole list have priority 1, so they appear only with `-o wide`.
 """
 
 
@@ -251,7 +251,7 @@ def _gate() -> Schema:
 
 
 def _rules_of_kinds(decimal: str) -> list[Schema]:
-    """Return rules that allow each field of a gate only for the kinds of gates that use it."""
+    """Return CEL rules that allow each field of a gate only for the kinds of gates that use it."""
     return [
         _rule(
             "has(self.metric) || has(self.prometheus) || !has(self.max)",

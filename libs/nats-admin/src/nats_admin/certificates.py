@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Validity of new certificates: ten years, because only pods of raybus in one cluster use them."""
+"""Validity of new certificates: ten years, because only one installation of raybus uses them."""
 RENEW_BEFORE: Final = timedelta(days=30)
 """Remaining validity below which a certificate that raybus made is replaced."""
 
@@ -90,7 +90,7 @@ def make_server_certificate(
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
-    """Return whether the CA certificate `ca` has signed `certificate`; all in PEM."""
+    """Return whether the CA certificate `ca` has signed `certificate`. Both are PEM."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
             x509.load_pem_x509_certificate(ca)
@@ -118,7 +118,7 @@ def read_end(certificate: bytes) -> datetime:
 def is_for_routes(certificate: bytes) -> bool:
     """Return whether a NATS server may use a PEM certificate for connections to other servers.
 
-    It then needs both extended key usages, server and client authentication, or none at all.
+    The certificate needs both extended key usages, server and client authentication, or none.
     """
     parsed = x509.load_pem_x509_certificate(certificate)
     try:

@@ -27,9 +27,9 @@ def complete_folder(
 ) -> list[str]:
     """Create the missing files in `folder`; return the names of the files that were written.
 
-    `names` are the host names and addresses of the server. Its certificate is renewed when it is no
-    longer usable (`is_usable`). Users' keys are written before the server's configuration, so that
-    an interrupted run leaves no configuration with a public key whose private key does not exist.
+    `names` are the host names and addresses of the server. The server's certificate is renewed when
+    it is no longer usable (`is_usable`). Users' keys are written before the server's configuration,
+    so that an interrupted run leaves no public key in it whose private key does not exist.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
     contents = _ensure_ca(folder, now=now)
@@ -65,8 +65,8 @@ def write(path: Path, content: bytes) -> bool:
 def is_usable(pair: CertificatePair, ca: bytes, names: Sequence[str], *, now: datetime) -> bool:
     """Return whether a server can use a certificate for longer than `RENEW_BEFORE`.
 
-    The certificate must be signed by the CA `ca`, cover all `names`, and be valid for
-    connections between servers.
+    The certificate must be signed by the CA `ca`, cover all `names`, and be valid for connections
+    between servers.
     """
     return (
         certificates.is_signed_by(pair.certificate, ca)
@@ -105,7 +105,7 @@ def _ensure_server_pair(
 ) -> CertificatePair:
     """Return the existing server certificate if it is usable, else a new one.
 
-    An existing certificate that another CA has signed is never replaced.
+    An existing certificate that a different CA has signed is never replaced.
     """
     if not (folder / "tls.key").exists():
         return certificates.make_server_certificate(ca, names=names, now=now)

@@ -1,4 +1,4 @@
-"""The required configuration of the streams with upgrade events; `provision` applies it.
+"""The required configuration of RAY_EVENTS and its mirror; `provision` applies it.
 
 RAY_EVENTS is a history: messages are dropped only by age, size or number, and no user can delete or
 purge them. The NATS account of external subscribers has a mirror of it under the same name.
@@ -12,12 +12,12 @@ from common.bus.streams import DUPLICATE_WINDOW, SECOND, Config, build_disk_conf
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_AGE: Final = 30 * 24 * 3600 * SECOND
 PER_SUBJECT: Final = 1000
-"""Maximum number of events of one type of one RayService.
+"""Maximum number of events of one type of one object.
 
 A RayService that is upgraded endlessly then does not displace the events of other RayServices.
 """
 MIRROR_API: Final = "JS.ray"
-"""Prefix under which the account of external subscribers calls JetStream of the services' account.
+"""Prefix with which the account of external subscribers calls the services' JetStream API.
 
 Only the mirror uses it.
 """

@@ -1,7 +1,7 @@
 """The commands `credentials` and `key`.
 
-`credentials` creates keys, certificates and configuration for a NATS without Kubernetes. `key`
-creates the private key of a person.
+`credentials` creates keys, certificates and configuration for a NATS server without Kubernetes.
+`key` creates the private key of a person.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from nats_admin.server_conf import ServerConfig
 
 
 def make_key(options: argparse.Namespace) -> int:
-    """Create a private key unless the file exists; print the public key, to be registered."""
+    """Create a private key if the file does not exist; print its public key, to be registered."""
     sys.stdout.write(f"{nkeys.derive_public_key(credential_folder.ensure_seed(options.file))}\n")
     return 0
 
@@ -23,7 +23,7 @@ def make_key(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Create the keys, certificates and configuration of a NATS server in the folder `--out`.
 
-    Keys and certificates that are there and usable are kept. Prints the names of the files written.
+    Existing keys and usable certificates are kept. Prints the names of the files written.
     """
     folder: Path = options.out.absolute()
     server = ServerConfig(

@@ -42,7 +42,7 @@ AUTHORITY: Final = "ca.crt"
 
 
 class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and addresses of the server in the same pod."""
+    """Files and addresses of the NATS server in the same pod."""
 
     beside: NeighborServer
     volume: Path
@@ -50,7 +50,7 @@ class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
     given_folder: Path
     """Folder for `tls.crt`, `tls.key` and `ca.crt` that the installer of raybus may provide.
 
-    If it has a key, this certificate is used instead of the one in `volume`.
+    If the folder has a key, its certificate is used instead of the one in `volume`.
     """
     namespace: str
     entry: str
@@ -75,7 +75,7 @@ class Keeper:
         self._place = place
         self._clock = clock
         self._own_keys = own_keys
-        """Public keys of the users that this process connects as, by user name.
+        """Public keys of the NATS users as which this process connects, by user name.
 
         Must not be empty: a server without users accepts every client.
         """
@@ -105,7 +105,7 @@ class Keeper:
     async def run(self) -> None:
         """Rewrite the files and reload the server whenever a ConfigMap changes, until cancelled.
 
-        Also checks every `CHECK_SECONDS`. Errors are logged and retried.
+        Also checks the files every `CHECK_SECONDS`. Errors are logged and retried.
         """
         target = WatchTarget(
             resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL
@@ -177,7 +177,7 @@ class Keeper:
             ca = (volume / AUTHORITY).read_bytes()
             if credential_folder.is_usable(pair, ca, self._place.names, now=now):
                 return pair, ca
-        # The authority signs only this certificate; its key is not stored.
+        # The CA signs only this certificate, so the key of the CA is not stored.
         new_ca = certificates.make_ca(now=now)
         pair = certificates.make_server_certificate(new_ca, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)

@@ -47,8 +47,8 @@ USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in
 _LAST: Final = "cluster-reconciler"
 """User whose keys are read last.
 
-This service may read every ConfigMap, so it could register another user's public key as its own.
-Because it is read last, such a key still counts for the other user.
+This service may read every ConfigMap, so it could register another user's public key as its own. A
+key counts for the user for whom it is read first, so that registration has no effect.
 """
 _PUBLIC_KEY: Final = re2.compile("[A-Z2-7]{56}")
 
@@ -60,7 +60,7 @@ class RegisteredKeys(msgspec.Struct, frozen=True):
     """The registered keys and CA certificates, and messages about ignored entries."""
 
     keys: dict[str, list[str]]
-    """The public keys of each user, by user name."""
+    """The public keys, by name of the user."""
     authorities: str
     """CA certificates of all servers, in one PEM text."""
     ignored: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def find_orphans(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
 
 
 def _list_entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
-    """Yield a description of the location of each entry of a user, and the entry's value."""
+    """Yield each entry of a user: a description of where it is, and its value."""
     has_own = user in USERS
     name = KEYS_PREFIX + (user if has_own else NAMED)
     for entry, value in sorted(maps.get(name, {}).items()):

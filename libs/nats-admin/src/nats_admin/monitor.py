@@ -1,6 +1,6 @@
 """Exports metrics from a NATS server's monitoring port: storage, memory, connections, replicas.
 
-The monitor runs in the container `keeper` beside each server, and exports what that server stores.
+The monitor runs in the container `keeper` beside each NATS server, and exports that server's view.
 Only the leader of a stream knows how far its replicas lag, so only the leader exports the lag.
 """
 
@@ -29,7 +29,7 @@ STREAMS: Final = "/jsz?accounts=1&streams=1"
 SILENT: Final = 30_000_000_000
 """Nanoseconds without contact to the leader after which a replica counts as away.
 
-NATS itself waits for 10 s.
+NATS itself counts it as away after 10 s.
 """
 _STREAM: Final = ("account", "stream")
 
@@ -168,7 +168,7 @@ class _Jsz(msgspec.Struct, frozen=True):
 def decode_answers(varz: bytes, jsz: bytes) -> ServerMetrics:
     """Decode the answers of the server's monitoring paths `/varz` and `STREAMS`.
 
-    Raises `ValueError` for an answer that a NATS server does not give.
+    Raises `ValueError` if they are not answers of a NATS server.
     """
     server = msgspec.json.decode(varz, type=_Varz)
     accounts = msgspec.json.decode(jsz, type=_Jsz).account_details
@@ -203,7 +203,7 @@ def _build_stream_metrics(account: str, detail: _Stream, server: str) -> StreamM
 
 
 def build_families(server: ServerMetrics | None) -> list[Metric]:
-    """Return the metrics of a server; only `raybus_nats_up` if it does not answer (None)."""
+    """Return the metrics of a server; only `raybus_nats_up` if `server` is None (no answer)."""
     if server is None:
         return [_build_family(UP, 0)]
     streams = server.streams

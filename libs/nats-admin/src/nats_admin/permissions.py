@@ -4,7 +4,7 @@ Each row of `USERS` gives one user the least rights that it needs. Three facts a
 the rows. The server enforces a consumer's filter only if the filter is part of the subject of the
 request that creates the consumer. Each user needs its own inbox, or else it could read another
 user's answers. A push consumer delivers to any subject that its creator names, unchecked; so all
-users outside of raybus's services are in another account, with a mirror of the events.
+users outside of raybus's services are in a different account, with a mirror of the events.
 """
 
 from collections.abc import Iterable
@@ -40,16 +40,16 @@ READ_SERVICES, READ_JOBS = (
     (f"{FOLLOW_STATE}.{subjects.build_partition_filter('*', tree)}", FLOW)
     for tree in (TreeKind.SERVICE, TreeKind.JOB)
 )
-"""Subjects for reading only the state of RayServices, or only that of RayJobs."""
+"""Subjects for reading only the state of RayServices, or only that of RayJobs and RayCronJobs."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
-"""Subjects for creating the consumers that named subscribers read from."""
+"""Subjects for creating the consumers from which named subscribers read."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
 def _list_recovery_subjects(stream: str) -> tuple[str, ...]:
-    """Return the subjects that back up, delete and restore a stream."""
+    """Return the API subjects for backing up, deleting and restoring a stream."""
     verbs = ("INFO", "DELETE", "SNAPSHOT", "RESTORE")
     return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
 
@@ -58,7 +58,7 @@ READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST
 
 
 def _build_user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> NatsUser:
-    """Return a user that may publish to `publish`, and receive its own answers and `receives`."""
+    """Return a user that may publish to `publish` and receive `receives` and its own answers."""
     return NatsUser(
         name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives)
     )
@@ -67,7 +67,7 @@ def _build_user(name: str, account: str, *publish: str, receives: tuple[str, ...
 def _build_sharded_user(name: str, *publish: str) -> NatsUser:
     """Return the user of a service with several replicas.
 
-    Besides `publish`, the replicas publish and receive hints about their Leases.
+    Besides `publish`, it may publish and receive hints that a replica changed its Lease.
     """
     hints = subjects.build_hint_subject(name)
     return _build_user(name, RAY, *publish, hints, receives=(hints,))
@@ -106,7 +106,7 @@ USERS: Final = (
         f"{API}.STREAM.UPDATE.{EVENTS}",
         *MAKE_CONSUMERS,
     ),
-    # For emergencies, by hand: no process of raybus has the keys of administrators.
+    # For work by hand in an emergency: no process of raybus has the keys of administrators.
     _build_user(
         "administrator",
         RAY,
@@ -181,7 +181,7 @@ EXPORTS: Final = (
     f'{{service: "$JS.FC.{EVENTS}.>", accounts: [{OUTSIDE}]}}',
     f'{{stream: "{subjects.ALL_EVENTS}", accounts: [{OUTSIDE}]}}',
 )
-"""What the services' account exports: the events, and the API that the mirror needs."""
+"""The exports of the services' account: the events, and the API that the mirror needs."""
 IMPORTS: Final = (
     f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: '
     f'"{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',

@@ -6,9 +6,9 @@
     python -m nats_admin.provision key FILE
 
 `streams` reads `RAYBUS_NATS_*` like a service. Without `--watch` it connects as the user
-`provisioner`, creates missing streams and changes differing ones, and ends. With `--watch` it
+`provisioner`, creates missing streams, changes differing ones, and exits. With `--watch` it
 connects as the user `keeper`, keeps running, and creates streams again after the loss of a volume;
-it may not change or delete a stream. `keeper` runs beside a server in a cluster: it does the same
+it may not change or delete a stream. `keeper` runs beside a server in a pod: it does the same
 as `--watch`, writes the server's configuration from the ConfigMaps of its namespace
 (`nats_admin.keeper`), makes the server reload it, restarts a server after a full disk, and exports
 the server's metrics. `credentials` and `key` are described in `nats_admin.issue`.

@@ -1,8 +1,8 @@
 """Makes the NATS server in the same pod reload its configuration and certificates after a change.
 
-The reload is requested by a signal to the server's process, so it works even if no client can
-connect. The server itself reports when it last read its files, so a restart of the server or of
-this process does no harm.
+A signal to the server's process requests the reload, so it works even if no client can connect. The
+server itself reports when it last read its files, so a restart of the server or of this process
+does no harm.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.05
 TAKES_SECONDS: Final = 5.0
-"""Seconds after the signal. Files that the server has not read by then count as rejected."""
+"""Seconds for a reload. Files that the server has not read by then count as rejected."""
 AGAIN_SECONDS: Final = 30.0
-"""Seconds between two signals for the same rejected files."""
+"""Seconds after which the reload of the same rejected files is tried again."""
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
 
 
 class NeighborServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and addresses through which another container of the pod reaches the NATS server."""
+    """How to reach the NATS server in another container of the pod: files and addresses."""
 
     folder: Path
     pid_file: Path
@@ -54,7 +54,7 @@ class Reloader:
         """Make the server reload files that have changed since it last read them.
 
         Waits for the reload; after `TAKES_SECONDS` without a reload, logs an error and returns.
-        Raises `OSError` or `httpx.HTTPError` if the server cannot be signalled or asked.
+        Raises `OSError` or `httpx.HTTPError` if the server cannot be signalled or does not answer.
         """
         before = await self._read_state(client)
         expected = (compute_digest(self._server.folder), before.start)

@@ -15,24 +15,24 @@ INDENT: Final = " " * 6
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses, folders and options of a NATS server. Paths are those inside its container."""
+    """Addresses, folders and options of a NATS server. Paths are those that the server sees."""
 
     folder: str
     """Folder with `tls.crt`, `tls.key` and `ca.crt`."""
     store: str
     host: str = "0.0.0.0"  # noqa: S104  (a pod's clients come from outside)
-    """Listening address. For Go, 0.0.0.0 means all IPv4 and IPv6 addresses that the kernel has."""
+    """Listening address. 0.0.0.0 stands for all IPv4 and IPv6 addresses of the machine."""
     port: int = 4222
     monitoring_port: int | None = 8222
     name: str = '"nats"'
     """Name of the server: a string in quotes, or an environment variable (`$NAME`) without
     quotes."""
     pid_file: str | None = None
-    """File for the process id of the server, which is needed to send it the reload signal."""
+    """File for the process id of the server, to which the reload signal is sent."""
     max_store: str | None = None
-    """Disk space for JetStream, such as `8GB` or `$NAME`. None: the server decides."""
+    """Disk space for JetStream, such as `8GB` or `$NAME`; None to let the server decide."""
     sync_interval: str = "1s"
-    """Interval of syncs to disk; `always` syncs at each write."""
+    """Interval between syncs to disk; `always` syncs at each write."""
     cluster: "ServerCluster | None" = None
     subscribers: tuple[NamedSubscriber, ...] = ()
 
@@ -57,9 +57,9 @@ MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MAX_SUBSCRIBERS
 
 
 def render(server: ServerConfig, public_keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the configuration file.
+    """Return the server's configuration file.
 
-    `public_keys` maps user names to keys. The server rejects a user without a key there.
+    `public_keys` maps user names to keys. The server rejects a user who has no key in it.
     """
     template = Template(
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()

@@ -1,10 +1,10 @@
 """The command `keeper`: maintains the NATS server in the same pod, and the streams.
 
-The keeper restarts a server whose disk was full, and logs other problems of the server's health
-check. A stream that met a full disk accepts no message until the server restarts, even when there
-is room again, and publishers get no answer (measured with nats-server 2.15). The kubelet's probes
-do not detect this. The server's own health check `/healthz` does, but is not used as a probe: it
-also fails while a cluster has no leader, when a restart would make things worse.
+The keeper restarts a server whose disk was full, and logs other problems that the server's health
+check reports. A stream that met a full disk accepts no message until the server restarts, even when
+there is room again, and publishers get no answer (measured with nats-server 2.15). The kubelet's
+probes do not detect this. The server's own health check `/healthz` does, but is not used as a
+probe: it also fails while a cluster has no leader, when a restart would make things worse.
 """
 
 import argparse
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 CHECK_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 BETWEEN_STARTS: Final = 60.0
-"""Minimum seconds between two restarts. A disk that is still full stops the server again."""
+"""Minimum seconds between two restarts. While the disk stays full, a restart does not help."""
 WRITE_ERROR: Final = "write error"
 
 
@@ -83,7 +83,7 @@ class DiskWatch:
 
 
 SERVERS: Final = "nats-servers"
-"""The headless Service that gives each server a DNS name."""
+"""Name of the headless Service that gives each NATS server a DNS name."""
 
 
 async def run(settings: Settings, options: argparse.Namespace) -> None:
@@ -112,7 +112,7 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 def _assign_keys(
     accounts: Sequence[StreamAccount], place: ServerPaths
 ) -> tuple[list[StreamAccount], dict[str, str]]:
-    """Return the accounts, each with a new key of this process, and public keys by user name."""
+    """Return the accounts, each with a newly generated key, and the public keys by user name."""
 
     class Own(GeneratedKey):
         async def announce(self) -> str:

@@ -1,6 +1,6 @@
 """Creates the streams of raybus and the consumers of named subscribers.
 
-It creates them again after the loss of a volume.
+If they are lost together with a volume, they are created again.
 """
 
 import argparse
@@ -30,12 +30,12 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
-"""The consumers are checked once in this many checks of the streams.
+"""Number of checks of the streams per check of the consumers.
 
 A lost volume loses streams and consumers together, so the check of the streams notices it first.
 """
 START_SECONDS: Final = 60.0
-"""Seconds to wait for a NATS server that is still starting, without `--watch`."""
+"""Seconds to wait for a NATS server that is still starting (only without `--watch`)."""
 MAX_PAUSE: Final = 3600.0
 """Maximum seconds for which an administrator's message can prevent the creation of streams."""
 OUTSIDE: Final = "-outside"
@@ -45,7 +45,7 @@ OUTSIDE: Final = "-outside"
 async def ensure_streams(
     bus: Bus, configs: Sequence[streams.Config], *, may_change: bool = False
 ) -> list[str]:
-    """Create missing streams; return the differences of existing streams from `configs`.
+    """Create missing streams; return how existing streams differ from `configs`.
 
     With `may_change`, differing streams are changed first, and only the remaining differences are
     returned.
@@ -75,7 +75,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     def filters(self) -> object:
         """The subjects whose messages the consumer delivers.
 
-        The server reports a single subject in another field than several subjects.
+        The server reports one subject and several subjects in different fields.
         """
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
@@ -101,7 +101,7 @@ async def _update_stream(
 ) -> list[str]:
     """Change a stream to `config` without losing its messages.
 
-    Returns the differences that remain, because NATS cannot change them in an existing stream.
+    Return the differences that remain because NATS cannot change them in an existing stream.
     """
     name = str(config["name"])
     try:
@@ -115,7 +115,7 @@ async def _update_stream(
 class _Pause:
     """A time during which an administrator wants no stream to be created.
 
-    To restore a stream from a backup, the stream must not exist.
+    A stream that is restored from a backup must not exist before.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _Pause:
 
 
 class LastCheck:
-    """The result of the last check of the streams of one NATS account."""
+    """Holds the first problem of the last check of one NATS account's streams, if there was any."""
 
     def __init__(self) -> None:
         self.problem: str | None = "the streams were not checked yet"
@@ -158,7 +158,7 @@ async def keep_streams(
 ) -> None:
     """Maintain the streams and consumers until cancelled, except during a pause.
 
-    Each problem is logged once. `last_check` receives the first problem of each check, or None.
+    Each problem is logged once. `last_check.problem` is set to the first problem of each check.
     """
     last_check = last_check or LastCheck()
     reported: list[str] = []
@@ -183,13 +183,13 @@ async def keep_streams(
 
 
 class StreamAccount(msgspec.Struct, frozen=True):
-    """A NATS account with the streams to maintain in it, and the user that maintains them."""
+    """A NATS account: the streams to maintain in it, and the user that maintains them."""
 
     settings: Settings
     configs: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
-    """The keys of the user; None for the keys that `settings` name."""
+    """The keys of that user; None for the keys that `settings` name."""
     last_check: LastCheck = msgspec.field(default_factory=LastCheck)
 
 
@@ -202,9 +202,9 @@ def build_accounts(
 ) -> list[StreamAccount]:
     """Return the account of raybus, and that of external subscribers if its user has a key.
 
-    With `nats_register_key`, the user registers a key, so the second account is returned too.
-    `outside_seed` is the file with the key of that user otherwise, and `named` are the subscribers
-    for which the account has consumers.
+    The user of the second account has a key if `nats_register_key` is set (the process generates
+    one), or if `outside_seed`, a file with a key, is given. `named` are the subscribers for which
+    the second account has consumers.
     """
     own = StreamAccount(
         settings,
@@ -257,7 +257,7 @@ async def watch(
 ) -> None:
     """Maintain the streams of all accounts until cancelled.
 
-    With `--metrics`, also export the server's metrics, and report ready while all streams exist.
+    With `--metrics`, also serve the server's metrics, and be ready while the streams are right.
     """
     monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group:
@@ -279,7 +279,7 @@ async def watch(
 async def make(accounts: Sequence[StreamAccount]) -> int:
     """Create or change the streams once.
 
-    Return the exit code: 1 if differences remain, after printing one line for each.
+    Return the exit code: 1 if differences remain; one line is printed for each.
     """
     problems: list[str] = []
     for account in accounts:

@@ -1,8 +1,8 @@
-"""Named subscribers: readers of upgrade events outside raybus, limited to their namespaces.
+"""Named subscribers: external readers of raybus's events, limited to their namespaces.
 
-A named subscriber has a key and one durable pull consumer with its name, which the server filters.
-The process that maintains the streams creates the consumer. The subscriber itself may create none:
-with that right, a key could create thousands of consumers and read the events of all tenants.
+A named subscriber has a key and one durable pull consumer with its name, which delivers the events
+of its namespaces. The process that maintains the streams creates the consumer. The subscriber may
+not create any, since a key could then create thousands of consumers and read all tenants' events.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ACK_WAIT: Final = 30 * SECOND
 class NamedSubscriber(msgspec.Struct, frozen=True):
     """A named subscriber, and the namespaces whose events it may read.
 
-    Empty means all namespaces.
+    No namespaces mean all namespaces.
     """
 
     name: str
@@ -63,7 +63,7 @@ class NamedSubscriber(msgspec.Struct, frozen=True):
 def parse_subscribers(text: str) -> tuple[NamedSubscriber, ...]:
     """Parse `team-a=ns1,ns2;auditor`: names of subscribers with their namespaces.
 
-    A name without namespaces may read the events of all namespaces.
+    A subscriber without namespaces may read the events of all namespaces.
 
     Raises:
         InvalidSpec: A name or a namespace is illegal, a name repeats, or there are too many names.

@@ -1,7 +1,7 @@
-"""The few fields of Kubernetes' own kinds that decisions read; other fields are ignored.
+"""The few fields of Kubernetes' own kinds that raybus reads; other fields are ignored.
 
 These structs are for reading. Objects to write are built as JSON or patched, never encoded from
-them.
+these structs.
 """
 # ruff: noqa: RUF012  (msgspec copies empty lists and maps)
 
@@ -54,7 +54,7 @@ class StateWaiting(ApiStruct, frozen=True, kw_only=True):
 
 
 class StateTerminated(ApiStruct, frozen=True, kw_only=True):
-    """How a container ended."""
+    """How a container has ended."""
 
     exit_code: int = 0
     reason: str = ""
@@ -77,7 +77,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
-    """The state before the last restart."""
+    """The state of the container before its last restart."""
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class EndpointConditions(ApiStruct, frozen=True, kw_only=True):
-    """Whether an endpoint receives requests."""
+    """Whether an endpoint of a Service receives requests."""
 
     ready: bool | None = None
 

@@ -23,7 +23,7 @@ from common.errors import Problem
 class RoutingCode(StrEnum):
     """Kinds of problems of Gateways and routes.
 
-    The codes after the blank line concern routes, and objects that raybus may not change.
+    The codes from `NO_PARENT` on concern only routes, and objects that raybus may not change.
     """
 
     MISSING = "Missing"
@@ -78,21 +78,21 @@ class SupportedFeature(ApiStruct, frozen=True, kw_only=True):
 
 
 class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
-    """The controller of a GatewayClass."""
+    """The spec of a GatewayClass: the name of its controller."""
 
     controller_name: str = ""
 
 
 class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
-    """The status that the controller of a GatewayClass writes."""
+    """The status of a GatewayClass, written by its controller."""
 
     conditions: tuple[Condition, ...] = ()
     supported_features: tuple[SupportedFeature | str, ...] = ()
-    """Gateway API v1.1 and earlier list the names alone."""
+    """The features' names; Gateway API v1.1 and earlier list them as plain strings."""
 
 
 class GatewayClass(ApiStruct, frozen=True, kw_only=True):
-    """The class of Gateways that a controller serves."""
+    """A class of Gateways that one controller serves."""
 
     metadata: ObjectMeta
     spec: GatewayClassSpec = GatewayClassSpec()
@@ -100,7 +100,7 @@ class GatewayClass(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> frozenset[str]:
-        """The names of the features that the controller says it implements."""
+        """The names of the features that the controller of this class implements."""
         return frozenset(
             feature if isinstance(feature, str) else feature.name
             for feature in self.status.supported_features
@@ -124,12 +124,12 @@ class ParentRef(ApiStruct, frozen=True, kw_only=True):
         return Reference(group, kind, self._namespace or namespace, self._name)
 
     def place(self, namespace: str) -> "Place":
-        """Return the parent of a route in `namespace`, and the listener if the route names one."""
+        """Return where a route in `namespace` attaches: its parent and, if named, the listener."""
         return self.target(namespace), self.section_name, self.port
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A backend of a rule, with its share of the requests."""
+    """A backend of a route's rule, with its weight."""
 
     target: Reference
     port: int | None
@@ -137,7 +137,7 @@ class Backend(msgspec.Struct, frozen=True):
 
 
 class BackendRef(ApiStruct, frozen=True, kw_only=True):
-    """A backend as written in a rule."""
+    """A backend as written in a route's rule."""
 
     _group: str | None = msgspec.field(default=None, name="group")
     _kind: str | None = msgspec.field(default=None, name="kind")
@@ -148,22 +148,22 @@ class BackendRef(ApiStruct, frozen=True, kw_only=True):
 
     @classmethod
     def of_service(cls, namespace: str, name: str, *, port: int, weight: int) -> "BackendRef":
-        """Return the reference to a port of a Service, with the weight of the backend."""
+        """Return a backend: a port of a Service, with the weight of its traffic."""
         return cls(_namespace=namespace, _name=name, port=port, weight=weight)
 
     def resolved(self, namespace: str) -> Backend:
-        """Return the backend for a route in `namespace`. The default weight is 1."""
+        """Return the backend for a route in `namespace`, with defaults for absent fields."""
         kind, group = self._kind or "Service", self._group or ""
         target = Reference(group, kind, self._namespace or namespace, self._name)
         return Backend(target, self.port, 1 if self.weight is None else self.weight)
 
 
 Place = tuple[Reference, str | None, int | None]
-"""A parent, with the name and the port of one of its listeners."""
+"""Where a route attaches: a parent, and the name and port of one of its listeners, if given."""
 
 
 class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
-    """The report of one controller about a route and one parent."""
+    """The report of one controller about a route at one of its parents."""
 
     parent_ref: ParentRef = ParentRef()
     controller_name: str = ""
@@ -200,7 +200,7 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def spec(self) -> RouteSpec:
-        """The part of the spec that decisions read."""
+        """The fields of the spec that decisions read."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
     def backends(self, rule: RouteRule) -> tuple[Backend, ...]:
@@ -216,21 +216,21 @@ class GrpcRoute(Route, frozen=True, kw_only=True, dict=True):
 
 
 PERCENTAGE_MIRROR: Final = "HTTPRouteRequestPercentageMirror"
-"""The feature that copies a percentage of the requests."""
+"""The Gateway API feature that mirrors only a percentage of the requests."""
 
 
 COPIES_ALL: Final = frozenset({"projectcontour.io/gateway-controller"})
-"""Controllers that list no features, and copy all requests whatever the percentage of a mirror is.
+"""Controllers that list no features and ignore the percentage of a mirror: they copy all requests.
 
 `make e2e-gateways` measures this."""
 
 
 def mirror_problem(gateway_class: GatewayClass | None, route: Route | None) -> str | None:
-    """Return why a Gateway of this class does not copy a percentage of the requests.
+    """Return why a Gateway of this class does not copy only a percentage of the requests.
 
-    None if the controller supports it, or lists no features and is not known to lack it. Such a
-    controller may still accept the route of a mirror, and copy all requests or answer 500. `route`
-    is a route on the Gateway; its status names the controller.
+    None if its controller lists the feature `PERCENTAGE_MIRROR`. Also None if it lists no features
+    and is not in `COPIES_ALL`; it may then still copy all requests or answer 500. `route` is a
+    route on the Gateway; its status names the controller.
     """
     features = frozenset[str]() if gateway_class is None else gateway_class.features
     if gateway_class is not None and features:
@@ -254,9 +254,9 @@ def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
 def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
     """Return why a Gateway does not follow the current state of a route; None if all parents do.
 
-    Of the reports on a parent, only the reports about the newest state count (`_decisive`); one
-    report without a problem suffices. `is_settled` says whether raybus' last change is so old that
-    a report without a generation counts too.
+    Of the reports on a parent, only those about the newest state count (`_decisive`); one of these
+    without a problem suffices. `is_settled` says whether raybus' last change of the route is so old
+    that a report without a generation counts too.
     """
     meta, wanted = route.metadata, route.spec.parent_refs
     if not wanted:
@@ -319,8 +319,8 @@ def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteP
 
     A report about an earlier generation decides only if there is no other report: the controller
     that wrote it may not manage the Gateway any more. Some controllers write reports without a
-    generation. Of these reports and those about the current generation, the kind with the latest
-    transition decides.
+    generation. Either these reports or those about the current generation decide, whichever
+    have the latest transition.
     """
     current = [
         report
@@ -370,9 +370,9 @@ def _report_problem(
 def _problem(
     conditions: tuple[Condition, ...], *wanted: str, generation: int, is_settled: bool = True
 ) -> RoutingProblem | None:
-    """Return the first condition that does not hold for a generation; None if all hold.
+    """Return a problem for the first wanted condition that is not met; None if all are met.
 
-    A condition without a generation counts for the current one if `is_settled`.
+    A condition must be True for `generation`. One without a generation suffices if `is_settled`.
     """
     by_type = {condition.type: condition for condition in conditions}
     for kind in wanted:

@@ -1,8 +1,8 @@
 """JSON as Go writes it, byte for byte, so that hashes agree with KubeRay's.
 
-`go_types` has the order of fields and the omit rules. Maps are sorted; `<`, `>`, `&` and U+2028/9
-are escaped; quantities are canonical; structs that Go cannot omit appear empty; unknown fields are
-dropped. Absent and null are the same to Go. `misfit` checks the shape of a spec by the same types.
+`go_types` has the order of fields and the rules for omitting them. Maps are sorted; `<`, `>`, `&`
+and U+2028/9 are escaped; quantities are canonical; structs that Go cannot omit appear empty;
+unknown fields are dropped. Absent and null are the same to Go. `misfit` checks the types of a spec.
 
 Behaviour: spec rayservice §6.1.
 """
@@ -74,9 +74,8 @@ def escaped(text: str) -> str:
 def misfit(obj: object) -> str | None:
     """Return which field of a RayCluster's or RayService's spec has a wrong type; None if none has.
 
-    None also for objects of other kinds. An API server whose CRDs have this version rejects a spec
-    with a wrong type. With older CRDs only this check finds it, before pods are planned from the
-    data.
+    None also for objects of other kinds. An API server with the CRDs of this release rejects such a
+    spec itself. With older CRDs only this check finds the wrong type, before pods are planned.
     """
     if not isinstance(obj, RayCluster | RayService):
         return None
@@ -98,7 +97,7 @@ def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
 def _view(go_type: str, *, is_written: bool) -> Any:
     """Return the Python type for a Go type, to encode (`is_written`) or to check data.
 
-    For a check, Kubernetes' required fields are required. Validation covers required fields of
+    A check requires the fields that Kubernetes requires. Validation covers the required fields of
     Ray's own types.
     """
     if go_type.startswith("*"):
@@ -124,10 +123,10 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 
 
 def _zero(field: GoField, view: Any) -> dict[str, Any]:
-    """Return the default of an absent field, as arguments of `msgspec.field`.
+    """Return the arguments of `msgspec.field` for a field that may be absent.
 
     msgspec leaves out a field that equals its `default`, and an empty list or map. It always writes
-    a value that comes from another `default_factory`.
+    a value that comes from any other `default_factory`.
     """
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))

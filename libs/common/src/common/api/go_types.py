@@ -2,9 +2,10 @@
 
 `go_schema.json` has Kubernetes' types, as read by `crd_generator.go_source`. The ray.io types are
 derived from our own structs: `T | None` is a Go pointer (for a list or map, the list or map
-itself), `T` is a value, the order of fields is the order of declaration, and `Api` has the rest. A
-type expression is `string`, `bool`, `int32`, `int64`, `float32`, `quantity`, `intOrString`,
-`time`, `json`, `*T`, `[]T`, `map[string]T`, or the name of a struct such as `core/v1.Container`.
+itself), `T` is a value, and the order of fields is the order of declaration. `Api` has what Python
+types cannot express. A type expression is `string`, `bool`, `int32`, `int64`, `float32`,
+`quantity`, `intOrString`, `time`, `json`, `*T`, `[]T`, `map[string]T`, or the name of a struct such
+as `core/v1.Container`.
 """
 
 import json
@@ -45,7 +46,7 @@ _SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
 class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A field of a Go struct.
 
-    An empty name marks an embedded struct, whose fields appear in its place.
+    An empty name marks an embedded struct, whose fields appear directly in the outer struct.
     """
 
     name: str
@@ -59,11 +60,11 @@ class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     list_keys: list[str] = []
     atomic: bool = False
     default: str = ""
-    """Default as JSON text; empty for none."""
+    """The default as JSON text; empty if there is none."""
     rules: dict[str, str] = {}
-    """Schema limits, by the names of kubebuilder: Enum, Pattern, Minimum, MaxLength, …"""
+    """Schema limits by kubebuilder's names: Enum, Pattern, Minimum, MaxLength, …"""
     cel: list[tuple[str, str]] = []
-    """CEL validations as pairs of rule and message."""
+    """CEL validations as pairs of a rule and its error message."""
 
 
 class GoType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,11 +73,11 @@ class GoType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fields: list[GoField] = []
     atomic: bool = False
     alias: str = ""
-    """The type that a type without fields stands for; only used while Go source is read."""
+    """The type that an alias stands for; only used while Go source is read."""
 
 
 class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """The types of one Kubernetes version."""
+    """The Go types of one Kubernetes version."""
 
     version: str
     types: dict[str, GoType]
@@ -84,7 +85,7 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def known() -> dict[str, GoType]:
-    """Return all Go types by name: those of Kubernetes and of ray.io."""
+    """Return all Go types of Kubernetes and of ray.io, by name."""
     types = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
     for root in _ROOTS:
         _add(root, types)

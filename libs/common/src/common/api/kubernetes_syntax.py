@@ -12,7 +12,7 @@ _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
 
 _MAX_LENGTH: Final = 253
-"""Maximum characters of a name."""
+"""Maximum length of a name."""
 _KEY_CHARACTERS: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character"
@@ -30,7 +30,7 @@ def dns_1035_problems(name: str) -> list[str]:
 
 
 def dns_1123_problems(name: str) -> list[str]:
-    """Return what keeps a name from being a DNS-1123 label."""
+    """Return the violations of the rules for a DNS-1123 label."""
     if _matches(_SUBDOMAIN, name) and "." in name:
         return [*_too_long(name, 63), "must not contain dots"]
     text = (

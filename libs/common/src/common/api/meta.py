@@ -11,22 +11,22 @@ T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
 MAX_MESSAGE_LENGTH: Final = 8192
-"""Maximum characters of a condition's message, or of another text in a status.
+"""Maximum characters of a condition's message, or of any other text in a status.
 
 The schema of a condition allows 32,768 characters, and etcd allows objects of 1.5 MiB."""
 MARK: Final = " characters left out; the Ray dashboard has them] … "
 _MARK_ROOM: Final = 80
 SKEW: Final = timedelta(seconds=5)
-"""Maximum difference between the clocks of two machines.
+"""Assumed maximum difference between the clocks of two machines.
 
-If a timestamp is further in the future, its writer's clock has been set back since.
+A timestamp further in the future was written by a clock that was ahead and has since been set back.
 """
 
 
 def version_number(version: str) -> int:
     """Return a resourceVersion as a number, 0 if it is not one.
 
-    Newer versions are greater, as the API server promises.
+    Newer versions have greater numbers, as the API server promises.
     """
     return int(version) if version.isdecimal() else 0
 
@@ -64,7 +64,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def namespaced_name(self) -> str:
-        """`<namespace>/<name>`."""
+        """`<namespace>/<name>` of the object."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -74,13 +74,13 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """Any object, decoded to its metadata only."""
+    """Any object, of which only the metadata is decoded."""
 
     metadata: ObjectMeta
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a list request."""
+    """The list of objects in the answer to a list request."""
 
     items: list[T] = []
     metadata: ObjectMeta = ObjectMeta()
@@ -120,7 +120,7 @@ def micro_time(moment: datetime) -> str:
 def clipped(text: str, limit: int) -> str:
     """Shorten a text to at most `limit` characters.
 
-    It keeps the beginning and, if `limit` allows, the end, because the last lines of a traceback
+    The beginning is kept and, if `limit` allows, the end, because the last lines of a traceback
     matter most.
     """
     if len(text) <= limit:

@@ -1,8 +1,8 @@
 """Type names for the parts of a spec that stay JSON.
 
 raybus edits these Kubernetes types but does not model them, because a model would drop unknown
-fields. The marker names the Go type, so that the spec hash and the CRD schema know the parts
-inside.
+fields. The marker `Api` names the Go type of such a part, so that the spec hash and the CRD schema
+know its fields.
 """
 
 from typing import Annotated, Any, TypeAlias
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """Properties of an API field beyond its Python type: its Go form, and its CRD schema.
+    """Properties of an API field that its Python type lacks, such as its Go type and CRD limits.
 
     It is used as `Annotated[type, Api(...)]`. msgspec ignores it; the spec hash and the CRD
     generator read it.
@@ -32,13 +32,13 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     min_items: int | None = None
     """Minimum entries of a list that the CRD requires."""
     max_length: int | None = None
-    """Maximum characters that the CRD allows. A `msgspec.Meta` also limits what is decoded."""
+    """Maximum characters that the CRD allows. To limit decoding as well, use `msgspec.Meta`."""
     keys: tuple[str, ...] = ()
-    """Fields that are the keys of a list that the schema treats as a map."""
+    """Key fields of a list that server-side apply treats as a map."""
     list_type: str = ""
     """How server-side apply merges a list without `keys`: `atomic` replaces the whole list."""
     cel: tuple[tuple[str, str], ...] = ()
-    """CEL validations as pairs of rule and message."""
+    """CEL validations as pairs of a rule and its error message."""
 
 
 Json: TypeAlias = dict[str, Any]

@@ -2,7 +2,7 @@
 
 The order of fields is the order in which they are hashed, and the CRD is generated from these
 structs. `None` means absent; an empty map or list that was written is not None. A decoded spec is
-read-only: `raw_spec`, which keeps unknown fields, is what is copied and hashed.
+read-only: copies and hashes are made of `raw_spec`, which keeps unknown fields.
 
 Source: spec raycluster §1.2, §1.3.
 """
@@ -40,7 +40,7 @@ MANAGED_BY: Final = Api(
 
 
 class UpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
-    """Effect of a spec change on running pods."""
+    """How a change of the spec affects running pods."""
 
     type: Annotated[str | None, Api(enum=("Recreate", "None"))] = None
 
@@ -123,14 +123,14 @@ class HistoryServerOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
-    """Rules in addition to those that Ray needs."""
+    """Network rules in addition to those that Ray needs."""
 
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
     egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
 
 
 class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
-    """Rules of one worker group, instead of those for all workers."""
+    """Network rules of one worker group, which replace those for all workers."""
 
     group_name: Annotated[Name, Api(keep=True)] = ""
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
@@ -141,7 +141,7 @@ PolicyRules: TypeAlias = NetworkPolicyRules | WorkerGroupNetworkPolicyRules | No
 
 
 class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):
-    """Traffic rules for the pods of a cluster."""
+    """Network rules for the pods of a cluster."""
 
     mode: Annotated[
         str | None, Api(enum=("DenyAll", "DenyAllIngress", "DenyAllEgress"), default="DenyAll")
@@ -184,13 +184,13 @@ class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ScaleStrategy(ApiStruct, frozen=True, kw_only=True):
-    """Which workers are deleted first when a group shrinks."""
+    """The names of the workers to delete first when a group shrinks."""
 
     workers_to_delete: list[Name] | None = None
 
 
 class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """A group of equal workers."""
+    """A group of workers with the same template."""
 
     suspend: bool | None = None
     group_name: Annotated[Name, Api(keep=True)] = ""
@@ -271,7 +271,7 @@ class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
-    """The common part of RayCluster and RayService.
+    """The common part of the Ray kinds, such as RayCluster and RayService.
 
     The spec is decoded at the first use, so that an invalid spec fails where it is used and not
     where it arrives.

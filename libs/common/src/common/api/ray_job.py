@@ -78,7 +78,7 @@ TERMINAL_JOB_STATES: Final = frozenset({JobState.STOPPED, JobState.SUCCEEDED, Jo
 
 
 class DeletionCondition(ApiStruct, frozen=True, kw_only=True):
-    """The end of a job that triggers a deletion, and the seconds to wait after it."""
+    """The state of a finished job that triggers a deletion, and the seconds to wait after it."""
 
     job_status: Annotated[str | None, Api(enum=("SUCCEEDED", "FAILED"))] = None
     job_deployment_status: Annotated[str | None, Api(enum=("Failed",))] = None
@@ -110,7 +110,7 @@ class DeletionRule(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeletionPolicy(ApiStruct, frozen=True, kw_only=True):
-    """The deletion after a success or a failure; deprecated in favour of rules."""
+    """What is deleted after a success or a failure; deprecated in favour of rules."""
 
     policy: Annotated[str | None, Api(enum=DELETION_POLICIES)] = None
 
@@ -177,7 +177,7 @@ class RayJobSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayJobStatusInfo(ApiStruct, frozen=True, kw_only=True):
-    """Start and end of the job as Ray reports them."""
+    """Start and end time of the job as Ray reports them."""
 
     start_time: Time | None = None
     end_time: Time | None = None

@@ -28,7 +28,7 @@ DEFAULT_DELETION_DELAY: Final = 60
 
 
 class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):
-    """Speed of an incremental upgrade, and the class of its Gateway."""
+    """Pace of an incremental upgrade, and the class of its Gateway."""
 
     max_surge_percent: Annotated[int | None, Api(default=100)] = None
     step_size_percent: Annotated[int | None, Api(keep=True)] = None
@@ -37,7 +37,7 @@ class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceUpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
-    """What happens when the cluster spec changes."""
+    """How a change of the cluster spec is rolled out."""
 
     type: Name | None = None
     cluster_upgrade_options: ClusterUpgradeOptions | None = None
@@ -78,7 +78,7 @@ class AppStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
-    """The status of one of the two clusters; `rayClusterStatus` is written even when empty."""
+    """The status of the active or pending cluster; `rayClusterStatus` is always written."""
 
     applications: dict[str, AppStatus] | None = msgspec.field(
         default=None, name="applicationStatuses"
@@ -91,7 +91,7 @@ class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
-    """The observed state of a RayService. Both clusters are written even when there is none."""
+    """The observed state of a RayService. Both clusters are written even when they do not exist."""
 
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     last_update_time: Time | None = None

@@ -4,9 +4,9 @@ A key comes from a file, or a process generates its own. Files are read again fo
 so a replaced key or certificate is used without a restart.
 
 A process in a cluster generates a private key at its start and keeps it in memory only, so no API
-object holds it. It registers the public key in the ConfigMap `nats-keys-USER`, which only the
-ServiceAccount of that user may change (`nats_admin.key_registry`). In the ConfigMap `nats-servers`
-it reads the certificates of the servers to trust.
+object holds the private key. The process registers the public key in the ConfigMap
+`nats-keys-USER`, which only the ServiceAccount of that user may change (`nats_admin.key_registry`).
+The ConfigMap `nats-servers` has the certificates of the servers to trust.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ EXPIRED: Final = 10
 """OpenSSL's code for an expired certificate."""
 NOT_YET_VALID: Final = 9
 WRONG_NAME: Final = frozenset({62, 64})
-"""OpenSSL's codes for a certificate of another host name, or of another IP address."""
+"""OpenSSL's codes for a certificate of a different host name or IP address."""
 
 
 class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The URL of a NATS server, the seed of the key to authenticate with, and the context for TLS.
+    """What a client needs to connect to a NATS server: URL, seed of its key, TLS context.
 
     `tls` has the CA certificates to trust; None for a connection without TLS.
     """
@@ -55,11 +55,11 @@ class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileKeys:
-    """A key and a CA certificate in files, for a NATS server outside of the cluster.
+    """A client's key and the CA certificate in files, for a NATS server outside of the cluster.
 
     `check` raises `InvalidSpec`, naming the setting, if a file is unusable. `next` reads the files
     again and returns the `ServerAccess` for the next URL in turn; it raises `RaybusError` if a file
-    cannot be read. `refused` has the cause and the remedy if the server does not know the key.
+    cannot be read. `refused` is the error text if the server does not know the key.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -86,10 +86,10 @@ class FileKeys:
         pass
 
     def _read(self, url: str) -> ServerAccess:
-        """Return the access to a server.
+        """Read the files, and return the access to the server at `url`.
 
-        The key is None without a seed file (a server without users). TLS is used with a CA file, or
-        with a `tls:` URL.
+        The seed is None if no seed file is set (a server without users). TLS is used if a CA file
+        is set, or with a `tls:` URL.
         """
         seed: str | None = None
         if (file := self._settings.nats_seed_file) is not None:
@@ -150,7 +150,7 @@ class GeneratedKey:
         )
 
     async def announce(self) -> str:
-        """Make the public key known to the servers; return their certificates in PEM.
+        """Make the public key known to the servers; return their CA certificates in PEM.
 
         Called before each connection.
         """
@@ -166,8 +166,8 @@ Keys = FileKeys | GeneratedKey
 class Registration(GeneratedKey):
     """A generated key that is registered in a ConfigMap.
 
-    Named subscribers share one ConfigMap, with an entry under each name. Any other user has its own
-    ConfigMap.
+    All named subscribers (readers of events outside raybus) share one ConfigMap. Any other user has
+    its own ConfigMap.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Registration(GeneratedKey):
         self._trusted = ""
 
     async def announce(self) -> str:
-        """Register the public key if needed; return the servers' certificates in PEM.
+        """Register the public key if needed; return the servers' CA certificates in PEM.
 
         If the API server does not answer, the last known certificates are returned, so that NATS
         stays usable.
@@ -231,7 +231,7 @@ class Registration(GeneratedKey):
         return list(await self._read(self._name))
 
     async def withdraw(self, *entries: str) -> None:
-        """Remove entries of this user's ConfigMap by name, by default the entry of this process.
+        """Remove the named entries of this user's ConfigMap, by default the entry of this process.
 
         Servers then refuse the keys of these entries.
         """
@@ -267,7 +267,7 @@ class Registration(GeneratedKey):
 
 
 def explain_error(problem: BaseException, settings: Settings, keys: Keys) -> str:
-    """Return on one line why a server cannot be used, with the remedy if there is one."""
+    """Return in one line why a server cannot be used, with the remedy if there is one."""
     text = errors.text_of(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _explain_distrust(problem, settings)
@@ -310,16 +310,17 @@ def _explain_distrust(problem: ssl.SSLCertVerificationError, settings: Settings)
 def read_expiries(
     peer: ssl.SSLObject | None, context: ssl.SSLContext | None
 ) -> dict[str, datetime]:
-    """Return when the certificate of the server, and the CA certificate that signed it, expire.
+    """Return when the certificates of a connection expire.
 
-    The keys are `server` and `authority`; a certificate that is not known is left out.
+    The key `server` has the end of the server's certificate, and `authority` the latest end of the
+    trusted CA certificates. A certificate that is not known is left out.
     """
     expiry_by_name: dict[str, datetime] = {}
     if peer is not None and (certificate := peer.getpeercert()):
         expiry_by_name["server"] = _parse_end_of_validity(certificate)
     if context is not None:
-        # Each of several servers has its own authority. One that ends sooner belongs to another
-        # server, or to a server that is being replaced.
+        # Each of several servers has its own authority. A certificate that ends sooner belongs to
+        # another server, or to one that is being replaced.
         ends = [
             _parse_end_of_validity(cast("Mapping[str, object]", certificate))
             for certificate in context.get_ca_certs()

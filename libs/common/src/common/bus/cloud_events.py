@@ -32,7 +32,7 @@ class EventData(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def series(self) -> str:
-        """Return the id of the upgrade or attempt that the event is a step of."""
+        """Return the id of the upgrade or job attempt that the event is a step of."""
         raise NotImplementedError
 
 
@@ -88,10 +88,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that an event is about."""
+    """The object that an event is about, as in the event's `source`."""
 
     resource: str
-    """`rayservices` or `rayjobs`."""
+    """The plural of the object's kind: `rayservices` or `rayjobs`."""
     namespace: str
     name: str
 
@@ -100,7 +100,7 @@ class EventSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventFamily(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True):
-    """All events about one kind of object."""
+    """The events about one kind of object, such as RayService."""
 
     resource: str
     type_prefix: str
@@ -111,7 +111,7 @@ class EventFamily(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True):
     It is not repeated in the event types.
     """
     base: type[DataT]
-    """The fields that all kinds have; also used to decode an event of an unknown kind."""
+    """The fields that all kinds of the family have; used to decode an event of an unknown kind."""
     kinds: Mapping[str, type[DataT]]
 
     def type_of(self, kind: str) -> str:
@@ -157,7 +157,7 @@ class EventFamily(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True):
 
 
 def parse_source(text: str) -> EventSource | None:
-    """Return the object that a `source` names; None if it is no source of raybus."""
+    """Parse the `source` of an event; return None for a text that raybus does not write there."""
     match text.split("/"):
         case ["", "apis", "ray.io", "v1", "namespaces", namespace, resource, name]:
             return EventSource(resource=resource, namespace=namespace, name=name)
@@ -167,12 +167,12 @@ def parse_source(text: str) -> EventSource | None:
 
 @cache
 def name_kind(struct: type[EventData]) -> str:
-    """Return the kind of event that a struct describes: its name in lower case, with hyphens."""
+    """Return the kind of event that a struct describes: its name, hyphenated in lower case."""
     return re2.sub("(.)([A-Z])", r"\1-\2", struct.__name__).lower()
 
 
 def name_kinds(*structs: type[Any]) -> dict[str, type[Any]]:
-    """Return structs by the kind of event that each describes."""
+    """Return a dictionary of the structs by the kind of event that each describes."""
     return {name_kind(struct): struct for struct in structs}
 
 
@@ -187,5 +187,5 @@ def identity(data: EventData, *facts: object) -> str:
 
 
 def digest(*facts: object) -> str:
-    """Return a digest of durable values, the same in every process and release."""
+    """Return a hash of values, which is the same in every process and release."""
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()

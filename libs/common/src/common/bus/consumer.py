@@ -2,7 +2,7 @@
 
 A reading begins with the last message of every subject, or at a position in the stream. It uses a
 push consumer, which numbers its deliveries. A missing number, a missing heartbeat or a lost
-connection breaks the reading. A broken reading is never repaired; the reader starts a new one.
+connection breaks the reading, which is not repaired: the reader starts a new one.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
 """Seconds without any message after which the server, or its consumer, counts as gone."""
 LISTENING_SECONDS: Final = 6.0
-"""Seconds between two checks whether the server is silent.
+"""Maximum seconds between two checks whether the server is silent.
 
-A process that was stopped for longer may still have messages in its socket, so that time does not
-count.
+If the process is stopped for longer, messages may wait unread in its socket, so only this many
+seconds of such a stop count as silence.
 """
 FORGOTTEN_SECONDS: Final = 10
 """Seconds without a subscriber after which the server deletes a consumer.
 
-So no NATS user needs the right to delete consumers."""
+Because of this, no NATS user needs the right to delete consumers."""
 NANOSECONDS: Final = 1_000_000_000
 
 TakeMessage = Callable[[StoredMessage], None]
-"""Called with each message.
+"""Function that is called with each message.
 
-An exception ends the reading; `ReadingInterrupted` is the exception for an expected reason.
+Any exception ends the reading of the stream; `ReadingInterrupted` is for expected reasons.
 """
 StartPolicy = Mapping[str, object]
 """Start position of a consumer, as fields of the JetStream API."""
@@ -57,7 +57,7 @@ class ReadingInterrupted(Exception):
 
 
 class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a stream that a consumer reads. Each consumer needs a new `name`."""
+    """The part of a stream that a consumer reads. `name` must be new for each consumer."""
 
     stream: str
     filter: str
@@ -78,7 +78,7 @@ class _Created(msgspec.Struct, frozen=True):
 class RunningConsumer:
     """One reading of a stream, which ends when a message may have been missed.
 
-    `take` gets each message. `read` is called once the messages stored before the start are taken.
+    `take` gets each message. `read` is called when all messages stored before the start are taken.
     """
 
     def __init__(self, session: Session, take: TakeMessage, read: Callable[[], None]) -> None:
@@ -102,12 +102,12 @@ class RunningConsumer:
         return self._broken.result()
 
     def abort(self, reason: str) -> None:
-        """End the reading as broken; `reason` is what `until_broken` returns."""
+        """End the reading as broken; `until_broken` then returns `reason`."""
         if not self._broken.done():
             self._broken.set_result(reason)
 
     def finish(self) -> None:
-        """Call `read` once: all messages that were stored before the start have been taken."""
+        """Call `read` once, because all messages stored before the start have been taken."""
         if not self._is_read and not self._broken.done():
             self._is_read = True
             self._read()
@@ -146,7 +146,7 @@ class RunningConsumer:
 async def consume(
     bus: Bus, source: StreamSource, *, take: TakeMessage, read: Callable[[], None]
 ) -> AsyncGenerator[RunningConsumer]:
-    """Read a part of a stream until the block ends; `take` gets each message.
+    """Read a part of a stream for the duration of the block; `take` gets each message.
 
     `read` is called once, when all messages that the stream held at the start have been taken.
     """
@@ -173,7 +173,7 @@ async def consume(
             "num_replicas": 1,
         }
         request = {"stream_name": source.stream, "action": "create", "config": config}
-        # Permissions can restrict the filter, because the subject holds it.
+        # The filter is part of the subject, so that permissions can restrict it.
         subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
         created = await bus.api(subject, request, _Created)
         # the stream holds no message to read

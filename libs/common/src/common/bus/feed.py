@@ -3,13 +3,13 @@
 A feed calls its listener in this order: `loading`, then `take` with the last message of every
 object in the partition, then `synced`, then `take` for each change. After a gap, a server restart,
 a lost stream or an unknown epoch it begins again with `loading`. Between `loading` and `synced` a
-controller must not decide: the state is incomplete, and an object that is missing in it may exist.
-An empty stream has no sync marker, so no reader decides on it.
+controller must not decide: the state is incomplete, and an object that is missing from it may
+exist. An empty stream has no sync marker, so no reader decides on it.
 
 An epoch is `<uid of the cluster>/<namespace>/<random>`; uid and namespace identify the raybus
 installation. If two installations shared a stream, each would read the other's objects as its own.
-So the watcher of the second one refuses to publish, and readers refuse to decide. The installation
-part is missing if it could not be determined; then nothing is refused.
+So the watcher of the second installation refuses to publish, and readers refuse to decide. If uid
+and namespace could not be determined, the epoch lacks them, and nothing is refused.
 """
 
 from typing import Final, Protocol
@@ -18,11 +18,11 @@ from common.bus.messages import ObjectMessage
 
 FOREIGN: Final = "the state stream is that of another raybus"
 NOT_READ: Final = -1
-"""Partition number of an object that moved to a tree whose root kind the reader does not read."""
+"""Stands for the partition of an object whose new root owner is of a kind that is not read."""
 
 
 def new_epoch(installation: str, random: str) -> str:
-    """Return a new epoch for an installation; `random` makes it unique."""
+    """Return a new epoch (value in sync markers) of an installation; `random` makes it unique."""
     return f"{installation}/{random}" if installation else random
 
 
@@ -48,7 +48,7 @@ class PartitionListener(Protocol):
     """
 
     def loading(self, reason: str) -> None:
-        """Stop deciding, because a reload begins; `reason` says why."""
+        """Stop deciding until `synced` is called; `reason` says why."""
 
     def rewound(self) -> None:
         """Forget all objects: resourceVersions began again at a lower number. A reload follows."""
@@ -57,16 +57,16 @@ class PartitionListener(Protocol):
         """Take the last message of an object.
 
         `trace` is the traceparent of its change, or empty. A move within the partition is not
-        delivered, because the object's new subject delivers its state. After a move to a tree
-        whose root kind the reader does not read, the partition in `moved_to` is `NOT_READ`.
+        delivered, because the object's new subject delivers its state. If the kind of the new root
+        owner is not read, `moved_to.partition` is `NOT_READ`.
         """
 
     def synced(self, version: int) -> None:
-        """Start deciding: all objects of a list at `version` have been delivered."""
+        """Start deciding: all objects of the API server's list at `version` have been delivered."""
 
 
 class Feed(Protocol):
-    """The state stream as one replica reads it."""
+    """The state stream, as one replica of a service reads it."""
 
     async def follow(self, partition: int, listener: PartitionListener) -> None:
         """Deliver a partition to the listener until cancelled.

@@ -1,7 +1,7 @@
 """The forms of the messages on the state stream: which ones this build writes and reads (ADR 16).
 
 A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major
-reads it. No reader reads another major. A lower minor lacks fields: this build reads it only if
+reads it. No reader reads a different major. A lower minor lacks fields: this build reads it only if
 `MIN_MINOR` allows it. `tests/golden/forms` ties each number to its schema.
 """
 
@@ -15,7 +15,7 @@ UNREADABLE: Final = "the watcher publishes a form that this build does not read"
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """Version of the fields in a kind of message, such as 1.2."""
+    """Version of the fields in one kind of message, such as 1.2."""
 
     major: int
     minor: int
@@ -42,15 +42,15 @@ FORMS: Final[dict[str, MessageForm]] = {
     **dict.fromkeys((*FIRST_KINDS, "Gone", "Quarantined", "Synced", "RayJob", "RayCronJob"), FIRST),
     "Pod": MessageForm(1, 1),
     "Job": MessageForm(1, 1),
-    # The trees of RayJobs. A watcher of 1.0 would leave deleted objects in them, so this build does
-    # not decide behind it.
+    # 1.1 promises the trees of RayJobs. A watcher of 1.0 leaves deleted objects in them, so this
+    # build does not decide on what it publishes.
     "Synced": MessageForm(1, 1),
 }
-"""Forms that this build writes, by kind of object or message.
+"""The form that this build writes of each kind of object or message.
 
 This build neither publishes nor reads other kinds."""
 MIN_MINOR: Final[dict[str, int]] = {"Pod": 0, "Job": 0}
-"""The lowest minor that this build reads, for kinds where that is lower than the minor it writes.
+"""The lowest minor version that this build reads, for kinds where it is below the one written.
 
 The fields added since are optional, and an absent field means "unknown".
 """
@@ -64,12 +64,12 @@ Some of these texts end with a checksum of the message's fields.
 
 
 def get_form(kind: str) -> str:
-    """Return the form in which this build publishes a kind."""
+    """Return the form in which this build publishes messages of a kind."""
     return str(FORMS[kind])
 
 
 def list_forms() -> dict[str, str]:
-    """Return the form of each kind, as a sync marker lists them."""
+    """Return the form of each kind as text, as a sync marker lists them."""
     return {kind: str(form) for kind, form in FORMS.items()}
 
 

@@ -46,18 +46,17 @@ TRACE: Final = "traceparent"
 SYNCED: Final = "Synced"
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
-"""Bytes above which a payload is compressed; for smaller payloads, that costs more than it
-saves."""
+"""Payloads of more bytes are compressed. Compressing smaller ones costs more than it saves."""
 MAX_PAYLOAD_SIZE: Final = 16 * 1024 * 1024
-"""Maximum bytes after decompression: ten times etcd's limit.
+"""Maximum bytes after decompression: ten times etcd's limit for an object.
 
 It keeps a hostile payload from filling memory.
 """
 TOMBSTONE_TTL: Final = "1h"
 """Lifetime of a tombstone.
 
-It exceeds the longest absence of a reader without a reload, and the watcher's interval between two
-lists.
+It exceeds the time for which a reader may be disconnected without reloading the state, and the
+watcher's interval between two lists.
 """
 
 
@@ -79,16 +78,16 @@ class ObjectState(ObjectVersion, frozen=True, kw_only=True):
 
 
 class Tombstone(ObjectVersion, frozen=True, kw_only=True):
-    """A tombstone: the object is no longer under this subject.
+    """Says that an object is no longer under this subject.
 
-    `moved_to` is its new place if it still exists.
+    `moved_to` is the object's new location; None if the object was deleted.
     """
 
     moved_to: TreeLocation | None = None
 
 
 class Quarantined(ObjectVersion, frozen=True, kw_only=True):
-    """An object exists, but its state cannot be published, for the reason `why`.
+    """Says that an object exists, but that its state cannot be published because of `why`.
 
     `body` holds the metadata by which the object is found.
     """
@@ -111,14 +110,14 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     epoch: str
     version: int
     partitions: int = 64
-    """The watcher's number of partitions. A reader with another number would miss objects."""
+    """The watcher's number of partitions. A reader with a different number would miss objects."""
     renewed: float = 0.0
     """Seconds between two repetitions of the marker; 0 if it is never repeated.
 
     The watcher repeats the marker of the first partition, and only while the stream holds
     everything that the API server reports."""
     history: str = ""
-    """Identifies a sequence of resourceVersions.
+    """Identifies one ascending sequence of resourceVersions.
 
     It changes when versions begin again at a lower number, as after a restore of etcd from a
     backup. Then a newer state no longer has a greater version.
@@ -149,11 +148,11 @@ class WireMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndecodableMessage(ValueError):
-    """A message cannot be read; the text has the reason."""
+    """Raised if a message cannot be read; the text has the reason."""
 
 
 def encode(message: Message) -> WireMessage:
-    """Write a message in its wire form."""
+    """Encode a message as headers and payload."""
     if isinstance(message, Synced):
         headers = {KIND: SYNCED, FORM: forms.get_form(SYNCED)}
         return WireMessage(headers=headers, payload=msgspec.json.encode(message))
@@ -181,7 +180,7 @@ def encode(message: Message) -> WireMessage:
 
 
 def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
-    """Read a message; raise `UndecodableMessage` if it is not a message of raybus."""
+    """Decode a message; raise `UndecodableMessage` if it is not a message of raybus."""
     kind = _require_header(headers, KIND)
     if kind == SYNCED:
         return _decode_payload(payload, Synced, f"the marker {subject}")
@@ -225,7 +224,7 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
 
 
 def get_kind(headers: Mapping[str, str]) -> str:
-    """Return the kind of the object that a message is about; for a sync marker `Synced`."""
+    """Return the kind of the object that a message is about; `Synced` for a sync marker."""
     kind = headers.get(KIND, "")
     return headers.get(QUARANTINED_KIND, "") if kind == QUARANTINED else kind
 
@@ -238,7 +237,7 @@ def get_traceparent(message: ObjectMessage) -> str:
 
 
 def derive_trace(about: str, version: str) -> str:
-    """Return the trace context of one change of an object to resourceVersion `version`.
+    """Return the W3C trace context of an object's change to resourceVersion `version`.
 
     `about` is the uid of the object, or for a tombstone its kind, namespace and name. The trace
     context is the same each time that the change is published.

@@ -39,7 +39,7 @@ PING_SECONDS: Final = 3
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 MIN_VERSION: Final = (2, 11, 0)
-"""Oldest version of the NATS server. Older servers ignore the time to live of a message."""
+"""Oldest accepted version of the NATS server. Older ones ignore the time to live of a message."""
 
 
 class _PubAck(msgspec.Struct, frozen=True):
@@ -58,8 +58,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
 class Bus:
     """The connection of a service to NATS.
 
-    `run` keeps it open. Without a connection all other methods raise `Unavailable`, except
-    `session`, which waits.
+    `run` keeps it open. Without a connection, requests raise `Unavailable`, and `session` waits.
     """
 
     def __init__(self, settings: Settings, keys: Keys | None = None) -> None:
@@ -69,16 +68,16 @@ class Bus:
         self._may_publish: Callable[[], None] = lambda: None
         self._arrived = asyncio.Event()
         self.problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
-        """Why there is no connection; None while there is one. Readiness depends on it."""
+        """Why there is no connection; None while there is one."""
         self._last_error: Exception | None = None
         self.failure = ServerError.OTHER
-        """The kind of the failure that `problem` describes."""
+        """Kind of the server's error that `problem` describes; `OTHER` while there is none."""
 
     async def run(self) -> None:
         """Stay connected until cancelled, with backoff; log each new reason of a failure once.
 
-        Raises `InvalidSpec` if a file that the settings name is unusable at the start. Later such a
-        file is retried.
+        Raises `InvalidSpec` if a file that the settings name is unusable at the start. After the
+        start, an unusable file is retried.
         """
         self.keys.check()
         try:
@@ -95,7 +94,7 @@ class Bus:
     async def _serve_connection(self) -> bool:
         """Connect, and wait for the loss of the connection.
 
-        Return False if there was no connection.
+        Return False if no connection was made.
         """
         self._last_error = None
         try:
@@ -141,7 +140,7 @@ class Bus:
         return self._session
 
     def guard(self, check: Callable[[], None]) -> None:
-        """Set a function that is called before each publication and raises to prevent it."""
+        """Set a function to call before each publication; it raises an error to prevent one."""
         self._may_publish = check
 
     def publish(
@@ -155,10 +154,10 @@ class Bus:
     ) -> Awaitable[int]:
         """Store a message in its stream; return its sequence.
 
-        If `expected` is given, and is not the last sequence of the subject (0: no message), the
+        If `expected` is given and is not the last sequence of the subject (0: no message), the
         server refuses with `Conflict`. The server stores the same `message_id` only once within the
-        stream's duplicate window, so a retry after a lost answer is safe. It checks `expected`
-        first: a retry of a stored message with the former sequence raises `Conflict`.
+        stream's duplicate window, so a retry after a lost answer is safe. But the server checks
+        `expected` first: if the first attempt was stored, its retry raises `Conflict`.
         """
         self._may_publish()
         all_headers = {**headers, "Nats-Msg-Id": message_id}
@@ -257,7 +256,7 @@ class Bus:
                 )
 
     async def _on_error(self, problem: Exception) -> None:
-        """Handle an error that nats-py reports outside of an answer.
+        """Handle an error that nats-py reports by a callback instead of an exception.
 
         A missing permission is reported only here.
         """
@@ -275,7 +274,7 @@ class Bus:
         url = self._settings.nats_url
         is_cut_off = isinstance(problem, BrokenPipeError | ConnectionResetError)
         if is_cut_off and self.failure is not ServerError.OTHER:
-            return  # the connection closed before the reason arrived; it is known already
+            return  # the connection closed before its reason arrived; an earlier attempt got it
         failure = server_errors.classify(problem)
         if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
@@ -294,7 +293,7 @@ class Bus:
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerator[Bus]:
-    """Run a connection for the duration of the block, for tools and tests.
+    """Keep a connection open for the duration of the block, for tools and tests.
 
     Services call `Bus.run`.
     """

@@ -19,16 +19,16 @@ USER_PREFIX: Final = 20 << 3
 _CERTIFICATE: Final = re2.compile("(?s)-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----")
 
 KEYS_PREFIX: Final = "nats-keys-"
-"""Prefix of a ConfigMap name; the name of the NATS user follows."""
+"""Prefix of the name of a ConfigMap with keys; the name of the NATS user follows."""
 NAMED: Final = "named-subscribers"
-"""Takes the place of the user in the name of the ConfigMap for all named subscribers.
+"""Replaces the user name in the name of the ConfigMap that all named subscribers share.
 
 Its entries are called NAME or NAME.ANYTHING."""
 SERVERS: Final = "nats-servers"
 MAX_AUTHORITIES: Final = 64
 """Maximum number of keys of one user, and maximum number of server certificates.
 
-Any more are ignored.
+Keys and certificates beyond it are ignored.
 """
 MAX_TEXT_LENGTH: Final = 8_192
 """Maximum characters of one certificate entry."""
@@ -57,9 +57,9 @@ def _encode(payload: bytes) -> str:
 
 
 def parse_authorities(servers: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return the certificates of the ConfigMap `nats-servers`, and warnings.
+    """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and warnings.
 
-    The certificates are one PEM text. There is a warning for each entry that is ignored.
+    There is a warning for each entry that is ignored.
     """
     authorities: list[str] = []
     ignored: list[str] = []

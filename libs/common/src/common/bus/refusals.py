@@ -1,6 +1,6 @@
 """Translate errors of JetStream to errors of `common.errors`, with a remedy.
 
-The numbers are JetStream's error codes. With the remedy in the log, nobody has to look up a code.
+The numbers are JetStream's error codes. The remedy is in the log, so nobody has to look up a code.
 """
 
 from typing import Final
@@ -51,7 +51,7 @@ class ApiFailure(msgspec.Struct, frozen=True):
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):
-    """The part of every answer that tells an error from a result."""
+    """The part of every JetStream answer that shows whether it is an error or a result."""
 
     error: ApiFailure | None = None
 

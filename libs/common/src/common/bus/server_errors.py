@@ -1,4 +1,4 @@
-"""Tell errors of the NATS server apart.
+"""Distinguish the errors of the NATS server.
 
 The protocol of NATS has no error codes: the server sends a line of text, and nats-py passes most of
 these lines on as the text of its base class `Error`. So only this module reads such texts.
@@ -27,7 +27,7 @@ _REFUSED_SUBJECT: Final = re2.compile(f'{_NOT_PERMITTED} for publish to "([^"]+)
 
 
 def classify(problem: BaseException) -> ServerError:
-    """Return which error of the server caused an exception."""
+    """Return which error of the NATS server an exception reports."""
     text = str(problem).lower()
     if isinstance(problem, nats_errors.AuthorizationError) or _UNKNOWN_KEY in text:
         return ServerError.UNKNOWN_KEY

@@ -29,22 +29,22 @@ Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Session:
-    """One connection from its start to its loss. A new session inherits nothing."""
+    """One connection, from its start to its loss. Nothing of it passes to the next session."""
 
     def __init__(self, client: NatsClient, *, inbox: str) -> None:
         self.client = client
         self.inbox = inbox
         self.lost: str | None = None
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-        """Pending requests by the last token of their inbox: subject in lower case, and future for
-        the answer.
+        """Pending requests by the last token of their reply subject: the requested subject in lower
+        case, and the future for the answer.
         """
         self._on_loss: set[Callable[[str], None]] = set()
         self._tokens = count()
         self._ended = asyncio.Event()
 
     async def open(self) -> None:
-        """Subscribe to the inbox for answers."""
+        """Subscribe to the reply subjects of this session's requests."""
 
         async def take(message: Msg) -> None:
             _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
@@ -79,7 +79,7 @@ class Session:
             )
             async with asyncio.timeout(REQUEST_SECONDS):
                 message = await answer
-        except TimeoutError:  # most often an unanswered publish to a server with a full disk
+        except TimeoutError:  # most often the server has a full disk
             hint = "" if subject.startswith("$") else FULL_DISK
             raise errors.Unavailable(
                 f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{hint}"
@@ -106,7 +106,7 @@ class Session:
     async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
         """Send a message without waiting for an answer. Does nothing if the connection is lost.
 
-        `reply` is the subject to which a receiver may answer.
+        `reply` is the subject for an answer, if one is wanted.
         """
         if self.lost is not None:
             return
@@ -174,7 +174,7 @@ class Session:
     async def is_answered(self) -> bool:
         """Return whether the server answers a ping within `REQUEST_SECONDS`.
 
-        The state of its streams does not matter.
+        A server answers a ping even if its streams do not work.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         try:
@@ -196,7 +196,7 @@ class Session:
                 await self.client.close()
 
     def forbidden(self, subject: str, reason: str) -> None:
-        """Fail the pending requests to a subject that this NATS user may not publish to."""
+        """Fail the pending requests to `subject`, to which this NATS user may not publish."""
         for waiting_subject, answer in self._waiting.values():
             if waiting_subject == subject.lower() and not answer.done():
                 answer.set_exception(errors.Unavailable(reason))
@@ -211,5 +211,5 @@ class Session:
 
 
 def parse_status(message: Msg) -> str:
-    """Return the status code of an answer, such as 404; empty if the answer is a message."""
+    """Return the status code, such as 404, of an answer without data; empty for any other."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")

@@ -4,8 +4,8 @@ Each partition has its own consumer: the server's permissions can restrict a con
 subject of its create request, and that subject holds a single filter. Partitions are followed
 independently of each other, so a problem that all of them have is logged once.
 
-Whether the watcher still confirms the state is known from the markers of the first partition, for
-all partitions together (ADR 56).
+The sync markers of the first partition show, for all partitions together, whether the watcher still
+confirms the state (ADR 56).
 """
 
 import asyncio
@@ -32,11 +32,11 @@ log = structlog.get_logger()
 FIRST_RETRY: Final = 0.05
 MAX_RETRY_DELAY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
-"""Seconds that `check_forms` waits before it reads the marker again, after reading has failed."""
+"""Seconds that `check_forms` waits after a failure, before it reads the sync marker again."""
 SILENCE_SECONDS: Final = 1.0
 """Minimum seconds between two warnings about partitions in the log."""
 COMPLAINT_SECONDS: Final = 10.0
-"""Seconds for which a load may wait before the log repeats the reason for the wait."""
+"""Seconds after which the log repeats why the load of a partition is not complete."""
 MISSED: Final = 6.0
 """Number of missing confirmations from the watcher after which the state counts as stale."""
 NOT_CONFIRMED: Final = (
@@ -57,10 +57,10 @@ class StateFeed:
         installation: str = "",
         kinds: Set[str] = frozenset(forms.FIRST_KINDS),
     ) -> None:
-        """Read objects of `kinds` for the service `reader`.
+        """Prepare to read objects of `kinds` for the service `reader`.
 
-        With `tree`, only objects in trees of that kind are read. `installation` is the identity of
-        this raybus installation, if known: the feed refuses the stream of another one.
+        With `tree`, only objects under root owners of that kind are read. `installation` identifies
+        this raybus installation, if known: the feed refuses the stream of a different one.
         """
         self._bus = bus
         self.tree = tree
@@ -74,22 +74,22 @@ class StateFeed:
         Set by `check_forms`.
         """
         self.forms_checked = asyncio.Event()
-        """Set once `check_forms` has read the marker that the stream held at the start."""
+        """Set once `check_forms` has read the sync marker that the stream held at the start."""
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
-        """Consumer names. They are unique, also across replicas."""
+        """Generator of consumer names, which are unique across replicas."""
         self._silent_until = float("-inf")
         self._loads: set[_Load] = set()
         """The present load of each followed partition."""
         self.is_stale = False
-        """Whether the watcher has not confirmed the state in time."""
+        """Whether the watcher has failed to confirm the state in time."""
         self._expiry: asyncio.TimerHandle | None = None
-        """Timer after which the state is stale; None before a marker that will be renewed."""
+        """Timer that makes the state stale; None unless the newest marker will be repeated."""
         self._confirmed_by = ("", 0)
         """Epoch and sequence of the newest marker that confirmed the state."""
 
     @property
     def problem(self) -> str | None:
-        """Why no partition of the stream can be used; None otherwise."""
+        """Why the stream cannot be used, whatever the partition; None if it can."""
         return self._problem or self.unreadable
 
     def confirm(self, marker: Synced, sequence: int) -> None:
@@ -121,7 +121,7 @@ class StateFeed:
             load.suspend()
 
     async def check_forms(self) -> None:
-        """Follow the marker of the first partition until cancelled.
+        """Follow the sync marker of the first partition until cancelled.
 
         It shows whether this build can read the stream, and whether the watcher confirms the state.
         A replica waits for the first result before it acquires a partition.
@@ -180,10 +180,9 @@ class StateFeed:
                 await asyncio.sleep(retry)
 
     def complain(self, problem: str, reason: str, **where: str) -> None:
-        """Log a problem of a partition.
+        """Log a problem of a partition, at most one per `SILENCE_SECONDS`.
 
-        Further problems within `SILENCE_SECONDS` are not logged: partitions that fail at the same
-        moment usually fail for the same reason.
+        Partitions that fail at the same moment usually fail for the same reason.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
@@ -212,10 +211,10 @@ class _Load:
         self._is_suspended = False
         self._reading: RunningConsumer | None = None
         self.unusable: str | None = None
-        """Why a new load will not help: another installation or release writes the stream."""
+        """Why a new load will not help: a different installation or release writes the stream."""
         self.is_synced = False
         self.history = history
-        """The `history` of the versions that the listener knows; None before the first load."""
+        """`Synced.history` as of the last complete load; None before the first one."""
 
     async def run(self, bus: Bus, source: StreamSource) -> str:
         """Load and follow the partition until a message may have been missed; return the reason.
@@ -245,7 +244,7 @@ class _Load:
             self._listener.loading(NOT_CONFIRMED)
 
     def resume(self) -> None:
-        """End a suspension, or complete a load that waited, because the state is confirmed."""
+        """Reload after a suspension, or complete a load that waited: the state is confirmed."""
         if self._is_suspended and self._reading is not None:
             self._reading.abort("the watcher confirms the state again")
         else:
@@ -287,9 +286,9 @@ class _Load:
             self._advance()
 
     def _report_unreadable(self, subject: str, kind: str, reason: str) -> None:
-        """Stop deciding on a partition that has an unreadable state.
+        """Stop deciding on a partition in which an object's state or the sync marker is unreadable.
 
-        Unreadable messages under other subjects are skipped.
+        Unreadable messages under any other subject are skipped.
         """
         metrics.UNDECODABLE.labels("feed", kind).inc()
         if subjects.parse_state(subject) is None and subject != self._marker_subject:
@@ -327,7 +326,7 @@ class _Load:
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
                 raise ReadingInterrupted(f"the watcher began epoch {marker.epoch}")
             self._marker = marker
-        if marker.renewed:  # else only the first partition's markers are renewed
+        if marker.renewed:  # else only the first partition's markers are repeated
             self._state.confirm(marker, stored.sequence)
 
     def _advance(self) -> None:
@@ -345,7 +344,7 @@ class _Load:
 
 
 def _decode(stored: StoredMessage, kinds: Set[str]) -> Message:
-    """Read a message.
+    """Decode a message.
 
     Raises `UndecodableMessage` for a message that is not of raybus, or in a form that this build
     cannot read.

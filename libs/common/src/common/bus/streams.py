@@ -19,8 +19,8 @@ DUPLICATE_WINDOW: Final = 120 * SECOND
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
 """Settings of a stream without limits.
 
-With a limit, the server could drop an object's last state, and readers would take the object for
-deleted."""
+With a limit, the server could drop an object's last state, and readers would think that the object
+was deleted."""
 ESSENTIAL: Final = (
     "subjects",
     "max_msgs_per_subject",
@@ -29,11 +29,11 @@ ESSENTIAL: Final = (
     "allow_msg_ttl",
     *UNLIMITED,
 )
-"""Fields without which the state stream does not work. The others concern safety or speed."""
+"""Fields without which the state stream does not work. The other fields concern safety or speed."""
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of messages and bytes in a stream."""
+    """The numbers of messages and bytes in a stream."""
 
     messages: int = 0
     last_seq: int = 0
@@ -41,7 +41,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as the server describes it. A recreated stream has another `created`."""
+    """A stream as the server describes it. If it is recreated, its `created` time changes."""
 
     created: str
     state: StreamState
@@ -64,7 +64,7 @@ def build_state_config(*, replicas: int = 1) -> Config:
 
 
 def build_disk_config(name: str, replicas: int) -> Config:
-    """Return the part of the configuration that all streams share."""
+    """Return the part of a stream's configuration that is the same for all streams."""
     return {
         "name": name,
         "retention": "limits",
@@ -78,7 +78,7 @@ def build_disk_config(name: str, replicas: int) -> Config:
 
 
 def find_unusable_fields(actual: Mapping[str, object]) -> list[str]:
-    """Return one text for each setting with which the state stream cannot work."""
+    """Return one text for each setting that keeps the state stream from working."""
     expected = build_state_config()
     return find_differences({field: expected[field] for field in ESSENTIAL}, actual)
 

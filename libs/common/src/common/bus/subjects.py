@@ -40,10 +40,10 @@ RECOVERY: Final = "ray.recovery"
 
 
 class ObjectRef(msgspec.Struct, frozen=True):
-    """An object by kind, namespace and name.
+    """A reference to an object by kind, namespace and name.
 
-    The root of a tree is a RayService, a RayCronJob, a RayJob that no RayCronJob created, or a
-    RayCluster that no other root created.
+    Objects form trees of ownership. The root of a tree is a RayService, a RayCronJob, a RayJob that
+    no RayCronJob created, or a RayCluster that no other root created.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class ObjectRef(msgspec.Struct, frozen=True):
 
 
 class TreeKind(StrEnum):
-    """The kind of a tree.
+    """The kind of an ownership tree, which depends on its root object.
 
     `SERVICE` if the root is a RayService, `JOB` if it is a RayJob or a RayCronJob, else `CLUSTER`.
     Objects whose RayCluster is not known yet are in a tree of kind `CLUSTER`.
@@ -64,7 +64,7 @@ class TreeKind(StrEnum):
 
 
 MARKED_TREES: Final = (TreeKind.SERVICE, TreeKind.JOB)
-"""The kinds of trees that a service may read alone. Each has its own copy of every sync marker."""
+"""Kinds of trees that a service may read alone. Each has its own copy of all sync markers."""
 _TREE_KINDS: Final = {
     "RayService": TreeKind.SERVICE,
     "RayJob": TreeKind.JOB,
@@ -74,24 +74,24 @@ _TREES: Final = frozenset(TreeKind)
 
 
 class TreeLocation(msgspec.Struct, frozen=True):
-    """A location in the stream: a partition, and the kind of a tree."""
+    """A location in the state stream: a partition, and the kind of an ownership tree."""
 
     partition: int
     tree: TreeKind
 
 
 def compute_partition(root: ObjectRef) -> int:
-    """Return the partition of a root, 0 to 63. It is the same in every process and release."""
+    """Return the partition (0 to 63) of a root object, the same in every process and release."""
     return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
 
 
 def locate_tree(root: ObjectRef) -> TreeLocation:
-    """Return the location of a tree, which is that of its root and of everything below the root."""
+    """Return the location of a root object, which all objects below it share."""
     return TreeLocation(compute_partition(root), _TREE_KINDS.get(root.kind, TreeKind.CLUSTER))
 
 
 class StateSubject(msgspec.Struct, frozen=True):
-    """The parts of a state subject; `kind` is in lower case."""
+    """The parts of the subject of an object's state; `kind` is in lower case."""
 
     place: TreeLocation
     kind: str
@@ -135,22 +135,22 @@ def parse_location(partition: str, tree: str) -> TreeLocation | None:
 
 
 def build_marker_subject(partition: int, tree: TreeKind | None = None) -> str:
-    """Return the subject of the sync marker of a partition, for a reader of one kind of tree."""
+    """Return the subject of a partition's sync marker, or of its copy for one kind of tree."""
     return f"ray.state.{partition}.{tree or TreeKind.SERVICE}.synced"
 
 
 def build_partition_filter(partition: int | str, tree: TreeKind | None = None) -> str:
-    """Return the filter for a partition (`*`: every partition), optionally for one kind of tree."""
+    """Return the subject filter for a partition (`*`: all), optionally for one kind of tree."""
     return f"ray.state.{partition}.>" if tree is None else f"ray.state.{partition}.{tree}.>"
 
 
 def build_hint_subject(service: str) -> str:
-    """Return the subject for hints that a replica of a service changed its Lease."""
+    """Return the subject of the hint that a replica of a service has changed its Lease."""
     return f"ray.members.{service}"
 
 
 def build_events_filter(namespace: str) -> str:
-    """Return the filter for the events of a namespace."""
+    """Return the subject filter for the events of a namespace."""
     return f"ray.events.{_encode_name(namespace)}.>"
 
 

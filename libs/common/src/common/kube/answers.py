@@ -1,4 +1,4 @@
-"""Translate answers of the API server: a status to an error, managed fields to a writer."""
+"""Translate answers of the API server: a status into an error, managed fields into a writer."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -14,14 +14,14 @@ from common.untrusted import clipped
 MAX_MESSAGE_LENGTH: Final = 4096
 """Maximum characters of an error text.
 
-An answer through the API server's proxy may come from any server."""
+The text is limited because any server may answer through the API server's proxy."""
 
 UNAUTHENTICATED: Final = frozenset({401, 403})
-"""Codes with which a Ray dashboard refuses a request whose token is missing or wrong."""
+"""Status codes with which a Ray dashboard refuses a missing or wrong token."""
 MAX_FOREIGN_BODY: Final = 64 * 2**10
-"""Maximum bytes of the answer of another server.
+"""Maximum bytes that are kept of an answer that is not from the API server.
 
-The end is kept, because a traceback ends with its reason."""
+A longer answer is cut at its end."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
@@ -34,13 +34,13 @@ UNKNOWN: Final = "unknown"
 
 
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-"""Cause of a 403 answer: the namespace of the object to be created is being deleted."""
+"""Cause in a 403 answer: the namespace of the object to be created is being deleted."""
 VERSION_AHEAD: Final = "ResourceVersionTooLarge"
-"""Cause of a 504 answer: the API server has not reached the requested resourceVersion."""
+"""Cause in a 504 answer: the API server has not reached the requested resourceVersion."""
 
 
 class RefusalKind(Enum):
-    """A refusal that the API server marks only by its text."""
+    """Kinds of refusals that only the text of the API server's answer identifies."""
 
     TOO_LARGE = auto()
     """The object is too large to store."""
@@ -61,8 +61,8 @@ _REFUSALS: Final = {
 def classify(message: str) -> RefusalKind:
     """Return the kind of a refusal from its message.
 
-    The API server answers these refusals with the code and reason of an internal error (500) or of
-    a missing right (403), and without causes. A text in a condition or Event has no code at all.
+    The API server answers with the code and reason of an internal error (500) or of a missing right
+    (403), and without causes, so only the text tells. A condition or Event has only the text, too.
     """
     return next(
         (kind for phrase, kind in _REFUSALS.items() if phrase in message), RefusalKind.OTHER
@@ -127,9 +127,9 @@ def make_error(
 ) -> errors.RaybusError:
     """Return the error for a refused request.
 
-    `retry_after` is the wait in seconds that the answer asked for. With `is_foreign` the answer
-    came through the API server's proxy. If the body is any text instead of a `Status`, the server
-    behind the proxy has answered. If that server refuses a token, the error is `Unauthenticated`.
+    `retry_after` is the wait in seconds that the answer asked for. With `is_foreign`, the request
+    went through the API server's proxy; then a body that is not a `Status` is from the server
+    behind the proxy. If that server refuses a token, the error is `Unauthenticated`.
     """
     status = _status(code, body)
     error = _make_error(code, status, retry_after=retry_after, is_foreign=is_foreign)
@@ -172,7 +172,7 @@ def _status(code: int, body: bytes) -> ApiStatus:
     if code < 400:
         return ApiStatus(message=f"the API server answered {code}, and redirects are not followed")
     try:
-        if protobuf.is_envelope(body):  # to a request for protobuf
+        if protobuf.is_envelope(body):  # the answer to a request for protobuf
             return read_protobuf_status(protobuf.open_envelope(body).content)
         return msgspec.json.decode(body, type=ApiStatus)
     except (
@@ -185,9 +185,9 @@ def _status(code: int, body: bytes) -> ApiStatus:
 
 
 def find_rules_writer(body: bytes) -> str:
-    """Return the field manager, except raybus, that last wrote `spec.rules` of a route.
+    """Return the field manager that last wrote `spec.rules` of a route, apart from raybus.
 
-    `UNKNOWN` if there is none.
+    `UNKNOWN` if no other manager wrote them.
     """
     entries: list[Json] = msgspec.json.decode(body)["metadata"].get("managedFields", [])
     rules = [entry for entry in entries if "f:rules" in entry.get("fieldsV1", {}).get("f:spec", {})]

@@ -1,4 +1,4 @@
-"""HTTP client of the API server. Bodies stay bytes.
+"""HTTP client of the API server. Bodies of answers are returned as bytes.
 
 Callers decode the few fields that they use with msgspec, because complete models cause most of the
 CPU and memory use of Python operators (ADR 47). A failed request raises an error of
@@ -44,7 +44,7 @@ from common.proxies import OutboundProxies
 
 Result = TypeVar("Result")
 Operations = list[Body]
-"""A JSON patch (RFC 6902)."""
+"""The operations of a JSON patch (RFC 6902)."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -57,9 +57,9 @@ METADATA: Final = {
 The API server then does not encode the rest of the object.
 """
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
-"""Query of writes whose body raybus built or copied.
+"""Query parameters for writes whose body raybus built or copied.
 
-It turns off the API server's check for unknown and repeated fields, which would only cause
+They turn off the API server's check for unknown and repeated fields, which would only cause
 warnings.
 """
 LARGE_BODY: Final = 2**19
@@ -72,12 +72,12 @@ READ_BUFFER: Final = 2**20
 A page of a list is larger than aiohttp's default buffer of 64 KiB."""
 
 Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
-"""Called with method, path and query before a request is sent; raises to prevent it."""
+"""Called with method, path and query before a request; raises an error to prevent it."""
 TakeAnswer = Callable[[aiohttp.ClientResponse, Mapping[str, str], int | None], Awaitable[None]]
-"""Called with an answer, the headers of its request, and the maximum size in bytes (None: no
-limit).
+"""Function that raises the error of a refused request.
 
-Raises the error of a refused request.
+It is called with the answer, the headers of the request, and the maximum size in bytes (None: no
+limit).
 """
 
 
@@ -134,7 +134,7 @@ class Kube(Protocol):
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
         """Create an object; raise `AlreadyExists` if its name is taken.
 
-        The answer for an Event or a pod holds only its metadata.
+        For an Event or a pod, the answer holds only the metadata.
         """
         headers = METADATA if resource in {EVENT, POD} else None
         return self.request(
@@ -154,7 +154,7 @@ class Kube(Protocol):
         *,
         subresource: str | None = None,
     ) -> Awaitable[bytes]:
-        """Replace the object that the body names.
+        """Replace the object that `body` names by `body`.
 
         Raises `Conflict` if the body has a resourceVersion that is no longer the newest.
         """
@@ -183,8 +183,7 @@ class Kube(Protocol):
     ) -> Awaitable[bytes]:
         """Delete an object; the garbage collector deletes its dependents afterwards.
 
-        Raises `Conflict` if the object now has another uid than `uid`, or another resourceVersion
-        than `version`.
+        Raises `Conflict` if the object's uid is not `uid`, or its resourceVersion is not `version`.
         """
         options: Body = {
             "kind": "DeleteOptions",
@@ -218,7 +217,7 @@ class Kube(Protocol):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Pool that closes the socket of an abandoned answer at once.
+    """Connection pool that closes the socket of an abandoned answer at once.
 
     aiohttp's own pool would only begin the TLS closing handshake and forget the connection. The
     socket would then stay open until the API server answers, even after the pool was closed.
@@ -234,7 +233,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class KubeClient(Kube):
-    """The API server over HTTP, with streams for watches."""
+    """Client of the API server over HTTP, with streams for watches."""
 
     def __init__(
         self, config: RestConfig, *, user_agent: str, authorize: Authorize | None = None
@@ -244,8 +243,8 @@ class KubeClient(Kube):
         self._credentials = config.credentials
         server = urlsplit(self.server)
         self._proxy = config.proxy or OutboundProxies.from_environment(os.environ).find(self.server)
-        """URL of the proxy on the way to the API server: from the kubeconfig, else from the
-        environment.
+        """URL of the proxy through which the API server is reached: from the kubeconfig, else from
+        the environment.
         """
         if self._proxy is not None and urlsplit(self._proxy).scheme not in {"http", "https"}:
             raise errors.InvalidSpec(
@@ -262,11 +261,11 @@ class KubeClient(Kube):
         self._server_name = config.server_name
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None
-        """Called before every write; raises to prevent it."""
+        """Called before every write; it raises an error to prevent the write."""
         self.learn_date: Callable[[datetime, float], None] = lambda _date, _round_trip: None
-        """Called with the date of each answer and the seconds since its request was sent.
+        """Called with the date of each answer and the seconds between request and answer.
 
-        Do not set it for a client that reaches pods through the API server's proxy: a pod writes
+        Do not set it for a client that reaches pods through the API server's proxy: a pod may send
         any date.
         """
         self._last_date = ""
@@ -278,7 +277,7 @@ class KubeClient(Kube):
     ) -> Self:
         """Create a client from a kubeconfig; without one, from the ServiceAccount of the pod.
 
-        `context` is the name of a context in the kubeconfig; None for its current one.
+        `context` is the name of a context in the kubeconfig; None for its current context.
         """
         return cls(
             await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent
@@ -300,9 +299,9 @@ class KubeClient(Kube):
     ) -> bytes:
         """Send one request with additional `headers`, and return the body of the answer.
 
-        `max_size` is given for a server behind the API server's proxy. It limits the answer to that
-        many bytes, and values of `headers` (the server's token) that the answer repeats are
-        removed.
+        `max_size` is given for a request to another server through the API server's proxy. The
+        answer may then have at most that many bytes, and `headers` (the server's token) that it
+        repeats are masked.
 
         Raises:
             RaybusError: The request was refused, or there was no answer.
@@ -340,11 +339,11 @@ class KubeClient(Kube):
         headers: Mapping[str, str] | None = None,
         max_size: int | None = None,
     ) -> AsyncGenerator[aiohttp.StreamReader]:
-        """Open a long answer, such as a watch, as a stream that is closed with the block.
+        """Open a long answer, such as a watch, as a stream that is closed at the end of the block.
 
-        `max_size` is given for a server behind the API server's proxy. It limits the body of a
-        refusal to that many bytes. Values of `headers` that the refusal repeats are removed, and
-        nothing is decompressed.
+        `max_size` is given for a request to another server through the API server's proxy. A
+        refusal may then have at most that many bytes, and `headers` that it repeats are masked. The
+        answer is not decompressed.
         """
         headers = headers or {}
 
@@ -369,8 +368,8 @@ class KubeClient(Kube):
     ) -> Result:
         """Send a request, and repeat it once with new credentials after a 401.
 
-        A foreign server's 401 concerns the token in the request's own headers, so nothing is
-        renewed.
+        With `is_foreign`, the 401 may concern a token for the server behind the API server's proxy,
+        so nothing is renewed.
         """
         identity = await self._credentials.get_identity()
         try:
@@ -400,7 +399,7 @@ class KubeClient(Kube):
             (self._session, {}) if max_size is None else (self._foreign, untrusted.IDENTITY)
         )
         if method != "GET":
-            self.may_write()  # asked last, because everything before may take seconds
+            self.may_write()  # called last, because everything before may take seconds
         sent_headers = {
             "Accept": JSON,
             "Content-Type": JSON,
@@ -423,8 +422,8 @@ class KubeClient(Kube):
     def _exchange(self, method: str, path: str, data: bytes | None) -> Generator[TakeAnswer]:
         """Trace and measure a request; yield the function that checks its answer.
 
-        That function raises the error of a refused request. Without any answer the block raises
-        `Unavailable`.
+        The yielded function raises the error of a refused request. If there is no answer, the block
+        raises `Unavailable`.
         """
         is_answered, now = False, asyncio.get_running_loop().time
         began, sent_at = now(), steady()
@@ -472,7 +471,7 @@ async def _read(
     """Return the body of an answer.
 
     `max_size` is given for a server that is not the API server. It limits the body to that many
-    bytes. Values of the request's `headers`, such as tokens, that the body repeats are removed.
+    bytes. Values of the request's `headers`, such as tokens, that the body repeats are masked.
     """
     if max_size is None:
         return await answer.read()

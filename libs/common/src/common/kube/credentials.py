@@ -1,6 +1,6 @@
 """Credentials for the API server, and when they are renewed (as client-go does).
 
-Tokens and certificates in files are read again each minute. An exec plugin runs again once its
+Tokens and certificates in files are read again each minute. An exec plugin runs again when its
 credentials have expired. Credentials that the API server refuses (401) are renewed at once.
 """
 
@@ -26,9 +26,9 @@ READ_AGAIN_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
 """Minimum seconds between two attempts to renew credentials after a failure or a refusal."""
 PLUGIN_TIMEOUT: Final = 60.0
-"""Time limit in seconds of an exec plugin that cannot ask a user."""
+"""Time limit in seconds of an exec plugin that cannot prompt a user."""
 MAX_STDERR: Final = 300
-"""Maximum characters of a plugin's error output that an error message repeats."""
+"""Maximum characters of an exec plugin's error output that an error message repeats."""
 
 AUTHORIZATION: Final = "Authorization"
 
@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimedIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity, with its renewal times. Without `expires` and `stale_at` it is never renewed."""
+    """An identity and its renewal times. Without `expires` and `stale_at` it is never renewed."""
 
     identity: Identity
     expires: datetime | None = None
@@ -56,10 +56,10 @@ class TimedIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Credentials:
-    """The identity of this process, renewed when it expires.
+    """The identity of this process towards the API server, renewed when it expires.
 
-    `read` raises `OSError` if the last identity may still be valid, for example while files are
-    being replaced, and `ValueError` if it is not.
+    `read` returns a new identity. It raises `OSError` if the last identity may still be valid, for
+    example while files are being replaced, and `ValueError` if not.
     """
 
     def __init__(self, first: TimedIdentity, read: Callable[[], Awaitable[TimedIdentity]]) -> None:
@@ -80,7 +80,7 @@ class Credentials:
     async def renew(self, refused: Identity) -> bool:
         """Renew an identity that the API server refused.
 
-        Returns whether the identity is now another one. Does not retry within `RETRY_SECONDS`.
+        Return whether the identity has changed. At most one renewal is tried per `RETRY_SECONDS`.
         """
         async with self._lock:
             is_early = steady() - self._read_at < RETRY_SECONDS
@@ -151,7 +151,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The credentials that a plugin printed."""
+    """The credentials that an exec plugin printed."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -170,8 +170,8 @@ async def run_plugin(
 ) -> PluginStatus:
     """Run an exec plugin of a kubeconfig in `folder`, and return its credentials.
 
-    The plugin may ask the user if standard input is a terminal; then its errors go to the terminal.
-    `cluster` describes the cluster to a plugin with `provideClusterInfo`.
+    The plugin may prompt the user if standard input is a terminal; it then writes its errors to the
+    terminal. `cluster` describes the cluster to a plugin with `provideClusterInfo`.
 
     Raises:
         ValueError: The plugin failed; the text has the remedy.

@@ -1,8 +1,8 @@
 """Identity of this raybus installation: the uid of its cluster, and its namespace.
 
-The uid of namespace `kube-system` identifies the cluster. Where raybus has rights in single
-namespaces only (deploy/overlays/namespaced), the uid of raybus' own namespace takes its place. All
-services of an installation have the same rights, so they derive the same identity.
+The uid of namespace `kube-system` identifies the cluster. If raybus may read single namespaces only
+(deploy/overlays/namespaced), the uid of raybus' own namespace takes its place. All services of an
+installation have the same rights, so they derive the same identity.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Reads a pod from protobuf: the fields of `common.api.core.Pod`, as they are read from JSON.
+"""Reads a pod from protobuf, with the same result as `common.api.core.Pod` from JSON.
 
 Labels, owners, containers and conditions repeat in the states of a pod and among the pods of a
-cluster. They are remembered by their bytes, which saves half of the time.
+cluster. So their decoded values are cached by their bytes, which saves half of the time.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from common.kube.protobuf import (
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULTS: Final = core.PodSpec()
 SMALL: Final = 512
-"""Maximum bytes of a remembered message other than a container."""
+"""Maximum bytes of a part of a pod, other than a container, whose decoded value is cached."""
 
 
 class UnreadablePod(ValueError):
@@ -57,7 +57,7 @@ def _build_meta(
 
 
 def _read_restart_policy(data: bytes) -> str:
-    """Return the default for an empty policy, which JSON omits."""
+    """Return the restart policy; the default if it is empty, which JSON omits."""
     return read_text(data) or DEFAULTS.restart_policy
 
 

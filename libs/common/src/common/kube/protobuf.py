@@ -15,7 +15,7 @@ from common import errors
 T = TypeVar("T")
 
 ACCEPT: Final = "application/vnd.kubernetes.protobuf,application/json"
-"""Content types for the answer to a request, the first one preferred."""
+"""Content types that a request accepts, the preferred one first."""
 ACCEPT_WATCH: Final = "application/vnd.kubernetes.protobuf;stream=watch,application/json"
 MAGIC: Final = b"k8s\0"
 """First bytes of an envelope."""
@@ -27,12 +27,12 @@ brace with which JSON begins.
 """
 _SIZE_BYTES: Final = 4
 _MAX_SHIFT: Final = 63
-"""A varint has at most ten bytes of seven bits."""
+"""Maximum shift in bits: a varint has at most ten bytes of seven bits."""
 _SIGN: Final = 1 << 63
 _VARINT: Final = 0
 _SIZED: Final = 2
 _WITH_NUMBER: Final = (_SIZED, _VARINT)
-"""Wire types with a number after the tag: the value itself, or the size of the value."""
+"""Wire types with a number after the tag: the value itself, or the size of the value in bytes."""
 _FIXED_SIZES: Final = {1: 8, 5: 4}
 _ALL: Final = (1 << 64) - 1
 _ESCAPED: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
@@ -53,9 +53,9 @@ Fields: TypeAlias = Mapping[int, Field]
 
 
 def read_text(data: bytes) -> str:
-    """Decode a string. Each byte that is not UTF-8 becomes U+FFFD, as in JSON from the API server.
+    """Decode a string. Each invalid UTF-8 byte becomes U+FFFD, as in JSON from the API server.
 
-    A client can store such a string by a write in protobuf.
+    Such bytes occur if a client writes in protobuf, because the API server stores them unchecked.
     """
     try:
         return str(data, "utf-8")
@@ -76,27 +76,27 @@ def read_bytes(data: bytes) -> bytes:
 def message(
     number: int, name: str, read: Callable[[bytes], Any], *, repeated: bool = False
 ) -> tuple[int, Field]:
-    """Describe a field with a message, or with anything else that has a length."""
+    """Describe a wanted field whose value is a message, or anything else that has a length."""
     return number << 3 | 2, (name, read, repeated)
 
 
 def text(number: int, name: str, *, repeated: bool = False) -> tuple[int, Field]:
-    """Describe a field with a string."""
+    """Describe a wanted field whose value is a string."""
     return message(number, name, read_text, repeated=repeated)
 
 
 def integer(number: int, name: str) -> tuple[int, Field]:
-    """Describe a field with an int32 or int64."""
+    """Describe a wanted field whose value is an int32 or int64."""
     return number << 3, (name, read_int, False)
 
 
 def boolean(number: int, name: str) -> tuple[int, Field]:
-    """Describe a field with a boolean."""
+    """Describe a wanted field whose value is a boolean."""
     return number << 3, (name, bool, False)
 
 
 def read_fields(data: bytes, fields: Fields) -> dict[str, Any]:
-    """Return the wanted fields of a message that are present, by name.
+    """Return those of the wanted fields that a message has, by name.
 
     Raises `MalformedMessage` if the bytes are not a message.
     """
@@ -135,7 +135,6 @@ def read_fields(data: bytes, fields: Fields) -> dict[str, Any]:
 
 
 def _get_fixed_size(wire_type: int) -> int:
-    """Return the bytes of a value whose wire type alone determines its size."""
     if wire_type not in _FIXED_SIZES:
         raise MalformedMessage(f"unknown wire type {wire_type}")
     return _FIXED_SIZES[wire_type]
@@ -171,16 +170,16 @@ def build_reader(
 def cache_results(
     read: Callable[[bytes], T], *, entries: int, max_size: int
 ) -> Callable[[bytes], T]:
-    """Return `read` with a cache of its last results, for immutable results that repeat.
+    """Return `read` with a cache of its last results. The results must be immutable.
 
-    Larger messages than `max_size` bytes are not remembered, so that no user can fill the memory.
+    Results for more than `max_size` bytes are not cached, so that no user can fill the memory.
     """
     remembered = lru_cache(entries)(read)
     return lambda data: remembered(data) if len(data) <= max_size else read(data)
 
 
 class EncodedObject(NamedTuple):
-    """An object of a kind, still encoded."""
+    """An object that is not yet decoded, and its kind."""
 
     kind: str
     content: bytes
@@ -203,7 +202,7 @@ class Page(NamedTuple):
 
 
 class ObjectKey(NamedTuple):
-    """The part of an object's metadata that identifies its state."""
+    """Namespace, name and resourceVersion, which identify one state of an object of its kind."""
 
     namespace: str = ""
     name: str = ""
@@ -251,7 +250,7 @@ def open_envelope(data: bytes) -> EncodedObject:
 
 
 def read_page(body: bytes, kind: str) -> Page:
-    """Return a page of a list of objects of a kind, each still encoded."""
+    """Return a page of a list of objects of `kind`, each still encoded."""
     envelope = open_envelope(body)
     if envelope.kind != f"{kind}List":
         raise MalformedMessage(f"a {envelope.kind[:60]} instead of a list of {kind}")
@@ -297,7 +296,7 @@ class FrameSplitter:
     def end(self) -> None:
         """Raise `Unavailable` if the answer ended within a frame.
 
-        The next watch brings its event again.
+        The next watch delivers the event of that frame again.
         """
         if self._buffer:
             raise errors.Unavailable("the watch ended within an event")

@@ -1,7 +1,7 @@
 """The kinds that raybus uses, and the only builder of API server paths.
 
-A tenant may choose a name: by a field, an annotation, a label or a status. Kubernetes rejects an
-object with an illegal name, so `Resource.path` rejects an illegal name before any request, and
+A name may come from a tenant: from a field, an annotation, a label or a status. Kubernetes rejects
+an object with an illegal name, so `Resource.path` rejects an illegal name before any request, and
 percent-encodes a legal one.
 """
 
@@ -26,14 +26,14 @@ _SHOWN: Final = 100
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind with its address at the API server."""
+    """A kind of object, and where the API server serves it."""
 
     kind: str
     plural: str
     group: str = ""
     version: str = "v1"
     name_problems: Callable[[str], list[str]] = dns_1123_subdomain_problems
-    """Returns why a text is not a legal name of this kind; empty if it is legal."""
+    """Returns the reasons why a text is not a legal name of this kind; empty if it is legal."""
     is_flat: bool = False
     """Whether the kind has no free-form fields, so that no user can nest values deeply in an
     object.
@@ -62,7 +62,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     def proxy(self, namespace: str, name: str, port: int | str, path: str) -> str:
         """Return the path to a port of a Pod or a Service through the API server's proxy.
 
-        `path` is appended as it is, so it must be a constant of raybus.
+        `path` is appended without escaping, so it must be a constant of raybus.
         """
         own = self.path(namespace, name)
         return f"{own}:{quote(str(port), safe='')}/proxy{path}"
@@ -74,7 +74,7 @@ def find_name_violation(resource: Resource, name: str) -> str | None:
 
 
 def format_selector(marks: Mapping[str, str]) -> str:
-    """Return the selector of objects with all these labels.
+    """Return the label selector for objects with all these labels.
 
     Raises `InvalidSpec` for a text that is not a legal label.
     """

@@ -1,8 +1,8 @@
 """Address and credentials of the API server, from a pod's ServiceAccount or a kubeconfig.
 
-This module reads both itself. kubernetes-asyncio is used for a kubeconfig with an `auth-provider`
-(OIDC), and for the error text of a file that cannot be read. It is imported only then, since its
-860 modules take 37 MiB and 0.2 s (ADR 47).
+This module reads both itself. kubernetes-asyncio is used only for a kubeconfig with an
+`auth-provider` (OIDC), and for the error text of a file that cannot be read. It is imported only
+then, since its 860 modules take 37 MiB and 0.2 s (ADR 47).
 """
 
 import base64
@@ -83,7 +83,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
         return any((self.token_file, self.client_certificate, self.client_key))
 
     def impersonation(self) -> list[tuple[str, str]]:
-        """Return name and value of each header that describes the impersonated user."""
+        """Return name and value of each header that asks the API server to impersonate a user."""
         names = [("Impersonate-User", self.impersonated), ("Impersonate-Uid", self.as_uid)]
         groups = [("Impersonate-Group", group) for group in self.as_groups or ()]
         extra = [
@@ -112,9 +112,9 @@ class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster and the user that a context names.
+    """The cluster and the user of the kubeconfig's chosen context.
 
-    File names in them are relative to `cluster_folder` and `user_folder`.
+    File names in `cluster` and `user` are relative to `cluster_folder` and `user_folder`.
     """
 
     cluster: _Cluster
@@ -181,7 +181,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
 def _choose(files: Path, context: str | None) -> _Chosen | None:
     """Return the chosen parts of a kubeconfig; None if it is invalid or has an unknown field.
 
-    `files` is one path, or several joined as in $KUBECONFIG. The first file that has a name wins.
+    `files` is one path, or several joined as in $KUBECONFIG, of which earlier ones take precedence.
     """
     import yaml  # noqa: PLC0415  (a pod has no kubeconfig)
 
@@ -286,8 +286,8 @@ def _build_authorization(user: _User, folder: Path) -> tuple[str, str] | None:
 def _make_context_factory(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
     """Return a function that creates the TLS context for a client certificate with its key.
 
-    The function returns the last context while the files are unchanged, so that connections stay
-    open.
+    While the certificates are unchanged, that function returns the same context, so that
+    connections stay open.
     """
     cluster, last = chosen.cluster, dict[tuple[bytes, bytes], ssl.SSLContext]()
 
@@ -316,7 +316,7 @@ def _make_context_factory(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext |
 
 
 def _build_cluster_info(chosen: _Chosen) -> dict[str, object]:
-    """Return the description of the cluster that an exec plugin may ask for."""
+    """Return the description of the cluster that an exec plugin receives if it asks for it."""
     cluster = chosen.cluster
     authority = _read_data(
         chosen.cluster_folder, cluster.certificate_authority, cluster.certificate_authority_data

@@ -3,10 +3,10 @@
 A list is consistent and paged. A watch resumes at the version of the last event or bookmark; after
 a 410 the collection is listed again. The server sends a bookmark about every minute, so a
 connection that is silent for longer is dead and is replaced. Every ten minutes the collection is
-listed again and compared, in case a watch missed something. A kind that is not served is reported
+listed again and compared, in case a watch missed an event. A kind that is not served is reported
 and retried, since its CRD may be installed later.
 
-Objects are read as JSON, or as protobuf if the sink has a `ProtobufSink` beside it (ADR 53).
+Objects are read as JSON, or as protobuf if there is a `ProtobufSink` (ADR 53).
 """
 
 import asyncio
@@ -39,10 +39,10 @@ class WatchTiming(msgspec.Struct, frozen=True, kw_only=True):
     silence: float = 90.0
     """Seconds without an event or bookmark after which a watch is replaced."""
     open: float = 15.0
-    """Seconds without an answer after which a watch request has failed."""
+    """Seconds without an answer after which a watch request counts as failed."""
     relist: float = 600.0
     absent: float = 30.0
-    """Seconds between two attempts to list a kind that is not served."""
+    """Seconds between two attempts to list an optional kind that is missing or forbidden."""
     first_retry: float = 0.1
     longest_retry: float = 10.0
     longest_watch: float = 290.0
@@ -58,7 +58,7 @@ class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Namespace of the collection; None for all namespaces."""
     selector: str = ""
     fields: str = ""
-    """A field selector, such as `metadata.name=demo`."""
+    """A field selector, such as `metadata.name=demo`; empty for none."""
     is_optional: bool = False
     """Whether the kind may be missing or forbidden without making the process unready."""
 
@@ -75,22 +75,22 @@ class WatchSink(Protocol):
     def present(self, raw: bytes, /, reason: str = "") -> None:
         """Take the newest state of an object.
 
-        `reason` is not empty if `raw` was pruned: then `raw` has the metadata and the fields that
-        were kept.
+        `reason` is not empty if fields were removed from `raw`, and says why. The metadata is
+        always there.
         """
 
     def gone(self, raw: bytes, /) -> None:
         """Take the last state of a deleted object, with the resourceVersion of its deletion."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Record that a list at `version` held exactly these objects."""
+        """Record that a list at resourceVersion `version` held exactly these objects."""
 
 
 class ProtobufSink(Protocol):
     """Receives the objects of a collection as protobuf; its methods must not block.
 
-    The `WatchSink` beside it takes the rest: the end of a list, and the objects of a server that
-    answers in JSON.
+    A watch also has a `WatchSink`, which takes the end of each list, and the objects of a server
+    that answers in JSON.
     """
 
     def present(self, content: bytes, /) -> None:
@@ -122,12 +122,10 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class _Change(NamedTuple):
-    """An event of a watch."""
-
     take: Callable[[bytes], None]
     object: bytes
     read_version: Callable[[bytes], str]
-    """Returns the resourceVersion of the object."""
+    """Function that returns the resourceVersion of the object."""
 
 
 class _Splitter(Protocol):
@@ -136,7 +134,7 @@ class _Splitter(Protocol):
 
 
 class VersionExpired(errors.Retryable):
-    """The API server no longer knows the version to resume from (410)."""
+    """The API server cannot resume a watch from the last version, so a new list is needed (410)."""
 
 
 PAGE: Final = 500
@@ -150,7 +148,7 @@ _status = msgspec.json.Decoder(ApiStatus)
 
 
 class Watch:
-    """A watch of one collection; `run` does not end by itself."""
+    """A watch of one collection. `run` lists and watches until cancelled."""
 
     def __init__(  # noqa: PLR0913  (two are callbacks)
         self,
@@ -170,13 +168,13 @@ class Watch:
 
         `failed` is called with each error before the retry; an exception from `failed` ends `run`.
         `reached` is called with the version of each bookmark: the sink has received all changes up
-        to it.
+        to that version.
         """
         self.target = target
         self.problem: str | None = f"{target}: not yet listed"
         """Why the collection may be out of date; None if it is current."""
         self.known = asyncio.Event()
-        """Set once the collection has been listed, or an optional kind is known to be missing."""
+        """Set once the collection has been listed, or an optional kind was missing or forbidden."""
         self.is_served = True
         """False if the kind is optional, and the API server does not serve it or forbids it."""
         self.received_at = asyncio.get_running_loop().time()
@@ -259,7 +257,7 @@ class Watch:
     def _take_protobuf_page(
         self, sink: ProtobufSink, answer: bytes, keys: set[NamespacedName]
     ) -> tuple[str, str]:
-        """Do the same as `_take_page` with a page in protobuf."""
+        """Do the same as `_take_page` for a page in protobuf."""
         page = protobuf.read_page(answer, self.target.resource.kind)
         for content in page.items:
             key = protobuf.read_key(content)
@@ -268,7 +266,7 @@ class Watch:
         return page.version, page.go_on
 
     def _accept(self, content_types: str) -> dict[str, str] | None:
-        """Return the headers that ask for `content_types`; None for a watch that reads JSON."""
+        """Return the headers that ask for `content_types`; None if the watch reads JSON."""
         return None if self._protobuf_sink is None else {"Accept": content_types}
 
     async def _read_changes(
@@ -362,8 +360,8 @@ class Watch:
     def _decode(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
         """Decode an answer; values that are nested too deeply are pruned first.
 
-        `around` is the number of levels that enclose an object. Objects of a flat kind nest deeply
-        only in managed fields, so they are pruned only if the decoder fails.
+        `around` is the number of levels that enclose an object in the answer. Objects of a flat
+        kind nest deeply only in managed fields, so they are pruned only if the decoder fails.
         """
         if self.target.resource.is_flat:
             with contextlib.suppress(RecursionError):
@@ -394,8 +392,8 @@ class Watch:
     def _record_failure(self, problem: errors.RaybusError) -> float:
         """Record a failure; return the seconds until the next attempt.
 
-        An optional kind that is missing counts as an empty collection; one that is forbidden is not
-        reported. Any other failure sets `problem`, which makes the process unready.
+        An optional kind that is missing counts as an empty collection, and one that is forbidden
+        keeps its objects. Any other failure sets `problem`, which makes the process unready.
         """
         self._report(problem)
         self._failures += 1
@@ -446,7 +444,7 @@ class _LineSplitter:
                 yield line
 
     def end(self) -> None:
-        """Ignore a line that was cut off: the next watch brings its event again."""
+        """Ignore a line that was cut off: the next watch delivers its event again."""
 
 
 def _read_version(raw: bytes) -> str:
@@ -458,7 +456,7 @@ def _read_protobuf_version(content: bytes) -> str:
 
 
 def _fail(event_type: str, status: ApiStatus) -> NoReturn:
-    """Raise the error for an event without an object."""
+    """Raise the error that an event without an object reports."""
     if event_type == "ERROR" and (status.code == 410 or VERSION_AHEAD in status.causes):
         raise VersionExpired(status.message)
     raise errors.Unavailable(f"the watch failed: {event_type} {status.message}")

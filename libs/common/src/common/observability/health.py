@@ -1,6 +1,6 @@
 """`/metrics`, `/healthz` and `/readyz` of a service, on one port.
 
-It uses aiohttp's low-level server, because `aiohttp.web` costs each process 1.4 MiB and 17 ms of
+They use aiohttp's low-level server, because `aiohttp.web` costs each process 1.4 MiB and 17 ms of
 processor time more.
 """
 
@@ -27,7 +27,7 @@ BACKLOG: Final = 128
 """Maximum connections that wait to be accepted."""
 
 MAX_PORTS: Final = 10
-"""Number of consecutive ports that are tried, and so of replicas that can share a network."""
+"""Number of consecutive ports to try, and so of replicas that can share a network."""
 
 HealthCheck = Callable[[], str | None]
 """Function that returns a problem, or None if there is none."""
@@ -41,12 +41,12 @@ async def serve(
     note: HealthCheck = lambda: None,
     port_file: Path | None = None,
 ) -> None:
-    """Serve until cancelled.
+    """Serve `/metrics`, `/healthz` and `/readyz` until cancelled.
 
     `/healthz` calls `live`, and `/readyz` calls `ready`. The answer is 503 with the problem that
     the check returns. Without a problem the answer is 200 with `ok`, or for `/readyz` with the text
-    of `note`. With `port_file`, a port that is in use is replaced by the next free one, and the
-    file gets its number.
+    of `note`. With `port_file`, the next free port is used if `port` is in use, and the number of
+    the port is written to the file.
     """
     disable_created_metrics()
 
@@ -79,7 +79,7 @@ async def serve(
 def open_port(port: int) -> socket.socket:
     """Listen on all addresses, since probes and users connect from outside of the pod.
 
-    Listens on IPv4 only if IPv6 is not available.
+    Listens only on IPv4 if IPv6 is not available.
     """
     if socket.has_dualstack_ipv6():
         try:
@@ -93,14 +93,14 @@ def open_port(port: int) -> socket.socket:
 
 
 def _open_noted_port(port: int, port_file: Path) -> socket.socket:
-    """Listen on a port or the next free one, and write its number to the file."""
+    """Listen on `port` or the next free one, and write the chosen number to the file."""
     opened = _open_next_port(port, MAX_PORTS)
     port_file.write_text(f"{opened.getsockname()[1]}\n")
     return opened
 
 
 def _open_next_port(port: int, attempts: int) -> socket.socket:
-    """Listen on the first of some consecutive ports that is free."""
+    """Listen on the first free port among `attempts` consecutive ones."""
     try:
         return open_port(port)
     except OSError as problem:

@@ -42,8 +42,8 @@ def configure(service: str, *, level: str) -> None:
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Return False for asyncio's warning at the end of a connection that switched to TLS.
+    """Return False for asyncio's warning when a connection that switched to TLS ends.
 
-    Every connection to NATS switches to TLS.
+    Every connection to NATS switches to TLS, so the warning means nothing.
     """
     return not record.getMessage().startswith("returning true from eof_received()")

@@ -1,10 +1,9 @@
 """Metrics that every service has.
 
-Names and labels are those of controller-runtime and client-go, where these libraries have the
-metric, as KubeRay registers them (spec raycluster §16). Metrics of the libraries without a
-counterpart are not exported: our client has no rate limit and does not repeat requests. Series are
-used several times in each reconcile, so each is looked up once; values that can be counted are read
-at each scrape.
+Where controller-runtime or client-go have a metric, its name and labels are theirs, as KubeRay
+registers them (spec raycluster §16). Metrics of these libraries without a counterpart here are not
+exported: our client has no rate limit and does not repeat requests. Series are used several times
+in each reconcile, so each is looked up once; values that can be counted are read at each scrape.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 
 class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is computed at each scrape, so that a series ends with its object.
+    """A metric that is computed at each scrape, so that the series of a deleted object disappears.
 
     `docs/metrics.md` is generated from it.
     """
@@ -62,7 +61,7 @@ _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
 _QUEUE: Final = ("name", "controller")
-"""Label names. Both labels have the same value, because KubeRay's dashboards read the second."""
+"""Label names. Both labels have the same value; KubeRay's dashboards read `controller`."""
 
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total",
@@ -187,9 +186,9 @@ FENCED: Final = Counter(
 )
 
 RESULTS: Final = ("success", "requeue_after", "requeue", "error")
-"""The result labels of controller-runtime. "requeue" is never counted."""
+"""Values of controller-runtime's label `result`. "requeue" is never counted."""
 UNANSWERED: Final = "<error>"
-"""Label value for a request without an answer, as in client-go."""
+"""Value of the label `code` for a request without an answer, as in client-go."""
 PERIOD_SECONDS: Final = 0.25
 _series_of: Final = cache(Histogram.labels)
 
@@ -215,10 +214,10 @@ class ReconcileMeter:
         longest_wait: Callable[[], float],
         under_way: Callable[[], list[float]],
     ) -> None:
-        """Read the state of a queue at each scrape.
+        """Export the state of a work queue, which is read at each scrape.
 
         `depth` returns the number of waiting keys, `longest_wait` the longest wait in seconds, and
-        `under_way` the seconds for which each key has been in work.
+        `under_way` the seconds since the start of each reconcile in progress.
         """
         name = self._controller
         QUEUE_DEPTH.labels(name, name).set_function(depth)
@@ -238,7 +237,7 @@ class RequestMeter:
         _series_of(REQUEST_BYTES, verb, self._host).observe(len(body or b""))
 
     def answered(self, verb: str, code: str, seconds: float) -> None:
-        """Count an answer by its status code, or `UNANSWERED`, with the seconds that it took."""
+        """Count an answer by its status code (or `UNANSWERED`), and record its duration."""
         REQUESTS.labels(code, verb, self._host).inc()
         _series_of(REQUEST_SECONDS, verb, self._host).observe(seconds)
 

@@ -2,7 +2,7 @@
 
 Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console
 (`OTEL_TRACES_EXPORTER`). A thread exports batches; spans that do not fit into the SDK's queue are
-dropped, so an unreachable collector delays nothing. The SDK samples.
+dropped, so an unreachable collector delays nothing. The SDK does the sampling.
 `OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole traces, since every process knows the trace
 id.
 """
@@ -28,15 +28,15 @@ from common import errors
 
 Attributes = Mapping[str, str]
 FILE_DELAY_MS: Final = 200.0
-"""Milliseconds between two writes to the file: a killed process loses the spans of this time at
-most.
+"""Milliseconds between two writes to the file. A killed process loses at most the spans of this
+time.
 """
 END_SECONDS: Final = 2.0
 _EXPORTERS: Final = ("otlp", "console", "none")
 
 
 class SpanLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A span in the file of `RAYBUS_TRACES`; times in nanoseconds since 1970."""
+    """A span as a line of the file `RAYBUS_TRACES`; times in nanoseconds since 1970."""
 
     service: str
     instance: str
@@ -50,7 +50,7 @@ class SpanLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceparentIds(RandomIdGenerator):
-    """Generates random ids, except for a root span, whose ids come from its traceparent."""
+    """Generates random ids, except for a root span, whose ids are taken from a traceparent."""
 
     next: SpanContext | None = None
 
@@ -69,8 +69,8 @@ class SpanRecorder:
     ) -> None:
         self._file = file
         self._ids = TraceparentIds()
-        # The provider reads the sampler's variables. It must not wait for a collector at the end of
-        # the process.
+        # The provider reads the sampler's variables. At the end of the process, it must not wait
+        # for a collector.
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
@@ -79,7 +79,7 @@ class SpanRecorder:
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record the root span with a traceparent's ids, from `begin` (nanoseconds) until now."""
+        """Record the root span of `traceparent` from `begin` (nanoseconds since 1970) to now."""
         context = trace.get_current_span(_make_context(traceparent)).get_span_context()
         if not context.is_valid:
             return
@@ -92,7 +92,7 @@ class SpanRecorder:
             self._ids.next = None
 
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record a child span of a traceparent, from `begin` (nanoseconds) until now."""
+        """Record a child span of `traceparent` from `begin` (nanoseconds since 1970) to now."""
         self._tracer.start_span(
             name, _make_context(traceparent), start_time=begin or None, attributes=attributes
         ).end()
@@ -100,16 +100,16 @@ class SpanRecorder:
     def around(
         self, name: str, traceparent: str, attributes: Attributes
     ) -> AbstractContextManager[object]:
-        """Record the duration of a block as a child of a traceparent.
+        """Record the duration of a block as a child span of `traceparent`.
 
-        It is the current span during the block.
+        The new span is the current span during the block.
         """
         return self._tracer.start_as_current_span(
             name, _make_context(traceparent), attributes=attributes
         )
 
     def step(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
-        """Record the duration of a block as a child of the current span, if there is one."""
+        """Record the duration of a block as a child span of the current span, if there is one."""
         is_within = trace.get_current_span().get_span_context().is_valid
         return (
             self._tracer.start_as_current_span(name, attributes=attributes)
@@ -119,7 +119,7 @@ class SpanRecorder:
 
     def end(self) -> None:
         """Export the remaining spans, for at most `END_SECONDS`."""
-        # The SDK's own shutdown waits for an unreachable collector until that one's timeouts end.
+        # The SDK's own shutdown waits for an unreachable collector until its timeouts end.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(END_SECONDS)
@@ -157,7 +157,7 @@ def _make_context(traceparent: str) -> Context:
 
 
 def _make_exporters(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
-    """Return the exporters for a value of `OTEL_TRACES_EXPORTER`; none for `none`."""
+    """Return the exporters for a value of `OTEL_TRACES_EXPORTER`; empty for `none`."""
     if exporter not in _EXPORTERS:
         raise errors.InvalidSpec(
             f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}"

@@ -1,8 +1,8 @@
 """`python -m common.observability.readiness URL…` waits until servers are ready.
 
 `helm test` runs it in a pod without a token. A URL is `http://HOST:PORT/readyz` of a service, or
-`nats://HOST:PORT` of a NATS server, which greets each client. Each server gets one line. Exit code
-0 if all are ready, 1 if one is not within the time limit, 2 for a URL of another form.
+`nats://HOST:PORT` of a NATS server, which greets each client. One line is printed for each server.
+Exit code 0 if all are ready, 1 if one is not within the time limit, 2 for a malformed URL.
 """
 
 import http.client
@@ -14,9 +14,9 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 TIMEOUT: Final = 60.0
-"""Seconds until servers that are not ready are reported."""
+"""Seconds after which servers that are not ready are reported."""
 INTERVAL: Final = 1.0
-"""Seconds between two requests to a server."""
+"""Seconds between two requests to the same server."""
 ANSWER_TIMEOUT: Final = 3.0
 """Seconds that one request may take."""
 MAX_TEXT: Final = 500
@@ -61,7 +61,7 @@ def wait_until_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each URL, with None, when its server is ready.
+    """Yield each URL as soon as its server is ready, together with None.
 
     At the time limit, yield each remaining URL with the problem of its server. `timeout` is in
     seconds, for all servers together.

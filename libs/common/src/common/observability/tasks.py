@@ -1,8 +1,8 @@
 """Protection of tasks against stray cancellations.
 
 A cancelled task ends silently, and its TaskGroup does not notice. A library may cancel a future
-that tasks share, so a task can be cancelled without a request. `is_stray` recognises such a
-cancellation, and `survive_stray_cancellation` lets a loop survive it.
+that several tasks share, so a task can be cancelled although nobody requested it. `is_stray`
+recognises such a cancellation, and `survive_stray_cancellation` lets a loop survive it.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ def is_stray() -> bool:
 
 @asynccontextmanager
 async def survive_stray_cancellation(task: str) -> AsyncGenerator[None]:
-    """Suppress a stray cancellation of the block.
+    """Suppress a stray cancellation (one that nobody requested) of the block.
 
-    So an endless loop continues with its next turn. `task` names the loop in the log.
+    So an endless loop continues with its next iteration. `task` names the loop in the log.
     """
     try:
         yield

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from common.observability.open_telemetry import SpanRecorder
 
 MAX_QUEUED_SPANS: Final = 64
-"""Maximum number of changes of one key that record their wait.
+"""Maximum number of changes of one key for which a span shows the wait until the reconcile.
 
 A key may be enqueued a thousand times before its reconcile.
 """
@@ -102,7 +102,7 @@ def now() -> int:
 
 
 def root(name: str, traceparent: str, begin: int, **attributes: str) -> None:
-    """Record the first span of a trace, from `begin` (a result of `now`) until now."""
+    """Record the root span of a trace, from `begin` (a result of `now`) until now."""
     if _switch.recorder is not None and traceparent:
         _switch.recorder.root(name, traceparent, begin, attributes)
 
@@ -126,19 +126,20 @@ def step(name: str, **attributes: str) -> AbstractContextManager[object]:
 
 
 class ReconcileTraces:
-    """The traces of the changes that enqueued each key."""
+    """For each key, the traces of the changes that enqueued it."""
 
     def __init__(self) -> None:
         self._newest: dict[Hashable, str] = {}
         self._waiting: dict[Hashable, list[tuple[str, int]]] = {}
-        """Changes since the last reconcile, with their times; only while tracing is on."""
+        """Changes since the last reconcile of each key, and their times; empty if tracing is off.
+        """
 
     def enqueued(self, key: Hashable, trace: str, *, waits: bool) -> None:
         """Record that a change has enqueued a key.
 
         `trace` is the traceparent of the change; nothing is recorded if it is empty. With `waits`,
-        the span `queue` of the change will show how long the key waited. An object of an initial
-        load has no such span.
+        the span `queue` of the change will show how long the key waited. Objects of the initial
+        load are enqueued without `waits`.
         """
         if not trace:
             return
@@ -151,7 +152,7 @@ class ReconcileTraces:
             waiting.append((trace, now()))
 
     def forget(self, key: Hashable) -> None:
-        """Drop a key that is gone, or that another replica reconciles now."""
+        """Forget a key whose object is gone, or that a different replica reconciles now."""
         self._newest.pop(key, None)
         self._waiting.pop(key, None)
 

@@ -1,7 +1,7 @@
 """Validate what a RayJob deletes after its end, with KubeRay's messages (spec rayjob §3.3 to §3.5).
 
-The rules V4 to V8 come first, then those of the two forms: a policy for success and one for
-failure, or a list of rules with a delay each.
+The rules V4 to V8 come first. The others depend on the form of the strategy: one policy for success
+and one for failure, or a list of rules with a delay each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ def _of_policies(spec: RayJobSpec) -> Iterator[str]:
 
 
 def _of_rules(spec: RayJobSpec, rules: list[DeletionRule]) -> Iterator[str]:
-    """Yield the violations of all rules. A rule with a violation has no part in later checks."""
+    """Yield the violations of all rules. Rules without a violation are then compared."""
     delays: dict[_Condition, dict[str, int]] = {}
     for index, rule in enumerate(rules):
         problem = _of_rule(spec, rule)

@@ -30,7 +30,7 @@ _REQUIRED: Final = {
     "S3": ("S3_REGION",),
     "ALIYUNOSS": ("OSS_BUCKET", "OSS_ENDPOINT", "OSS_REGION"),
 }
-"""Required variables by storage backend."""
+"""Environment variables that each storage backend of the history server requires."""
 _TOKEN_SINCE: Final = (2, 52)
 _KUBERNETES_TOKEN_SINCE: Final = (2, 55)
 TLS_VOLUME: Final = "ray-tls"
@@ -40,7 +40,7 @@ _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configu
 
 
 def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of the fault tolerance options, and conflicting settings elsewhere."""
+    """Yield violations in the fault tolerance options, and settings that conflict with them."""
     options, annotations = cluster.spec.gcs_fault_tolerance_options, cluster.metadata.annotations
     params, head = (
         traits.start_params(cluster.spec.head_group_spec),
@@ -154,7 +154,7 @@ def _has_env(head: Body, name: str) -> bool:
 
 
 def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of the history server's options, and containers with a reserved name."""
+    """Yield violations in the history server's options, and containers with a reserved name."""
     options = cluster.spec.history_server_options
     if options is None:
         return
@@ -277,9 +277,9 @@ def _useless(mode: str | None, where: str, rules: PolicyRules) -> Iterator[str]:
 
 
 def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield conflicts with the operator's TLS variables and mounts.
+    """Yield a violation for each TLS variable or mount of raybus that the spec itself defines.
 
-    Each Ray container and the autoscaler's options are checked.
+    The Ray containers and the autoscaler's options are checked.
     """
     if cluster.spec.tls_options is None:
         return
@@ -301,9 +301,9 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _overridden(container: Body, env: str, mounts: str, how: str) -> Iterator[str]:
-    """Yield the operator's TLS variables and mounts that a container defines itself.
+    """Yield a violation for each TLS variable or mount of raybus that a container already defines.
 
-    `env` and `mounts` name the places in the messages.
+    `env`, `mounts` and `how` are texts for the messages: two paths, and how raybus sets them.
     """
     for name in TLS_ENV:
         if pod_json.has_env(container, name):

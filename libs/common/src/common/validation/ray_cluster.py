@@ -1,9 +1,9 @@
 """Validate RayClusters: return the first violation, with KubeRay's message.
 
-Each group of rules yields its violations in the order of the specification; the rule number is
-beside each. `features` has the rules of optional features. Only the first violation is used: users
-see only that one, and later rules may assume that earlier ones hold. Behaviour: spec raycluster §4;
-acceptance cases 5-18.
+Each group of rules yields its violations in the order of the specification; a comment has the
+number of each rule. `features` has the rules of optional features. Only the first violation is
+used: users see only that one, and later rules may assume that earlier ones hold. Behaviour: spec
+raycluster §4; acceptance cases 5-18.
 """
 
 from collections import Counter
@@ -23,19 +23,19 @@ from common.validation import features
 MAX_NAME_LENGTH: Final = 53
 """Maximum characters of a RayCluster's name.
 
-Derived names have up to 63, with endings such as `-serve-svc`."""
+Names derived from it, with endings such as `-serve-svc`, may have 63."""
 NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
-"""Message for a cluster with tlsOptions if cert-manager is not installed (§4.4)."""
+"""Violation of a cluster with tlsOptions if cert-manager is not installed (§4.4)."""
 CERT_MANAGER_REMEDY: Final = "install cert-manager, or remove tlsOptions"
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 _PRIORITY_SINCE: Final = (2, 56)
 _TESTED_SINCE: Final = (2, 9)
-"""Older versions of Ray lack the REST API and the proxy health that Serve upgrades need."""
+"""Oldest tested Ray version. Older ones lack APIs that upgrades of Ray Serve need."""
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def metadata(cluster: RayCluster) -> str | None:
-    """Return the violated rule of the name, None if it is legal (§4.1, M1-M2)."""
+    """Return the rule that the name violates; None if the name is legal (§4.1, M1-M2)."""
     if len(cluster.metadata.name) > MAX_NAME_LENGTH:
         return f"RayCluster name should be no more than {MAX_NAME_LENGTH} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)
@@ -47,7 +47,7 @@ def metadata(cluster: RayCluster) -> str | None:
 
 
 def spec(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return the first violation in the spec, None if it is legal (§4.2)."""
+    """Return the first violation in the spec; None if the spec is legal (§4.2)."""
     problems = chain(
         _of_groups(cluster),
         features.of_fault_tolerance(cluster, gates),
@@ -62,7 +62,7 @@ def spec(cluster: RayCluster, gates: Gates) -> str | None:
 
 
 def upgrade_options(cluster: RayCluster) -> str | None:
-    """Return the violated rule of the upgrade strategy, None if it is legal (§4.5)."""
+    """Return the rule that the upgrade strategy violates; None if it is legal (§4.5)."""
     strategy = cluster.spec.upgrade_strategy
     if strategy is not None and strategy.type not in {None, "Recreate", "None"}:
         return (
@@ -87,7 +87,7 @@ def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
 def status(cluster: RayCluster) -> str | None:
     """Return a violation if both suspension conditions are true (§4.6).
 
-    `Suspended` follows `Suspending`, so they exclude each other.
+    `Suspended` follows `Suspending`, so only one of them can be true.
     """
     kinds = ("RayClusterSuspending", "RayClusterSuspended")
     if not all(conditions.is_true(cluster.status.conditions, kind) for kind in kinds):
@@ -269,7 +269,7 @@ def _restarts(group: RayGroup) -> bool:
 
 
 def of_references(cluster: RayCluster) -> Iterator[str]:
-    """Yield fields whose value is not the name of an object, or not a usable quantity.
+    """Yield fields whose value is not a legal name of an object, or not a usable quantity.
 
     KubeRay has no such rules. It puts names into request paths unchecked, and a pod that refers to
     an illegal name never starts. The API server checks quantities by a pattern that admits `1e5000`
@@ -314,7 +314,7 @@ def _of_template(group: str, template: Body) -> Iterator[str]:
 
 
 def of_resources(place: str, resources: Body) -> Iterator[str]:
-    """Yield the quantities of a container or a pod that are not usable in calculations.
+    """Yield the quantities of a container or pod with which raybus cannot calculate.
 
     `place` is the path of `resources` in the spec, for the messages.
     """

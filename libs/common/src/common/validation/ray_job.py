@@ -1,9 +1,9 @@
 """Validate RayJobs: return the first violation, with KubeRay's message.
 
-The groups of rules yield their violations in the order of spec rayjob §3; the rule number is beside
-each. KubeRay does not have the rules of `_unrunnable`. It accepts such jobs, but they either never
-run, or fail later with a misleading reason (§3.7). These rules come last, so a job that KubeRay
-refuses gets KubeRay's message.
+The groups of rules yield their violations in the order of spec rayjob §3; a comment has the number
+of each rule. KubeRay does not have the rules of `_unrunnable`. It accepts jobs that violate them,
+but such a job either never runs, or fails later with a misleading reason (§3.7). These rules come
+last, so a job that KubeRay refuses gets KubeRay's message.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ from common.validation import ray_cluster as cluster_rules
 MAX_NAME_LENGTH: Final = 47
 """Maximum characters of a RayJob's name.
 
-The name of its RayCluster is a hyphen and five random characters longer."""
+Its RayCluster has the same name with a hyphen and five random characters added."""
 _INVALID: Final = "The RayJob spec is invalid: "
 _METADATA_SINCE: Final = (2, 6)
-"""Older versions of `ray job submit` lack the option for metadata."""
+"""First Ray version whose `ray job submit` has the option for metadata."""
 _MAX_QUOTE_LENGTH: Final = 1000
-"""Maximum characters of a runtime environment in a message. KubeRay quotes all of it."""
+"""Maximum characters of a runtime environment that a message quotes. KubeRay quotes all of it."""
 _JOB_ID: Final = re2.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-"""Submission IDs that mean the same unquoted in a shell and in the path of a URL."""
+"""Submission IDs that need no escaping, neither in a shell nor in the path of a URL."""
 
 
 def metadata(meta: ObjectMeta) -> str | None:
@@ -67,7 +67,7 @@ def spec(job: RayJob, gates: Gates) -> str | None:
 
 
 def status(job: RayJob) -> str | None:
-    """Return a violation if a job waits for an ID that its submission mode does not use (§3.6)."""
+    """Return a violation if a job waits for its ID in a mode in which it should not (§3.6)."""
     if job.spec.submission_mode == SubmissionMode.INTERACTIVE or not _waits_for_id(job):
         return None
     return (
@@ -77,9 +77,9 @@ def status(job: RayJob) -> str | None:
 
 
 def _waits_for_id(job: RayJob) -> bool:
-    """Return whether a job waits for its submission ID, also after this violation was recorded.
+    """Return whether a job waits for its submission ID, even if that was already refused.
 
-    A job in any other mode has its ID before its cluster has an address.
+    A job in any mode but the interactive one has its ID before its cluster has an address.
     """
     known = job.status
     is_refused = known.job_deployment_status == DeploymentState.VALIDATION_FAILED
@@ -89,7 +89,7 @@ def _waits_for_id(job: RayJob) -> bool:
 
 
 def _own_cluster(job: RayJob) -> RayCluster | None:
-    """Return the cluster of `rayClusterSpec` as the job would create it."""
+    """Return the cluster that the job would create from `rayClusterSpec`."""
     if job.spec.ray_cluster_spec is None:
         return None
     meta = job.metadata
@@ -156,7 +156,7 @@ def _of_submission(job_spec: RayJobSpec) -> Iterator[str]:
 
 
 def _of_own_cluster(cluster: RayCluster | None, gates: Gates) -> Iterator[str]:
-    """Yield violations of `rayClusterSpec`, also if a selector makes the job ignore it."""
+    """Yield violations of `rayClusterSpec`, even if a selector makes the job ignore it."""
     if cluster is None:
         return
     if traits.has_kubernetes_auth(cluster):  # V18

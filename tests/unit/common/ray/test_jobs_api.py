@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -59,6 +59,10 @@ def world() -> World:
     return World()
 
 
+LONG: Final = "python main.py " * 10_000
+"""More characters than are kept of an answer."""
+
+
 async def test_a_job_is_submitted_and_followed_to_its_end(world: World) -> None:
     assert await world.find() is None
     await world.api.submit(CLUSTER, JOB)
@@ -96,9 +100,13 @@ async def test_a_refused_job_gives_the_last_line_of_rays_traceback(world: World)
     [
         (400, "Traceback (most recent call last):\nTypeError: got an unexpected keyword\n"),
         (413, "Maximum request body size exceeded"),
+        (400, f"Traceback of {LONG}:\nTypeError: got an unexpected keyword\n"),
+        (500, f"Request failed with status code 400: {LONG}\nValueError: no such working_dir\n"),
     ],
 )
-async def test_a_client_error_is_a_refusal(world: World, code: int, body: str) -> None:
+async def test_a_refusal_gives_the_last_line_of_a_body_of_any_length(
+    world: World, code: int, body: str
+) -> None:
     world.jobs.answers["POST"] = code, body
     with pytest.raises(errors.Rejected, match=body.strip().splitlines()[-1]):
         await world.api.submit(CLUSTER, JOB)

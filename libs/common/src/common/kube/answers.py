@@ -21,7 +21,7 @@ UNAUTHENTICATED: Final = frozenset({401, 403})
 MAX_FOREIGN_BODY: Final = 64 * 2**10
 """Maximum bytes that are kept of an answer that is not from the API server.
 
-A longer answer is cut at its end."""
+A longer answer is cut in its middle: a traceback ends with its reason."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
@@ -134,8 +134,16 @@ def make_error(
     status = _status(code, body)
     error = _make_error(code, status, retry_after=retry_after, is_foreign=is_foreign)
     if is_foreign and status.kind != "Status":
-        error.answer = errors.HttpAnswer(code, body[:MAX_FOREIGN_BODY].decode(errors="replace"))
+        error.answer = keep_answer(code, body)
     return error
+
+
+def keep_answer(code: int, body: bytes) -> errors.HttpAnswer:
+    """Return the answer of another server with at most `MAX_FOREIGN_BODY` bytes of its body."""
+    if len(body) > MAX_FOREIGN_BODY:
+        half = MAX_FOREIGN_BODY // 2
+        body = body[:half] + body[-half:]
+    return errors.HttpAnswer(code, body.decode(errors="replace"))
 
 
 def _make_error(

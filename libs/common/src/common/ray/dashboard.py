@@ -15,7 +15,7 @@ import msgspec
 
 from common import clock, errors, names, untrusted
 from common.api.opaque import Json
-from common.kube.answers import MAX_FOREIGN_BODY, UNAUTHENTICATED
+from common.kube.answers import UNAUTHENTICATED, keep_answer
 from common.kube.client import KubeClient
 from common.kube.resources import POD, SERVICE
 from common.observability import tracing
@@ -238,7 +238,7 @@ def make_error(target: Target, code: int, phrase: str, body: bytes) -> errors.Ra
     else:
         where = f"{target.name}:{target.port}"
         error = errors.Unavailable(f"{target.what} at {where} answered {text}")
-    error.answer = errors.HttpAnswer(code, body[:MAX_FOREIGN_BODY].decode(errors="replace"))
+    error.answer = keep_answer(code, body)
     return error
 
 

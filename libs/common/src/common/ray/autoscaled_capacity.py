@@ -3,8 +3,8 @@
 Before Ray's autoscaler has seen load, a deployment may run one replica even at a target capacity of
 100 percent; under load it may run fifty. So a growing cluster gets only as much traffic as its
 running replicas can carry. Each of them is assumed to carry the same load as a replica of the
-cluster that has the traffic now. On top comes the traffic of one more replica, or a quarter more if
-that is larger, because the autoscaler only adds replicas under load.
+cluster that has the traffic now. The cluster also gets the traffic of one more replica, or a
+quarter more if that is larger, because the autoscaler only adds replicas under load.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,7 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MAX_REPLICAS: Final = 2**31 - 1
-"""Maximum number of replicas in a Serve config.
-
-A config with a larger number counts as 1 replica.
-"""
+"""Maximum number of replicas that is accepted from a Serve config; a larger one counts as 1."""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
@@ -92,7 +89,7 @@ def _needs(
     replicas of `source` at its `weight` (percent). An autoscaler rounds up, so the last replica may
     be almost idle; at a small weight it would inflate the estimate and block the upgrade. Therefore
     the estimate is at most the number of replicas of both clusters together, unless it exceeds that
-    even without the last replica. The observed replicas in `whole` are a limit, too.
+    even without the last replica. It is also at most the number of replicas in `whole`.
     """
     others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}

@@ -97,7 +97,7 @@ def _unescaped(value: bytes) -> bytes:
 
 
 def _value(text: bytes) -> float:
-    """Return the first number in the end of a line; a timestamp or exemplar may follow."""
+    """Return the number at the start of `text`; a timestamp or an exemplar may follow it."""
     words = text.split(None, 1)
     if not words:
         raise ValueError("a line without a value")

@@ -16,7 +16,7 @@ from common.ray.batch_schedulers import KAI, SCHEDULER_PLUGINS, VOLCANO, YUNIKOR
 from common.settings import OPERATOR_FILE
 
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
-"""Environment variable with the batch scheduler, for a file that does not set one.
+"""Environment variable with the batch scheduler; used if the configuration file sets none.
 
 The values are those of KubeRay's `--batch-scheduler`."""
 SCHEDULERS: Final = (VOLCANO, YUNIKORN, SCHEDULER_PLUGINS, KAI)
@@ -84,7 +84,7 @@ def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
 
 
 def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
-    """Return whether a finished RayJob with `shutdownAfterJobFinishes` is deleted, by the file.
+    """Return whether the file says to delete finished RayJobs with `shutdownAfterJobFinishes`.
 
     KubeRay parses this field and ignores it (spec rayjob §1).
     """

@@ -65,7 +65,7 @@ MAX_PAUSE: Final = 5.0
 """Maximum seconds between polls of a silent host, so that a recovery is noticed within 10 s."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
-"""Seconds after a PUT from when sending the same config does not count as a repetition."""
+"""Seconds after which another PUT of the same config does not count as a repetition."""
 T = TypeVar("T")
 
 
@@ -244,7 +244,7 @@ class ServeApi:
         )
 
     def last_reading(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
-        """Return the result of the last poll of Serve, and seconds since an answer, without a poll.
+        """Return the result of the last poll of Serve, and the seconds since Serve last answered.
 
         The result is None if the last poll failed. If this process has parsed the cluster's config,
         the result has only the applications in it. Before the first answer, the seconds count from

@@ -202,7 +202,7 @@ def is_running(details: ServeDetails) -> bool:
 
 
 def running_percent(details: ServeDetails) -> int:
-    """Return the percentage of target replicas that run, of the deployment with the lowest one.
+    """Return the lowest percentage of target replicas that run, among all deployments.
 
     100 if no deployment reports replicas and their target number.
     """

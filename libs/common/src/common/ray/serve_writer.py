@@ -31,7 +31,7 @@ def is_recorded(service: RayService) -> bool:
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Return whether traffic should move in steps; during an upgrade, whether it began so."""
+    """Return whether traffic should move in steps; an upgrade in progress keeps its way."""
     status = service.status
     if (
         status.active_service_status.ray_cluster_name

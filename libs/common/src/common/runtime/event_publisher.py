@@ -75,7 +75,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Publishes the events of this process, each once."""
+    """Publishes each event of this process once."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class EventSeries(msgspec.Struct, kw_only=True):
 
 
 EventWrite = Callable[[], Awaitable[object]]
-"""One write of an Event to the API server."""
+"""Function that writes an Event to the API server."""
 
 
 async def _send(request: EventWrite, event: KubeEvent) -> None:

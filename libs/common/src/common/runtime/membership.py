@@ -118,7 +118,7 @@ class Hints:
 
 
 class Membership:
-    """The partitions of one replica, and its Lease."""
+    """Manages the Lease of one replica, and the partitions that the replica holds."""
 
     def __init__(
         self,

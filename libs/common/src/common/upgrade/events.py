@@ -44,9 +44,9 @@ class Direction(StrEnum):
     """Direction in which traffic moves."""
 
     FORWARD = "forward"
-    """To the pending cluster."""
+    """Traffic moves to the pending cluster."""
     BACK = "back"
-    """To the active cluster, because the upgrade is rolled back."""
+    """Traffic moves to the active cluster, because the upgrade is rolled back."""
 
 
 class Cause(StrEnum):

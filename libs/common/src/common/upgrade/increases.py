@@ -54,7 +54,7 @@ class Increase(msgspec.Struct, frozen=True, kw_only=True):
     """The requests that a node has answered since an earlier read."""
 
     since: int
-    """Number of the earlier read."""
+    """Number of the read since which the requests were answered."""
     requests: Sample
 
 

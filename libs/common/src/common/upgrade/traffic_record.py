@@ -102,7 +102,7 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The last case in which another writer replaced raybus's backends in the route."""
 
     at: datetime
-    """When raybus's backends were written again."""
+    """When raybus wrote its backends to the route again."""
     by: str
     """Field manager of the tool that replaced the backends."""
     streak: int = 1

@@ -72,7 +72,7 @@ def invalid_route_name(service: RayService) -> str | None:
 
 
 def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...]:
-    """Return the Gateways that must accept requests for the traffic to flow."""
+    """Return namespace and name of each Gateway through which the traffic must flow."""
     meta = service.metadata
     if not is_users(service):
         return ((meta.namespace, names.gateway(meta.name)),)

@@ -1,10 +1,10 @@
 """Capacity parity (ADR 41): limit a cluster's traffic by its running autoscaled replicas.
 
-At a target capacity of 100 percent, a deployment has one replica if Ray's autoscaler has not seen
-load yet, and perhaps fifty if it has. So a growing cluster gets only as much traffic as its running
-replicas can carry, at the load per replica of the cluster that carries the traffic now. It may get
-the traffic of one more replica, or a quarter more if that is larger, because the autoscaler only
-adds replicas under load.
+Before Ray's autoscaler has seen load, a deployment may run one replica even at a target capacity of
+100 percent; under load it may run fifty. So a growing cluster gets only as much traffic as its
+running replicas can carry. Each of them is assumed to carry the same load as a replica of the
+cluster that has the traffic now. The cluster also gets the traffic of one more replica, or a
+quarter more if that is larger, because the autoscaler only adds replicas under load.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,7 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MAX_REPLICAS: Final = 2**31 - 1
-"""Maximum number of replicas in a Serve config.
-
-A config with a larger number counts as 1 replica.
-"""
+"""Maximum number of replicas that is accepted from a Serve config; a larger one counts as 1."""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
@@ -28,20 +25,20 @@ Replicas = Mapping[str, int]
 def limit_weight(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> tuple[int, str]:
-    """Return the maximum weight of a growing cluster, and the reason for the limit.
+    """Return the maximum traffic weight of a growing cluster, in percent, and what limits it.
 
     `source` is the cluster that carries `weight` percent of the traffic now. `whole` are the
-    replicas with which one cluster carried all traffic, if this process observed that. Without a
-    limit the result is 100 and an empty reason.
+    replicas that one cluster had while it carried all traffic; None if this process has not seen
+    that. Without a limit the result is 100 and an empty reason.
     """
     return limit_by_needs(growing, _needs(source, weight, growing, whole))
 
 
 def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
-    """Return the maximum weight of a cluster, and the reason for the limit.
+    """Return the maximum traffic weight of a growing cluster, in percent, and what limits it.
 
-    `needs` has the number of replicas that all of the traffic needs, by deployment. Without a limit
-    the result is 100 and an empty reason.
+    `needs` has, by deployment, the number of replicas that 100 percent of the traffic needs.
+    Without a limit the result is 100 and an empty reason.
     """
     most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:
@@ -52,7 +49,7 @@ def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> 
 def find_lacking_deployment(
     source: ServeDetails, weight: int, growing: ServeDetails, held: int
 ) -> str | None:
-    """Return the name of a deployment that has too few replicas for more traffic; None without one.
+    """Return the name of a deployment in `growing` with too few replicas for more traffic, or None.
 
     `source` carries `weight` percent of the traffic, and `growing` carries `held` percent.
     """
@@ -67,9 +64,9 @@ def _limits(
 ) -> Iterator[tuple[int, str, int, float]]:
     """Yield the deployments that limit the traffic of a growing cluster.
 
-    Each item has the maximum weight, the name of the deployment, its running replicas, and the
-    replicas that all traffic needs. A deployment that already has all replicas of its target
-    capacity is no limit, since the autoscaler cannot add any.
+    Each item has the maximum weight, the name of the deployment, its number of running replicas,
+    and the number that all traffic needs. A deployment that already runs its maximum number of
+    replicas at the target capacity is no limit, since the autoscaler cannot add any.
     """
     for name, deployment in _deployments(growing):
         config, running, needed = (
@@ -86,13 +83,13 @@ def _limits(
 def _needs(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> dict[str, float]:
-    """Return how many replicas of each deployment all of the traffic needs.
+    """Return, for each deployment, how many replicas are needed to carry all of the traffic.
 
-    Deployments whose number of replicas does not depend on the load are left out. An autoscaler
-    rounds up, so the last replica of `source` may be almost idle. At a small weight it would still
-    count in full, and an upgrade would wait for replicas that no load requires. Therefore the
-    traffic needs no more replicas than both clusters run together, unless the replicas of `source`
-    without the last one already prove a higher need.
+    Deployments that do not scale with the load are left out. The estimate extrapolates from the
+    replicas of `source` at its `weight` (percent). An autoscaler rounds up, so the last replica may
+    be almost idle; at a small weight it would inflate the estimate and block the upgrade. Therefore
+    the estimate is at most the number of replicas of both clusters together, unless it exceeds that
+    even without the last replica. It is also at most the number of replicas in `whole`.
     """
     others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}
@@ -109,7 +106,7 @@ def _needs(
 
 
 def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
-    """Yield all deployments, sorted, with their names `<application>/<deployment>`."""
+    """Yield name and status of all deployments, sorted; a name is `<application>/<deployment>`."""
     for app_name, app in sorted(details.named().items()):
         for name, deployment in sorted(app.deployments.items()):
             yield f"{app_name}/{name}", deployment

@@ -1,6 +1,6 @@
-"""What batch schedulers read from the objects of Ray: labels, annotations, groups of pods.
+"""Labels, annotations and PodGroups that batch schedulers read, for RayClusters and RayJobs.
 
-RayClusters and RayJobs are marked in the same way. Spec raycluster §17, rayjob §16.
+Spec raycluster §17, rayjob §16.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from common.kube.resources import Resource
 from common.ray import desired_resources
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
-"""Label of a RayCluster or RayJob whose pods are placed all together or not at all."""
+"""Label of a RayCluster or RayJob whose pods must be scheduled all together or not at all."""
 VOLCANO: Final = "volcano"
 YUNIKORN: Final = "yunikorn"
 SCHEDULER_PLUGINS: Final = "scheduler-plugins"
@@ -35,7 +35,7 @@ TASK_GROUP_NAME: Final = "yunikorn.apache.org/task-group-name"
 _INTEGER: Final = re2.compile(r"[+-]?[0-9]+")
 
 Copies: TypeAlias = tuple[tuple[str, str], ...]
-"""Labels to copy, as pairs: name on the parent, name on the child."""
+"""Labels to copy from a parent to a child, as pairs of the names on parent and child."""
 VOLCANO_COPIES: Final[Copies] = (
     (VOLCANO_QUEUE, VOLCANO_QUEUE),
     (PRIORITY_CLASS, PRIORITY_CLASS),
@@ -48,27 +48,27 @@ KAI_COPIES: Final[Copies] = (("kai.scheduler/queue", "kai.scheduler/queue"),)
 
 
 def copy_labels(copies: Copies, parent: Mapping[str, str], metadata: Body) -> None:
-    """Copy labels of a parent into the metadata of a child; empty values are left out."""
+    """Copy labels of `parent` into a child's `metadata`; empty values are left out."""
     for label, into in copies:
         if value := parent.get(label):
             pod_json.ensure_body(metadata, "labels")[into] = value
 
 
 def volcano_group_name(name: str) -> str:
-    """Return the name of the PodGroup of a RayCluster, or of a RayJob and its clusters."""
+    """Return the PodGroup's name for a RayCluster, or for a RayJob, whose clusters share it."""
     return f"ray-{name}-pg"
 
 
 def volcano_marks(group_name: str, task: str) -> dict[str, str]:
-    """Return the annotations of a pod that belongs to `task` of a PodGroup of Volcano."""
+    """Return the annotations that assign a pod to `task` of a Volcano PodGroup."""
     return {"scheduling.k8s.io/group-name": group_name, "volcano.sh/task-spec": task}
 
 
 def build_volcano_spec(own: Mapping[str, str], numbers: Body) -> Body:
-    """Return the spec of a PodGroup of Volcano.
+    """Return the spec of a Volcano PodGroup.
 
     `own` are the labels of the group's owner, and `numbers` has `minMember` and `minResources`. A
-    topology tier that is no number is left out; `find_topology_violation` reports it.
+    topology tier that is not a number is left out; `find_topology_violation` reports it.
     """
     tier = own.get(TOPOLOGY_TIER, "")
     highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
@@ -82,7 +82,7 @@ def build_volcano_spec(own: Mapping[str, str], numbers: Body) -> Body:
 
 
 def find_topology_violation(own: Mapping[str, str], namespace: str, group: str) -> str | None:
-    """Return why a topology label of a PodGroup's owner is not usable; None if it is, or absent.
+    """Return why the topology tier in the labels of a PodGroup's owner is no number, or else None.
 
     `own` are the labels of the owner, and `group` is the name of the PodGroup.
     """
@@ -96,9 +96,9 @@ def find_topology_violation(own: Mapping[str, str], namespace: str, group: str) 
 
 
 def resize_volcano_group(have: Body, numbers: Body) -> Body | None:
-    """Return the PodGroup `have` with the `minMember` and `minResources` in `numbers`.
+    """Return the PodGroup `have` with `minMember` and `minResources` replaced by `numbers`.
 
-    None if it has these values already.
+    None if the PodGroup has these values already.
     """
     spec = pod_json.body(have, "spec")
     current, wanted = pod_json.mapping(spec, "minResources"), numbers["minResources"]
@@ -116,7 +116,7 @@ def resize_volcano_group(have: Body, numbers: Body) -> Body | None:
 
 
 class TaskGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods of a gang that are equal, as YuniKorn counts them."""
+    """Equal pods of a gang, which YuniKorn schedules as one task group."""
 
     name: str
     template: Body

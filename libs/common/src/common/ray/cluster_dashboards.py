@@ -29,14 +29,13 @@ from common.runtime.lookup import Lookup
 MAX_CONCURRENT_CALLS: Final = 128
 """Maximum concurrent calls, over all clusters."""
 MIN_WORKERS: Final = 32
-"""Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
-"""
+"""Minimum workers of a service whose reconciles may wait seconds for a dashboard's answer."""
 MAX_CONCURRENT_SLOW_CALLS: Final = MIN_WORKERS // 2
-"""Calls that may wait for hosts that were slow the last time: half of the minimum workers."""
+"""Maximum concurrent calls to hosts that were slow the last time: half of the minimum workers."""
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
 READ_INTERVAL: Final = 5.0
-"""Seconds until objects that the bus does not deliver are read from the API server again."""
+"""Seconds until an object that NATS has not delivered is read from the API server again."""
 MAX_SLICES: Final = 100
 """Maximum EndpointSlices of a head Service that are read. A head has one pod, so there are few."""
 
@@ -44,22 +43,19 @@ Slices: TypeAlias = Iterable[EndpointSlice]
 
 
 class CallSlots:
-    """Limits the calls in progress, and how many of them may go to slow hosts."""
+    """Limits the number of calls in progress, and how many of them go to slow hosts."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._slow = 0
 
     def is_full(self, *, slow: bool) -> bool:
-        """Return whether a call must wait because too many calls to slow hosts are in progress.
-
-        Always False for a host that is not `slow`.
-        """
+        """Return whether no further call to a slow host may begin; always False if not `slow`."""
         return slow and self._slow >= MAX_CONCURRENT_SLOW_CALLS
 
     @asynccontextmanager
     async def hold(self, *, slow: bool) -> AsyncGenerator[None]:
-        """Occupy one of the concurrent calls during a block, after waiting for a free one.
+        """Wait until another call may begin, and count as a call in progress during a block.
 
         `slow` says whether the host was slow the last time.
         """
@@ -72,9 +68,9 @@ class CallSlots:
 
 
 class ClusterDashboards:
-    """The dashboards of the clusters that this replica talks to.
+    """Sends requests to the dashboards of the clusters that this replica reconciles.
 
-    With `reads_missing`, a head Service that the bus has not delivered is read from the API server,
+    With `reads_missing`, a head Service that NATS has not delivered is read from the API server,
     together with its EndpointSlices.
     """
 
@@ -94,11 +90,11 @@ class ClusterDashboards:
         self._tokens = Tokens(kube, clock)
         self._lookup = Lookup(kube, cache, clock) if reads_missing else None
         self._slices = BoundedDict[tuple[str, str], tuple[float, list[EndpointSlice]]]()
-        """Time and result of the last read of the EndpointSlices of a Service."""
+        """When the EndpointSlices of a Service were last read, and the result, by its name."""
         self.slots = CallSlots()
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop the token of a cluster that is deleted or that another replica polls now."""
+        """Drop the token of a cluster that is deleted or now polled by a different replica."""
         self._tokens.forget(cluster_uid)
 
     async def request(
@@ -203,8 +199,8 @@ class ClusterDashboards:
 def _head_ip(cluster: RayCluster, service: Service, slices: Slices) -> str:
     """Return the address of the head pod; empty if unknown.
 
-    Only addresses in the EndpointSlices that the head Service owns count, since whoever writes
-    statuses could put any address there.
+    Only addresses in EndpointSlices that the head Service owns are trusted, because whoever can
+    write the cluster's status could put any address there.
     """
     addresses = head_addresses(service, slices)
     reported = cluster.status.head.pod_ip
@@ -214,7 +210,7 @@ def _head_ip(cluster: RayCluster, service: Service, slices: Slices) -> str:
 
 
 def _pod_port(service: Service, port: ServicePort) -> int:
-    """Return the port of the pod; a headless Service does not translate ports."""
+    """Return the pod's port for a Service's port; a headless Service does not translate ports."""
     if service.spec.cluster_ip != "None" and isinstance(port.target_port, int):
         return port.target_port or port.port
     return port.port

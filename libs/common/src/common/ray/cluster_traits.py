@@ -22,18 +22,18 @@ AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
 _MAX_LENGTH: Final = 20
-"""Maximum characters of a port. Python refuses to parse numbers of more than 4,300 digits."""
+"""Maximum characters of a port that is parsed. Python rejects numbers of over 4,300 digits."""
 _NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
 _MAX_NUMBER: Final = 2**31 - 1
 _VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
 _MAX_QUOTE_LENGTH: Final = 100
-"""Maximum characters of a version that a message quotes."""
+"""Characters after which messages cut off a version that they quote."""
 _MAX_NUMBER_LENGTH: Final = 19
 """Maximum digits of a number in a version; any such number fits into 64 bits."""
 
 Version = tuple[int, ...]
 RayGroup = HeadGroupSpec | WorkerGroupSpec
-"""The head group or a worker group: both types have a template, params, resources and labels."""
+"""The head group or a worker group."""
 
 
 def creator_kind(cluster: RayCluster) -> str:
@@ -53,7 +53,7 @@ def worker_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 
 
 def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
-    """Return the worker groups without duplicates: of several with one name only the first.
+    """Return the worker groups; of several groups with the same name only the first.
 
     Pods belong to a group by its name, so two groups with the same name would undo each other's
     changes for ever.
@@ -67,9 +67,9 @@ def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
     """Return Ray's container of a pod.
 
-    It is the container with the name that the group's template gives to its first container. A
-    service mesh may put its proxy first in the pod. If the cluster or such a container is missing
-    (for example after a rename in the template), return the first container of the pod.
+    It is found by the name of the first container in the group's template, because a service mesh
+    may put its proxy first in the pod. If the cluster is None or no container has this name (for
+    example after a rename in the template), return the first container of the pod.
     """
     name = ray_container_name(cluster, pod)
     containers = pod.spec.containers
@@ -78,7 +78,7 @@ def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
 
 
 def ray_container_name(cluster: RayCluster | None, pod: Pod) -> str:
-    """Return the name of Ray's container in the template of a pod's group; empty if unknown."""
+    """Return the name that the template of a pod's group gives Ray's container; "" if unknown."""
     if cluster is None:
         return ""
     try:
@@ -102,8 +102,8 @@ def active_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 def hosts(group: WorkerGroupSpec) -> int:
     """Return the number of pods per replica; absent, 0 or negative values count as 1.
 
-    The API server prunes the field if its CRD is older. Read as 0, it would delete all workers of
-    the group.
+    The API server drops the field if its CRD is older. If that counted as 0, all workers of the
+    group would be deleted.
     """
     return max(1, group.num_of_hosts)
 
@@ -127,12 +127,12 @@ def target(group: WorkerGroupSpec) -> int:
 
 
 def desired_workers(cluster: RayCluster) -> int:
-    """Return the wanted number of worker pods."""
+    """Return the desired number of worker pods."""
     return sum(map(target, worker_groups(cluster)))
 
 
 def least_workers(cluster: RayCluster) -> int:
-    """Return the number of worker pods after the autoscaler has scaled down as far as it may."""
+    """Return the number of worker pods if every group has its minimum number of replicas."""
     return sum(limits(group)[0] * hosts(group) for group in active_groups(cluster))
 
 
@@ -142,7 +142,7 @@ def start_params(group: RayGroup) -> dict[str, str]:
 
 
 def port_param(params: Mapping[str, str], name: str, default: int) -> int:
-    """Read a port of rayStartParams as Go does; return `default` if it is not a 32-bit number."""
+    """Read a port in rayStartParams as Go does; `default` if it is not a 32-bit number."""
     text = params.get(name, "")
     if (
         len(text) > _MAX_LENGTH
@@ -154,7 +154,7 @@ def port_param(params: Mapping[str, str], name: str, default: int) -> int:
 
 
 def gcs_port(cluster: RayCluster) -> str:
-    """Return the port at which workers address the GCS."""
+    """Return the port at which workers connect to the GCS."""
     return start_params(cluster.spec.head_group_spec).get("port", str(ports.GCS_SERVER))
 
 
@@ -164,7 +164,7 @@ def is_autoscaling(cluster: RayCluster) -> bool:
 
 
 def autoscaler_version(cluster: RayCluster) -> str | None:
-    """Return the autoscaler version of the options, even if autoscaling is off."""
+    """Return the version in the autoscaler options, even if autoscaling is off."""
     options = cluster.spec.autoscaler_options
     return options.version if options else None
 
@@ -194,7 +194,7 @@ def has_token_auth(cluster: RayCluster) -> bool:
 
 
 def token_secret(cluster: RayCluster) -> str:
-    """Return the name of the Secret with a cluster's token: the user's, or else ours."""
+    """Return the name of the Secret with a cluster's token: the user's, or else raybus's own."""
     options = cluster.spec.auth_options
     return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
 
@@ -217,14 +217,14 @@ def has_tls(cluster: RayCluster) -> bool:
 def head_env_value(cluster: RayCluster, name: str) -> str | None:
     """Return the literal value of an environment variable of the head's Ray container.
 
-    None if the variable is not listed; empty if its value is not literal.
+    None if the variable is not set; empty if its value is not literal, such as a Secret's.
     """
     env = pod_json.named(pod_json.ray_container(cluster.spec.head_group_spec.template), "env", name)
     return None if env is None else pod_json.text(env, "value")
 
 
 class VersionError(ValueError):
-    """The text is not a version; the message is that of Kubernetes' parser."""
+    """A text is not a version; the error message is the same as in Kubernetes' parser."""
 
 
 def parse_version(text: str) -> Version:
@@ -261,7 +261,7 @@ def is_version_at_least(text: str, minimum: Version) -> bool:
 
 
 def version_problems(text: str, minimum: Version, feature: str) -> Iterator[str]:
-    """Yield why `feature` cannot be used with Ray version `text`: it is older, missing or illegal.
+    """Yield the problem if Ray version `text` is below `minimum`, missing or malformed.
 
     Each message begins with `feature`.
     """

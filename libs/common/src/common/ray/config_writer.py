@@ -1,9 +1,8 @@
 """Send Serve configs to clusters and record them before and after (ADR 5).
 
 A config is recorded before it is sent. So after any crash or lost answer, each config that Ray may
-have is in a record. Each record names the number of its predecessor, and a decision that was based
-on an older record is rejected. service-reconciler and traffic-manager send configs only through
-this module.
+have is in a record. Records are numbered, and a decision that was based on an older record than the
+newest is rejected. service-reconciler and traffic-manager send configs only through this module.
 """
 
 from contextlib import suppress
@@ -31,8 +30,8 @@ class ConfigWriter:
     async def send(self, action: Submit, _observed: object, writer: Writer) -> bool:
         """Record and send a config; an action handler of `common.runtime.executor`.
 
-        Return True if Ray accepted the config, even if that could not be recorded: then an Event
-        reports it, and the next reconciles compare the record with Serve's report.
+        Return True if Ray accepted the config. If that cannot be recorded, publish an Event; the
+        next reconciles then compare the record with Serve's report.
         """
         cluster, config = action.cluster, action.given.serve_config
         try:

@@ -1,8 +1,8 @@
 """HTTP requests to Ray dashboards, Serve proxies and metrics ports.
 
-They are sent directly to pod addresses, or through the API server's proxy with its credentials, for
-an operator outside the cluster network (KubeRay's `--use-kubernetes-proxy`). Each request has one
-deadline that covers all of it. Requests, paths and timeouts: spec rayservice §11.2, §12.4-12.6.
+They are sent directly to pod addresses. An operator outside the cluster network sends them through
+the API server's proxy instead (KubeRay's `--use-kubernetes-proxy`). One deadline covers a whole
+request with its answer. Requests, paths and timeouts: spec rayservice §11.2, §12.4-12.6.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
-"""Seconds until sending a Serve config times out.
+"""Timeout in seconds for sending a Serve config.
 
-Reads time out earlier. The first config starts Serve itself, which takes seconds."""
+It is longer than that of reads, because the first config starts Serve itself."""
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 STATUS: Final = f"{APPLICATIONS}?api_type=declarative"
 PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
-"""Seconds until a warm-up request times out. A model may compile before its first answer."""
+"""Timeout in seconds of a warm-up request. A model may compile before its first answer."""
 LATE_SECONDS: Final = 0.5
-"""Seconds of delay after a timeout that show that this process itself was delayed."""
+"""If a timeout fires more than this many seconds late, this process itself was delayed."""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 MAX_STATUS_SIZE: Final = 4 * 2**20
@@ -47,16 +47,13 @@ MAX_METRICS_SIZE: Final = 8 * 2**20
 MAX_HEALTH_SIZE: Final = 64 * 2**10
 """Maximum bytes of the answer to a health check.
 
-`MAX_STATUS_SIZE` is the limit of a Serve status (10,000 replicas fit), and `MAX_METRICS_SIZE` that
-of a metrics page.
+`MAX_STATUS_SIZE` is the limit for a Serve status, enough for 10,000 replicas; `MAX_METRICS_SIZE` is
+the limit for a metrics page.
 """
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP endpoint of a cluster.
-
-    It is the dashboard of the head, or the Serve proxy or the metrics port of a pod.
-    """
+    """An HTTP endpoint of a cluster: its dashboard, or a pod's Serve proxy or metrics port."""
 
     namespace: str
     name: str
@@ -64,15 +61,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     ip: str = ""
     """Address of the pod; empty if the target is a dashboard.
 
-    A request for a dashboard through the API server's proxy names the Service of the head instead.
+    A dashboard is addressed by `head_ip` or, through the API server's proxy, by the head Service.
     """
     head_ip: str = ""
-    """Address of the head pod, for a dashboard; empty if unknown."""
+    """Address of the head pod if the target is a dashboard; empty if unknown."""
     token: str | None = None
 
     @property
     def what(self) -> str:
-        """Return the kind of endpoint, for messages."""
+        """Return "the pod" or "the dashboard", for messages."""
         return "the pod" if self.ip else "the dashboard"
 
     @property
@@ -96,17 +93,17 @@ class Dashboard(Protocol):
     ) -> bytes:
         """GET a path and return the body of the answer.
 
-        With `config`, PUT a Serve config to the path instead; with `post`, POST this request to it.
-        `most` is the maximum size of the body in bytes, `seconds` the deadline. A dashboard's
-        success is any 2xx, a pod's is 200. Raises `Unavailable` without a successful answer,
+        With `config`, PUT this Serve config instead; with `post`, POST this body. `most` is the
+        maximum size of the answer's body in bytes, `seconds` the deadline. Success is any 2xx from
+        a dashboard, and 200 from a pod. Raises `Unavailable` without a successful answer,
         `Unauthenticated` if Ray rejects the token, and `Rejected` if Ray rejects the request (4xx).
-        An error has the answer, if there was one. Neither the body nor an error contains the token.
+        The error contains the answer, if there was one. The token is removed from body and error.
         """
         ...
 
 
 class DirectDashboard:
-    """A `Dashboard` over the cluster network."""
+    """Sends requests directly to pod addresses in the cluster network."""
 
     def __init__(
         self,
@@ -189,7 +186,7 @@ class DirectDashboard:
 
 
 class ProxiedDashboard:
-    """A `Dashboard` through the API server's proxy."""
+    """Sends requests through the API server's proxy."""
 
     def __init__(self, kube: KubeClient, *, seconds: float = PROXIED_SECONDS) -> None:
         self._kube = kube
@@ -225,10 +222,7 @@ class ProxiedDashboard:
 
 
 def make_error(target: Target, code: int, phrase: str, body: bytes) -> errors.RaybusError:
-    """Return the error for an answer that reports no success.
-
-    `phrase` is the reason phrase of its code.
-    """
+    """Return the error for an unsuccessful answer; `phrase` is the HTTP reason phrase."""
     reason = clipped(body[: 4 * MAX_REASON_LENGTH].decode(errors="replace"), MAX_REASON_LENGTH)
     text = f"{code} {clipped(phrase, MAX_REASON_LENGTH)}: {reason}"
     if code in UNAUTHENTICATED and not target.ip:
@@ -250,7 +244,7 @@ def _choose_method(config: Json | None, post: Json | None) -> tuple[str, Json | 
 
 
 def _origin(target: Target) -> str:
-    """Return the scheme, address and port to connect to; always the address of a pod.
+    """Return scheme, address and port to connect to. The address is that of a pod, not a DNS name.
 
     A DNS name could lead elsewhere a moment later: the owner of a Service may turn it into an
     ExternalName and back, and resolver caches and kept-alive connections outlive both.
@@ -267,7 +261,10 @@ def _origin(target: Target) -> str:
 
 @asynccontextmanager
 async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
-    """Provide the `Dashboard` that the settings choose; a write first calls `kube.may_write`."""
+    """Provide the direct or the proxied `Dashboard`, as in the settings.
+
+    A direct write first calls `kube.may_write`.
+    """
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return

@@ -1,11 +1,10 @@
 """The token for a cluster's dashboard (`spec.authOptions`): from a Secret, or issued by Kubernetes.
 
 A token is kept only in memory, until the dashboard rejects it or most of its lifetime is over.
-Errors never contain it. With Kubernetes authentication the dashboard passes our token to the API
-server (TokenReview), so a hostile dashboard could use it there. Therefore raybus never sends a
-token of its own ServiceAccount. It requests one of the ServiceAccount `raybus-dashboard` in the
-cluster's namespace, which the namespace's owner creates with only the right that Ray checks.
-Behaviour: spec rayservice §12.5; ADR 27.
+Errors never contain a token. With Kubernetes authentication, a hostile dashboard could use the
+token at the API server. Therefore raybus never sends a token of its own ServiceAccount. It requests
+one of the ServiceAccount `raybus-dashboard` in the cluster's namespace, which the namespace's owner
+creates with only the right that Ray checks. Behaviour: spec rayservice §12.5; ADR 27.
 """
 
 from base64 import b64decode
@@ -28,17 +27,19 @@ from common.ray import token_auth
 from common.runtime.cache import BoundedDict
 
 ACCOUNT: Final = "raybus-dashboard"
-"""The ServiceAccount in a cluster's namespace whose tokens the dashboard gets.
+"""The ServiceAccount in a cluster's namespace whose tokens raybus sends to the dashboard.
 
-RBAC lets raybus issue tokens of no other account.
+RBAC allows raybus to request tokens of no other account.
 """
 ISSUED_FOR: Final = timedelta(hours=1)
 MIN_LIFETIME: Final = timedelta(minutes=10)
-"""Minimum lifetime of a Kubernetes token. Also assumed if the answer has no lifetime."""
+"""Lifetime that is assumed if the API server does not say how long a token is valid.
+
+Kubernetes issues no token with a shorter one."""
 USED_FOR: Final = 0.8
-"""Fraction of the lifetime after which a new token is issued."""
+"""Fraction of a token's lifetime after which a new token is requested."""
 RENEWED_AFTER: Final = 30.0
-"""Minimum age in seconds at which a rejected token of Kubernetes is replaced.
+"""Minimum age in seconds at which a rejected Kubernetes token is replaced.
 
 If a dashboard rejects a younger token, the ServiceAccount lacks the right, and a new token would
 not help."""
@@ -70,7 +71,7 @@ class Tokens:
         self._kube = kube
         self._clock = clock
         self._kept = BoundedDict[str, _Kept]()
-        """The tokens, by the UID of a cluster or by the namespace of a ServiceAccount."""
+        """Tokens from Secrets by the cluster's UID, tokens of Kubernetes by namespace."""
 
     async def read_token(self, cluster: RayCluster) -> str | None:
         """Return the token for a cluster's dashboard; None if the cluster needs none.
@@ -87,7 +88,10 @@ class Tokens:
         return await self._read(cluster)
 
     async def another(self, cluster: RayCluster, refused: str | None) -> str | None:
-        """Return a token to replace `refused`, which the dashboard rejected, or else None."""
+        """Return a token to try instead of `refused`, which the dashboard rejected.
+
+        None if there is no other token, or a newer one would not help.
+        """
         if not traits.has_token_auth(cluster):
             return None
         known = self._kept.get(_place(cluster))
@@ -100,7 +104,7 @@ class Tokens:
         return None if new == refused else new
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop the token of a cluster that is deleted or that another replica polls now."""
+        """Drop the token of a cluster that is deleted or now polled by a different replica."""
         self._kept.pop(cluster_uid, None)
 
     async def _read(self, cluster: RayCluster) -> str:
@@ -163,7 +167,7 @@ class Tokens:
 
 
 def remedy(cluster: RayCluster) -> str:
-    """Return how to make a dashboard accept raybus after it has rejected the newest token."""
+    """Return what the user must do if a dashboard has rejected the newest token."""
     namespace = cluster.metadata.namespace
     if not traits.has_token_auth(cluster):
         return "it asks for a token, and the RayCluster has no authOptions.mode: token"

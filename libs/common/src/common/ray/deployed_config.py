@@ -1,11 +1,10 @@
 """Compare a Serve config with the one that Serve reports as deployed (`deployed_app_config`).
 
-Ray reports the options that were set for each application, from the moment it accepts a PUT. It
-drops keys that its schema does not know, converts numbers to floats, and rewrites `logging_config`
-(level names, and the top-level value copied into the applications). So the comparison skips options
-that Ray does not report unchanged, and treats values as equal if Ray's schema does. Capacity, and
-the options that are fixed when Serve starts (`http_options`, `grpc_options`, `proxy_location`), are
-not compared.
+As soon as Ray accepts a PUT, it reports the options that were set for each application. It drops
+keys that its schema does not know, converts numbers to floats, and rewrites `logging_config`. So
+the comparison skips options that Ray does not report unchanged, and treats values as equal if Ray's
+schema does. Capacity, and the options that are fixed when Serve starts (`http_options`,
+`grpc_options`, `proxy_location`), are not compared.
 """
 
 import hashlib
@@ -60,7 +59,7 @@ _ACTOR: Final = frozenset(
 )
 """Options of a deployment's actors that Ray 2.60 reports if they are set.
 
-`_APPLICATION` and `_DEPLOYMENT` are such options of applications and deployments. All other options
+`_APPLICATION` and `_DEPLOYMENT` are the same for applications and deployments. All other options
 are compared only if Ray reports them.
 """
 
@@ -68,9 +67,9 @@ are compared only if Ray reports them.
 def differences(config: ServeConfig, details: ServeDetails) -> list[str] | None:
     """Return the names of the options in which a Serve config differs from the deployed one.
 
-    Their values are not returned, since they may be secrets. An application that was deployed by
-    code has no config. It counts as a difference only if the config asks for its name, since no PUT
-    changes it otherwise. None if the config cannot be read, or if Serve reports no configs.
+    Their values are not returned, since they may be secrets. An application that Python code
+    deployed has no config; it counts as a difference only if `config` has an application of the
+    same name. None if `config` cannot be read, or if Serve reports no configs.
     """
     reported, wanted = configs(details), _applications(config)
     if wanted is None or not _reports(reported):
@@ -91,8 +90,8 @@ def differences(config: ServeConfig, details: ServeDetails) -> list[str] | None:
 def configs(details: ServeDetails) -> dict[str, Json | None]:
     """Return the reported config of each application by name.
 
-    The config is None for an application that was deployed by code. Applications that the last
-    config removed are left out.
+    The config is None for an application that Python code deployed. Applications that are being
+    deleted because the last config does not have them are left out.
     """
     return {
         name: app.deployed_app_config
@@ -102,16 +101,13 @@ def configs(details: ServeDetails) -> dict[str, Json | None]:
 
 
 def fingerprint(details: ServeDetails) -> str:
-    """Return a digest of the configs that Serve reports.
-
-    Applications that were deployed by code have no config and do not count.
-    """
+    """Return a digest of the application configs that Serve reports."""
     known = {name: config for name, config in configs(details).items() if config is not None}
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 
 
 def _reports(configs: Mapping[str, Json | None]) -> bool:
-    """Return whether Serve reports configs at all; old releases of Ray do not."""
+    """Return whether Serve reports configs of its applications; old releases of Ray do not."""
     return not configs or any(config is not None for config in configs.values())
 
 
@@ -162,7 +158,7 @@ def _differences(wanted: Json, have: Json) -> Iterator[str]:
 
 
 def _deployments(app: Json) -> dict[str, Json]:
-    """Return the deployments of an application by name; tolerate any shape of the data."""
+    """Return the deployments of an application by name; skip data of the wrong type."""
     value = app.get("deployments")
     listed = cast("list[object]", value) if isinstance(value, list) else []
     return {str(deployment.get("name")): deployment for deployment in map(_mapping, listed)}

@@ -1,7 +1,8 @@
 """Sums of the resources that a RayCluster requests with all its replicas.
 
-The status counts replicas as written, not clamped to their limits, and only the containers of the
-templates (spec raycluster §13.3; acceptance cases 52, 114). A batch scheduler counts built pods.
+For the status, replicas are counted as in the spec, not limited to `minReplicas` and `maxReplicas`,
+and only containers in the pod templates (spec raycluster §13.3; acceptance cases 52, 114). For a
+batch scheduler, the complete pod manifests are counted.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ Amounts = dict[str, Quantity]
 
 
 def for_status(cluster: RayCluster) -> dict[str, str]:
-    """Return the sums over head and worker groups, by field of the status."""
+    """Return the resources that head and workers request together, by field of the status."""
     total = _total(cluster, _as_written)
     gpu = quantity.ZERO
     for name in sorted(filter(is_gpu, total)):
@@ -41,7 +42,7 @@ def totals(
 ) -> dict[str, str]:
     """Return the sum of each resource over the pods of a cluster.
 
-    `replicas` overrides the replicas in the spec.
+    `replicas` returns the replicas of a group; without it, those in the spec count.
     """
     return as_text(_total(cluster, replicas or _as_written))
 
@@ -49,9 +50,9 @@ def totals(
 def of_pod(pod: Body) -> Amounts:
     """Return the resources that a scheduler reserves for a pod, by Kubernetes' formula.
 
-    All containers run together with the sidecars (init containers with restartPolicy Always). Each
-    other init container runs alone beside the sidecars before it. Pod-level requests replace the
-    sums, and the overhead is added.
+    All containers run together with all sidecars (init containers with restartPolicy Always). Each
+    other init container runs together only with the sidecars that precede it. Requests in the pod's
+    own `resources` replace these sums, and the pod's `overhead` is added.
     """
     spec = pod_json.spec(pod)
     sidecars: Amounts = {}
@@ -72,12 +73,12 @@ def of_pod(pod: Body) -> Amounts:
 
 
 def as_text(total: Amounts) -> dict[str, str]:
-    """Format amounts as Kubernetes does."""
+    """Format resource amounts as Kubernetes does."""
     return {name: str(total[name]) for name in sorted(total)}
 
 
 def add(total: Amounts, amounts: Amounts, *, times: int = 1) -> None:
-    """Add `amounts`, each times `times`, to `total` in place."""
+    """Add `amounts`, multiplied by `times`, to `total` in place."""
     for name, amount in amounts.items():
         total[name] = total.get(name, quantity.ZERO).add(amount.times(times))
 
@@ -91,7 +92,7 @@ def _highest(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _requests(owner: Body) -> Amounts:
-    """Return the requests of a container or a pod; a limit counts where there is no request."""
+    """Return the resource requests of a container or a pod; a missing request is its limit."""
     resources = pod_json.body(owner, "resources")
     wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
     return {name: quantity.parse(value) for name, value in wanted.items()}

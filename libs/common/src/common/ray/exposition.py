@@ -1,7 +1,7 @@
-"""Parse a metrics page in Prometheus' text format, written by a tenant's pod, within limits.
+"""Parse an untrusted metrics page (Prometheus' text format) with limited time and memory.
 
-Wanted names are found by substring search, and only their lines are parsed. The time is linear in
-the length of the page, and the extra memory is one line.
+Wanted metrics are found by substring search, and only their lines are parsed. So the time is linear
+in the length of the page, and the extra memory is one line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 MAX_LINES: Final = 50_000
 """Maximum lines of the wanted metrics on one page.
 
-A page with 300 routes, 3 status codes and 21 buckets has 19,000 of these lines."""
+A page with 300 routes, 3 status codes and 21 buckets has 19,000."""
 MAX_LINE_BYTES: Final = 16 * 1024
-"""Maximum bytes of a line. The labels that Ray sets take 400 bytes."""
+"""Maximum bytes of a line. The labels of a line from Ray take about 400 bytes."""
 MAX_LABELS: Final = 64
 _ENDS_A_NAME: Final = {b"{", b" ", b"\t", b"\r", b"\n", b""}
 _ESCAPED_BACKSLASH: Final = b"\x00"
@@ -20,24 +20,24 @@ _ESCAPED_QUOTE: Final = b"\x01"
 
 
 class Line(NamedTuple):
-    """One sample: name, labels and value of a series."""
+    """One line of a page: name, labels and value of a series."""
 
     name: bytes
     labels: dict[bytes, bytes]
     value: float
-    """The value of the sample. It may be infinite, negative or NaN."""
+    """The value of the series. It may be infinite, negative or NaN."""
 
 
 def is_of_ray(page: bytes) -> bool:
-    """Return whether a page has a metric of Ray; their names begin with `ray_`."""
+    """Return whether a page has a metric of Ray: one with a name that begins with `ray_`."""
     return page.startswith(b"ray_") or b"\nray_" in page
 
 
 def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
-    """Yield the samples of the metrics in `names`, in the order of `names`.
+    """Yield the lines of the metrics in `names`, in the order of `names`.
 
-    Raises `ValueError` if the page exceeds the limits, or if a line of these metrics is malformed:
-    the rest of such a page cannot be trusted, and Prometheus drops it, too.
+    Raises `ValueError` if the page exceeds the limits, or if a line of these metrics is malformed.
+    The rest of a malformed page cannot be trusted; Prometheus drops the page, too.
     """
     count = 0
     for name in names:
@@ -54,7 +54,7 @@ def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
 
 
 def _begins(page: bytes, name: bytes) -> Iterator[int]:
-    """Yield the offset after the metric's name in each of its lines."""
+    """Yield the offset after the name in each line of the metric `name`."""
     if page.startswith(name) and page[len(name) : len(name) + 1] in _ENDS_A_NAME:
         yield len(name)
     needle = b"\n" + name
@@ -67,7 +67,7 @@ def _begins(page: bytes, name: bytes) -> Iterator[int]:
 
 
 def _line(name: bytes, text: bytes) -> Line:
-    """Parse a line; `text` begins after the metric's name."""
+    """Parse a line of the metric `name`; `text` is the rest of the line after the name."""
     if not text.startswith(b"{"):
         return Line(name, {}, _value(text))
     is_escaped = b"\\" in text
@@ -97,7 +97,7 @@ def _unescaped(value: bytes) -> bytes:
 
 
 def _value(text: bytes) -> float:
-    """Return the number before a timestamp or exemplar."""
+    """Return the number at the start of `text`; a timestamp or an exemplar may follow it."""
     words = text.split(None, 1)
     if not words:
         raise ValueError("a line without a value")

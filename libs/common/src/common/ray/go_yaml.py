@@ -1,11 +1,11 @@
 """Read YAML as Go's `sigs.k8s.io/yaml` does, which KubeRay uses: go-yaml v2 (YAML 1.1) to JSON.
 
-libyaml produces the events; this module interprets them. It differs from PyYAML's own reader in
-scalars (`1e-4` is a number, `10:30` and dates are strings, `0o14` is 12), in merge keys (a merge
-overrides earlier keys), in mapping keys, in tags (unknown tags are ignored), and in that documents
-after the first are ignored. The expected results are in tests/golden/serve_config.
+libyaml produces the events; this module interprets them. Differences from PyYAML's own reader:
+`1e-4` is a number, `10:30` and dates are strings, `0o14` is 12; a merge key overrides earlier keys;
+mapping keys are converted to strings; unknown tags are ignored, and so are all documents after the
+first. The expected results are in tests/golden/serve_config.
 
-Nothing recurses, and every limit is checked while reading, so that no input takes much time or
+There is no recursion, and all limits are checked while reading, so that no input takes much time or
 memory.
 """
 
@@ -34,7 +34,7 @@ _KINDS: Final = {
     f"{_TAG}int": int,
     f"{_TAG}null": NoneType,
 }
-"""The type that a scalar with a YAML tag must have, by tag; None admits any type."""
+"""The Python type that a scalar with a YAML tag must have, by tag; None allows any type."""
 _KEYWORDS: Final[dict[str, Value]] = {
     **dict.fromkeys(
         ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True
@@ -52,7 +52,7 @@ _INT: Final = re2.compile(
     r"|0b([-+])([01]+)"
 )
 _BASES: Final = {2: 16, 3: 2, 4: 8, 5: 8, 6: 10, 8: 2}
-"""Base of a number, by the group of the pattern `_INT` that matched its digits."""
+"""Base of an integer, by the number of the group in the pattern `_INT` that matched its digits."""
 _NUMBER: Final = re2.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _FRACTION: Final = re2.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
 _DATE: Final = re2.compile(
@@ -60,26 +60,27 @@ _DATE: Final = re2.compile(
     r"][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
 )
 _NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Translates the surrogates that stand for invalid UTF-8 bytes to U+FFFD."""
+"""Maps the surrogates with which Python decodes invalid UTF-8 bytes to U+FFFD."""
 MAX_VALUES: Final = 200_000
 MAX_CHARACTERS: Final = 4 * 2**20
 MAX_LEVELS: Final = 64
-"""Maximum nesting with aliases expanded; Ray's schema needs ten levels."""
+"""Maximum levels of nesting with aliases expanded; Ray's schema needs ten."""
 _INT64: Final = 2**63
 _MAX_DIGITS: Final = 64
-"""Maximum digits of a number: without leading zeros, a 64-bit integer has no more in any base."""
+"""Maximum digits of an integer without leading zeros: 64 bits in base 2."""
 _MAX_PLAIN_NUMBER: Final = 1e21
-"""Limit for whole numbers that are read as integers: Go writes smaller ones without an exponent."""
+"""Whole floats below this limit become integers, because Go writes them without an exponent."""
 
 
 class NotYamlError(ValueError):
-    """The text cannot be read; the message is one line."""
+    """A text cannot be read as YAML; the error message is one line."""
 
 
 class _Node(msgspec.Struct, eq=False):
     """A YAML value, with the number of values and characters that an alias to it would add.
 
-    While the node is open, `values` and `characters` are the totals of the document at its start.
+    Until the end of the node is read, `values` and `characters` are instead the document's totals
+    before the node.
     """
 
     value: Value
@@ -89,13 +90,13 @@ class _Node(msgspec.Struct, eq=False):
     is_open: bool = False
     key: str | None = None
     merges: bool = False
-    """Whether the next value is merged into this mapping."""
+    """Whether the key `<<` was read, so that the next value is merged into this mapping."""
 
 
 def load(text: str) -> Value:
-    """Return the first document of a text as JSON data.
+    """Return the first document of a YAML text as JSON data.
 
-    Parts may be shared between aliases, so callers must not modify it. Raises `NotYamlError` with a
+    Aliases share parts of the data, so callers must not modify it. Raises `NotYamlError` with a
     one-line reason.
     """
     try:
@@ -182,7 +183,7 @@ class _Reader:
         self._put(anchored.value, anchored.levels, is_alias=True)
 
     def _put(self, value: Value, levels: int, *, is_alias: bool = False) -> None:
-        """Add a complete value, nested in `levels` levels, to the innermost open collection."""
+        """Add a complete value, which has `levels` levels, to the innermost open collection."""
         if not self._stack:
             self._result = self._json(value)
             return
@@ -221,10 +222,10 @@ class _Reader:
                 raise self._wrong("null, or a number beyond 64 bits, cannot be a key")
 
     def _json(self, value: Value) -> Value:
-        """Return a value as it survives Go's JSON encoding.
+        """Return a value as it is after Go has encoded it as JSON.
 
-        Whole numbers become integers, written with the shortest digits that identify the float,
-        then zeros. Raises `NotYamlError` for infinity and NaN.
+        Whole floats become integers. They have the shortest digits that identify the float, then
+        zeros. Raises `NotYamlError` for infinity and NaN.
         """
         if type(value) is int:
             return value if -_INT64 <= value < _INT64 else int(Decimal(repr(float(value))))
@@ -239,7 +240,7 @@ class _Reader:
         )
 
     def _resolved(self, tag: str, text: str) -> Value:
-        """Interpret a scalar that is plain or has a tag."""
+        """Return the value of a scalar that has no quotes or has a tag."""
         if tag == f"{_TAG}binary":
             try:
                 data = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
@@ -271,7 +272,7 @@ class _Reader:
 
 
 def _plain(text: str) -> Value:
-    """Interpret a scalar without a tag."""
+    """Return the value of a scalar that has neither quotes nor a tag."""
     if text in _KEYWORDS:
         return _KEYWORDS[text]
     if text[0] not in "+-.0123456789":
@@ -285,7 +286,7 @@ def _plain(text: str) -> Value:
 
 
 def _whole(text: str) -> int | None:
-    """Return a 64-bit integer as Go's `ParseInt` and `ParseUint` read it; None if it is none."""
+    """Parse a 64-bit integer as Go's `ParseInt` and `ParseUint` do; None if `text` is not one."""
     match = _INT.fullmatch(text)
     if match is None or match.lastindex is None:
         return None

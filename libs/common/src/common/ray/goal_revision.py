@@ -1,9 +1,9 @@
-"""A ControllerRevision for each spec of a RayService: the history for `raybus undo`.
+"""ControllerRevisions that record the specs of a RayService: the history for `raybus undo`.
 
-A record survives the deletion of the old cluster. The RayService owns its records, so they are
-deleted with it. A record's name is derived from its content, like that of a Deployment's
-ReplicaSet: a spec that returns reuses its record with a new revision number. The configs that
-clusters were given have records of their own, which the cluster owns (`common.ray.revision`).
+The RayService owns these records, so they outlive its old clusters and are deleted with the
+RayService. A record's name is derived from its content, as with a Deployment's ReplicaSet: a spec
+that returns reuses its record with a new revision number. The Serve configs that were sent to a
+cluster are recorded separately and owned by the cluster (`common.ray.revision`).
 """
 
 import hashlib
@@ -20,11 +20,11 @@ from common.api.ray_service import RayService
 from common.ray import owner, revision, spec_hash
 
 REPLACES: Final = "raybus.io/replaces"
-"""Annotation of a record: the name of the record of the spec that served before it."""
+"""Annotation of a record with the name of the previous record: that of the spec served before."""
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of a RayService's spec that determines clusters and Serve config."""
+    """The part of a RayService's spec that determines the RayCluster and the Serve config."""
 
     ray_cluster_config: Json = {}
     serve_config: str | None = msgspec.field(default=None, name="serveConfigV2")
@@ -36,20 +36,20 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class HashedGoal(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal, with the spec hash that is annotated on the clusters made for it."""
+    """A goal, with the spec hash in the annotation of the clusters that were created for it."""
 
     goal: Goal
     hash: str
 
 
 class RevisionData(msgspec.Struct, frozen=True):
-    """The content of a record, in the form of a merge patch for the RayService."""
+    """The content of a record; as a merge patch, it restores the goal of the RayService."""
 
     spec: Goal = Goal()
 
 
 class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as read from the API server."""
+    """A record of a RayService's goal, as read from the API server."""
 
     metadata: ObjectMeta
     data: RevisionData = RevisionData()
@@ -61,12 +61,12 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaces(self) -> str:
-        """Return the name of the record of the spec that served before; empty if unknown."""
+        """Return the name of the previous record, whose spec was served before; "" if unknown."""
         return self.metadata.annotations.get(REPLACES, "")
 
 
 def asked_of(service: RayService) -> HashedGoal:
-    """Return the spec that a RayService asks for now."""
+    """Return the goal in the present spec of a RayService."""
     goal = Goal(
         ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2
     )
@@ -74,10 +74,10 @@ def asked_of(service: RayService) -> HashedGoal:
 
 
 def served_by(cluster: RayCluster, serve_config: str | None) -> HashedGoal:
-    """Return the spec for which a cluster was created.
+    """Return the goal for which a cluster was created.
 
-    Its hash is read from the annotation of the cluster. A hash computed from the spec may differ,
-    because the API server may have added defaults.
+    The hash is taken from the cluster's annotation, if it has one. A hash computed from the
+    cluster's spec may differ, because the API server may have added defaults.
     """
     goal = Goal(ray_cluster_config=cluster.raw_spec, serve_config=serve_config)
     return HashedGoal(
@@ -86,7 +86,7 @@ def served_by(cluster: RayCluster, serve_config: str | None) -> HashedGoal:
 
 
 def marks(service: str) -> dict[str, str]:
-    """Return the labels of a RayService's records."""
+    """Return the labels of the goal records of the RayService with the name `service`."""
     return {**owner.marks(service), revision.RECORD: "goal"}
 
 
@@ -102,16 +102,16 @@ def owned_revisions(service: ObjectMeta, revisions: Iterable[GoalRevision]) -> l
 
 
 def name(service: ObjectMeta, spec: HashedGoal) -> str:
-    """Return the name of a spec's record."""
+    """Return the name of the record of `spec`, a goal of the RayService."""
     served = spec.goal.serve_config
     text = "\n".join((service.uid, spec.hash, "unknown" if served is None else f"={served}"))
     return f"{service.name}-goal-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) -> Body:
-    """Build the record of a spec; the record with the highest number is the newest.
+    """Build the record of `spec`; the record with the highest number is the newest.
 
-    `replaces` is the name of the record of the spec that served before; empty if unknown.
+    `replaces` is the name of the record of the spec that was served before; empty if unknown.
     """
     noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
     return revision.record(
@@ -120,7 +120,7 @@ def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) 
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:
-    """Build the merge patch that makes the record of a returning spec the newest.
+    """Build the merge patch that makes an existing record the newest, because its spec returned.
 
     `number` and `replaces` have the same meaning as in `build`.
     """

@@ -15,9 +15,10 @@ from common.ray import owner, ports
 def build(
     parent: ObjectMeta, kind: str, *, cluster: str, config: Json, has_cluster_ip: bool
 ) -> Body:
-    """Build the head Service of a RayService or RayJob for `cluster`, whose spec is `config`.
+    """Build the head Service of `parent`, a RayService or RayJob.
 
-    `has_cluster_ip` gives it a cluster IP even if its type does not require one.
+    `cluster` is the name of the RayCluster and `config` its spec. With `has_cluster_ip`, the
+    Service gets a cluster IP even if its type does not require one.
     """
     template = pod_json.body(ports.head_group(config), "headService")
     selector = ports.head_selector(cluster, config)
@@ -42,9 +43,9 @@ def build(
 
 
 def repoint(have: Service, want: Body) -> Body:
-    """Return the merge patch that makes a Service select the pods of `want`.
+    """Return the merge patch that gives the Service `have` the spec of `want`.
 
-    The metadata of the Service stays, and its cluster IP, which is immutable.
+    The metadata of `have` stays the same, and so does its cluster IP, which is immutable.
     """
     foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
     spec = {key: value for key, value in want["spec"].items() if key != "clusterIP"}

@@ -1,8 +1,8 @@
 """Events of RayJobs for external consumers.
 
-Each kind of event is a struct; `KINDS` lists all of them, and the JSON schemas and the table in
-docs/events are generated from it. Only job-reconciler publishes them. No event has text that the
-job, its user or Ray wrote, because it may hold secrets.
+Each kind of event is a struct. `KINDS` lists all kinds; the JSON schemas and the table in
+docs/events are generated from this list. Only job-reconciler publishes the events. No event has
+text that the job, its user or Ray wrote, because such text may contain secrets.
 """
 
 from datetime import datetime
@@ -21,7 +21,7 @@ MAX_NAME: Final = 253
 MAX_MESSAGE: Final = 300
 _EXIT_CODE: Final = "exit code "
 _COUNTED: Final = frozenset({DeploymentState.FAILED, DeploymentState.RETRYING})
-"""Deployment states in which `status.failed` already includes the present attempt."""
+"""Values of `jobDeploymentStatus` with which `status.failed` already counts the present attempt."""
 
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Reason = Annotated[
@@ -45,7 +45,7 @@ Seconds = (
 
 
 class JobAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The attempt of a RayJob that an event belongs to."""
+    """The attempt of a RayJob that an event is about."""
 
     id: Annotated[str, Meta(description="The same in all events of one attempt, and in no other.")]
     number: Annotated[int, Meta(ge=1, description="1 and the number of earlier failed attempts.")]
@@ -62,13 +62,13 @@ class JobAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobEventData(EventData, frozen=True, kw_only=True, rename="camel"):
-    """The fields of all events; also used to decode an event of an unknown kind."""
+    """The fields that all events have; also used to decode an event of an unknown kind."""
 
     attempt: JobAttempt
 
     @property
     def series(self) -> str:
-        """Return the id of the attempt."""
+        """Return the ID of the attempt, which all its events have in common."""
         return self.attempt.id
 
 
@@ -81,7 +81,7 @@ class JobSubmitted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobRunning(JobEventData, frozen=True, kw_only=True):
-    """Ray runs the driver. A short driver may have ended already."""
+    """Ray has started the driver. A short driver may have ended already."""
 
 
 class JobSucceeded(JobEventData, frozen=True, kw_only=True):
@@ -114,11 +114,11 @@ class JobRetried(JobEventData, frozen=True, kw_only=True):
 
 
 class JobSuspended(JobEventData, frozen=True, kw_only=True):
-    """The user suspended the RayJob: the attempt ends, and its RayCluster is being deleted."""
+    """The user suspended the RayJob: the attempt is over, and its RayCluster is being deleted."""
 
 
 class JobDeleted(JobEventData, frozen=True, kw_only=True):
-    """The RayJob is deleted, and all that belongs to it. This is its last event."""
+    """The RayJob and its children are deleted. This is the last event of the RayJob."""
 
     state: Annotated[
         Name, Meta(description="The last status.jobDeploymentStatus, such as `Complete`.")
@@ -147,12 +147,12 @@ FAMILY: Final = EventFamily[JobEventData](
 
 
 def identify_attempt(uid: str, started: datetime, number: int) -> str:
-    """Return the id of an attempt: a digest of the RayJob's `uid`, the start and the number."""
+    """Return the ID of an attempt: a digest of the RayJob's UID, the attempt's start and number."""
     return digest(uid, started, number)[:16]
 
 
 def find_attempt(job: RayJob) -> JobAttempt | None:
-    """Return the present or last attempt of a RayJob; None before the first one."""
+    """Return the present or last attempt of a RayJob; None if no attempt has begun."""
     status, meta = job.status, job.metadata
     started = status.start_time
     if started is None:
@@ -170,13 +170,13 @@ def find_attempt(job: RayJob) -> JobAttempt | None:
 
 
 def count_max_attempts(job: RayJob) -> int:
-    """Return the maximum attempts of a RayJob, also if its spec is invalid."""
+    """Return the maximum number of attempts of a RayJob; 1 if `backoffLimit` is invalid."""
     retries = job.raw_spec.get("backoffLimit")
     return 1 + retries if isinstance(retries, int) and retries > 0 else 1
 
 
 def parse_exit_code(message: str) -> int | None:
-    """Return the exit code of the driver in Ray's message; None if it has none."""
+    """Return the driver's exit code from Ray's `message`; None if the message has none."""
     first_line = message.partition("\n")[0]
     text = first_line.partition(_EXIT_CODE)[2][:12].partition(",")[0].rstrip(". ")
     digits = text.removeprefix("-")

@@ -1,4 +1,4 @@
-"""A Ray job as the dashboard takes it and reports it (spec rayjob §9.1)."""
+"""Ray jobs in the format in which the dashboard accepts and reports them (spec rayjob §9.1)."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -15,23 +15,21 @@ PATH: Final = "/api/jobs/"
 """Path under which the dashboard lists jobs and accepts new ones."""
 MAX_STATE_LENGTH: Final = 253
 _MAX_MILLISECONDS: Final = 7_258_118_400_000
-"""The year 2200, in milliseconds since 1970. A larger number is not taken for a time."""
+"""The year 2200, in milliseconds since 1970. Larger numbers are not accepted as a time."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What Ray reports about a job."""
 
     state: str
-    """State of the job in Ray: one of `JobState`.
-
-    A newer Ray may have other states."""
+    """State of the job in Ray: one of `JobState`, or a state that a newer Ray has added."""
     message: str = ""
     start_time: datetime | None = None
     end_time: datetime | None = None
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job for Ray to run."""
+    """A job to submit to Ray."""
 
     entrypoint: str
     submission_id: str
@@ -52,14 +50,14 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 def build_path(job_id: str) -> str:
-    """Return the path of a job; raise `InvalidSpec` for an ID that would lead to another path."""
+    """Return the URL path of a job; raise `InvalidSpec` if the ID is empty or only dots."""
     if not job_id.strip("."):
         raise errors.InvalidSpec(f"{job_id!r} is not the ID of a job")
     return f"{PATH}{quote(job_id, safe='')}"
 
 
 def decode(body: bytes) -> JobInfo:
-    """Decode an untrusted answer; raises `Unavailable` if it is not about a job."""
+    """Decode a dashboard's untrusted answer; raise `Unavailable` if it is not about a job."""
     try:
         details = msgspec.json.decode(body, type=_Details)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -75,13 +73,13 @@ def decode(body: bytes) -> JobInfo:
 
 
 def _time(milliseconds: float | None) -> datetime | None:
-    """Return a time of Ray; None for zero, which Ray reports before the job starts."""
+    """Convert a time of Ray; None if unset, invalid or 0 (Ray's value before the job starts)."""
     if milliseconds is None or not 0 < milliseconds < _MAX_MILLISECONDS:
         return None
     return datetime.fromtimestamp(milliseconds // 1000, UTC)
 
 
 def no_answer(error: Exception) -> errors.Unavailable:
-    """Return the error for a body that cannot be decoded."""
+    """Return the error for an answer that is not about a job; `error` says why."""
     reason = untrusted.clipped(str(error), MAX_REASON_LENGTH)
     return errors.Unavailable(f"the dashboard's answer is not about a job: {reason}")

@@ -1,8 +1,8 @@
 """Ask the dashboards of RayClusters about Ray jobs, submit jobs and stop them.
 
-Only Ray itself can say that it does not know a job: a 404 of another server proves nothing, and
-neither does an answer that is not JSON. The remembered answers only limit the rate of requests;
-after a restart everything is asked again. Spec rayjob §9.
+Only Ray itself can say that it does not know a job: a 404 of a different server proves nothing, and
+neither does an answer that is not JSON. Remembered answers only limit the rate of requests; after a
+restart every job is asked about again. Spec rayjob §9.
 """
 
 from typing import Final
@@ -23,20 +23,21 @@ from common.ray.serve_status import MAX_REASON_LENGTH
 from common.runtime.cache import BoundedDict, Cache, Objects
 
 STOP_SECONDS: Final = 2.0
-"""Deadline of a request to stop a job: the deletion of a RayJob waits for it."""
+"""Timeout of a request to stop a job. It is short, because the deletion of a RayJob waits for it.
+"""
 MAX_PAUSE: Final = 5.0
-"""Maximum seconds between requests to a silent dashboard."""
+"""Maximum seconds of the growing pause between requests to a dashboard that does not answer."""
 _ID_IS_USED: Final = "Please use a different submission_id"
-"""Text with which Ray refuses a submission whose ID it knows already."""
+"""Part of Ray's answer to a submission with an ID that Ray already has."""
 _AGENT_REFUSED: Final = "Request failed with status code"
-"""Text with which the dashboard reports, with code 500, that its agent has refused a request.
+"""Part of the dashboard's answer (code 500) if its agent has refused a request.
 
 Other answers with code 500, such as that no agent is available yet, do not depend on the request.
 """
 _CODES_OF_OTHER_SERVERS: Final = frozenset({404, 405, 408, 425, 429})
-"""Codes of a proxy in front of Ray, or of another server at its address.
+"""HTTP codes that may come from a proxy in front of Ray, or from a different server at its address.
 
-Such an answer says nothing about the request.
+An answer with such a code does not mean that Ray refuses the request.
 """
 
 
@@ -59,24 +60,24 @@ class _Memory(msgspec.Struct):
 
 
 class JobsApi:
-    """The jobs of the clusters that this replica talks to."""
+    """Finds, submits and stops jobs in the clusters of this replica."""
 
     def __init__(self, dashboards: Dashboard, kube: Kube, cache: Cache, clock: Clock) -> None:
         self._heads = ClusterDashboards(dashboards, kube, cache, clock, reads_missing=True)
         self._clock = clock
         self._known = BoundedDict[tuple[str, str], _Memory]()
-        """The last answer about each job, by the UID of its cluster and its ID."""
+        """The last answer about each job, by the UID of the cluster and the ID of the job."""
         self._slow = BoundedDict[str, bool]()
-        """Whether the last call to the dashboard of a cluster was slow, by UID."""
+        """Whether the last call to a cluster's dashboard was slow, by the UID of the cluster."""
 
     async def find(
         self, cluster: RayCluster, job_id: str, *, max_age: float = 0.0
     ) -> JobInfo | None:
         """Return what Ray reports about a job; None if Ray answers that it does not know the job.
 
-        An answer that is at most `max_age` seconds old is not requested again. The last answer, or
-        its error, is also repeated in two cases: during the pause after a silence of the dashboard,
-        and while no further slow dashboard may be asked. Raises `Unavailable` without an answer.
+        The last answer, or error, is returned again in three cases: the answer is younger than
+        `max_age` seconds; the dashboard did not answer and is given a pause; or the dashboard is
+        slow, and too many slow ones are being asked. Raises `Unavailable` without an answer.
         """
         uid, began = cluster.metadata.uid, self._clock.monotonic()
         memory = self._known.get((uid, job_id))
@@ -101,7 +102,7 @@ class JobsApi:
         return new.info
 
     def get_time_of_request(self, cluster: RayCluster, job_id: str) -> float | None:
-        """Return when the last answer about a job was asked for, in monotonic seconds of the clock.
+        """Return when the last answer about a job was requested, in seconds of the monotonic clock.
 
         None if no answer is remembered.
         """
@@ -109,10 +110,10 @@ class JobsApi:
         return None if memory is None else memory.read_at
 
     async def submit(self, cluster: RayCluster, submission: Submission) -> None:
-        """Submit a job; return also if Ray already has a job of this ID.
+        """Submit a job; do nothing if Ray already has a job with this ID.
 
-        Raises `Rejected` with Ray's reason if Ray refuses the job, and `Unavailable` if it is not
-        known whether the job was submitted. To submit it again is harmless, as the ID is the same.
+        Raises `Rejected` with Ray's reason if Ray refuses the job, and `Unavailable` if it is
+        unknown whether Ray has the job. Submitting again is harmless, because the ID is the same.
         """
         body: Json = msgspec.to_builtins(submission)
         self._known.pop((cluster.metadata.uid, submission.submission_id), None)
@@ -129,9 +130,9 @@ class JobsApi:
             raise _as_unavailable(error) from error
 
     async def stop(self, cluster: RayCluster, job_id: str) -> None:
-        """Stop a job; return also if the job has ended or Ray does not know it.
+        """Stop a job; do nothing if the job has ended or Ray does not know it.
 
-        Raises `Unavailable` without an answer, or if the job still runs.
+        Raises `Unavailable` if there is no answer, or if the job still runs.
         """
         self._known.pop((cluster.metadata.uid, job_id), None)
         try:
@@ -153,7 +154,7 @@ class JobsApi:
             raise errors.Unavailable(f"Ray has not stopped job {job_id}, which is {info.state}")
 
     def forget(self, objects: Objects) -> None:
-        """Drop the state of clusters that are deleted, or polled by another replica."""
+        """Drop the state of clusters that are deleted or now polled by a different replica."""
         for uid in (obj.metadata.uid for obj in objects):
             self._heads.forget(uid)
             self._slow.pop(uid, None)
@@ -182,7 +183,7 @@ class JobsApi:
 
 
 def _is_unknown(error: errors.RaybusError, job_id: str) -> bool:
-    """Return whether Ray itself has answered that it does not know a job."""
+    """Return whether the error is Ray's own answer that it does not know the job."""
     answer = error.answer
     return (
         answer is not None
@@ -198,7 +199,7 @@ def _is_refusal(answer: errors.HttpAnswer) -> bool:
 
 
 def _reason(answer: errors.HttpAnswer) -> str:
-    """Return the last line of an answer that has a text. In a traceback this is the error."""
+    """Return the last line of an answer that is not blank. In a traceback this is the error."""
     lines = (line.strip() for line in reversed(answer.body.splitlines()))
     line = next((line for line in lines if line.strip(".")), f"it answered {answer.code}")
     return untrusted.clipped(line, MAX_REASON_LENGTH)

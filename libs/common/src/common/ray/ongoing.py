@@ -3,11 +3,10 @@
 Serve's REST API does not report the number. Metric names as in Ray 2.60:
 `ray_serve_num_ongoing_http_requests` and the gRPC variant. A proxy sets the metric when a request
 begins or ends, and Ray drops a metric that was not set for 20 s. So a proxy without the metric has
-had no request for a while, or only long streams; the replicas report those continuously.
+no requests, or only long streams. The replicas report streams continuously.
 
-With HAProxy as the proxy, the metric counts only the requests of HAProxy's newest process. A
-draining process continues older requests without reporting them, but the replicas that process them
-report them.
+If the proxy is HAProxy, the metric counts only the requests of HAProxy's newest process. A draining
+process does not report the older requests that it continues, but the replicas do.
 """
 
 import asyncio
@@ -24,30 +23,30 @@ PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoin
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
 MAX_REQUESTS: Final = 10**6
-"""Maximum requests in flight at one node; a larger number is treated as no answer."""
+"""Maximum plausible requests in flight at one node; a larger number is treated as no answer."""
 MAX_CONCURRENT_READS: Final = 16
 SILENT_AFTER: Final = 64
-"""Number of pods without an answer after which the rest of the cluster is not asked."""
+"""If this many pods of a cluster, the first ones asked, do not answer, no others are asked."""
 
 
 class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests in flight that nodes report."""
+    """The requests in flight that one or more nodes report."""
 
     proxies: int = 0
-    """Requests of clients that proxies report."""
+    """Number of requests from clients, as proxies report it."""
     replicas: int = 0
-    """Requests that replicas process: requests of clients, and calls between deployments."""
+    """Number of requests that replicas process, including calls between deployments."""
     has_ha_proxy: bool = False
     has_older: bool = False
-    """Whether a draining HAProxy process may still have requests that it does not report."""
+    """Whether an older HAProxy process still runs, which does not report its requests."""
     lacks_proxy: bool = False
-    """Whether a proxy reports no number, so that only replicas report its requests."""
+    """Whether the metric of a node's proxy is missing, so that only replicas report requests."""
 
     @property
     def requests(self) -> int:
         """Return the number of client requests in flight.
 
-        It may be too high, if replicas also process calls between deployments.
+        The number may be too high, because replicas also process calls between deployments.
         """
         return (
             max(self.proxies, self.replicas) if self.has_older or self.lacks_proxy else self.proxies
@@ -68,12 +67,12 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
 async def ask(
     one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]
 ) -> list[Ongoing | None]:
-    """Call `one` for pods in batches; return the answers in order, None for a missing answer.
+    """Call `one` for each pod in batches and return the answers in order, None for no answer.
 
-    After a pod without an answer the rest is skipped, since the total is unknown anyway. (While no
-    pod has answered, that happens after `SILENT_AFTER` pods.) A RayService may have 10,000 pods and
-    a tenant's pods may delay their answers, so one caller uses at most `MAX_CONCURRENT_READS`
-    concurrent requests, and waits only for a few batches of pods that do not answer.
+    If a pod does not answer, the later batches are skipped, since the total is unknown anyway. (If
+    no pod has answered, they are skipped only after `SILENT_AFTER` pods.) A RayService may have
+    10,000 pods, and a tenant's pods may delay their answers. So a batch has at most
+    `MAX_CONCURRENT_READS` pods, and the wait is limited to a few batches.
     """
     counts: list[Ongoing | None] = []
     for first in range(0, len(pods), MAX_CONCURRENT_READS):
@@ -102,7 +101,7 @@ def count(page: bytes) -> Ongoing | None:
     proxies = sum(totals[name] for name in PROXIES)
     numbers = (proxies, totals[REPLICAS], totals[HA_PROXIES])
     if not all(number <= MAX_REQUESTS for number in numbers) or not exposition.is_of_ray(page):
-        return None  # a sum with NaN is not below the limit either
+        return None  # also if a sum is NaN
     has_ha_proxy, has_proxy = HA_PROXIES in names_on_page, not names_on_page.isdisjoint(PROXIES)
     if has_ha_proxy and not has_proxy:  # HAProxy's stats socket did not answer Ray's last read
         return None

@@ -1,7 +1,7 @@
-"""The operator's configuration file, which is KubeRay's, and the batch scheduler that it names.
+"""Read the operator's configuration file, in KubeRay's format, and choose the batch scheduler.
 
-`apiVersion: config.ray.io/v1alpha1`, `kind: Configuration`; spec raycluster §18.1. Unknown fields
-are ignored, as in KubeRay, so each service decodes the fields that it uses.
+`apiVersion: config.ray.io/v1alpha1`, `kind: Configuration`; spec raycluster §18.1. Each service
+decodes only the fields that it uses; other fields are ignored, as unknown ones are in KubeRay.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from common.ray.batch_schedulers import KAI, SCHEDULER_PLUGINS, VOLCANO, YUNIKOR
 from common.settings import OPERATOR_FILE
 
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
-"""Environment variable with the batch scheduler, if the file names none.
+"""Environment variable with the batch scheduler; used if the configuration file sets none.
 
 The values are those of KubeRay's `--batch-scheduler`."""
 SCHEDULERS: Final = (VOLCANO, YUNIKORN, SCHEDULER_PLUGINS, KAI)
@@ -42,7 +42,7 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_text(environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return path and text of the file that the environment names; None if it names none.
+    """Return path and text of the configuration file; None if `environ` has no path of one.
 
     Raises `InvalidSpec` if the file cannot be read.
     """
@@ -59,9 +59,9 @@ def read_text(environ: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def parse(text: str, fields: type[T], *, path: str) -> T:
-    """Decode the part of the file's text that the struct `fields` describes.
+    """Decode those fields of the file's text that the struct type `fields` has.
 
-    Raises `InvalidSpec` with `path` and the wrong field.
+    Raises `InvalidSpec` with `path` and the problem.
     """
     try:
         return msgspec.yaml.decode(text.encode(), type=fields)
@@ -73,7 +73,7 @@ def parse(text: str, fields: type[T], *, path: str) -> T:
 
 
 def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
-    """Return the batch scheduler of the file or else of the environment; empty for none."""
+    """Return the batch scheduler in the file, or else in the environment; "" if there is none."""
     name, is_enabled = "", False
     if (path_and_text := read_text(environ)) is not None:
         path, text = path_and_text
@@ -84,7 +84,7 @@ def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
 
 
 def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
-    """Return whether the file requests that RayJobs which end with a shutdown are deleted.
+    """Return whether the file says to delete finished RayJobs with `shutdownAfterJobFinishes`.
 
     KubeRay parses this field and ignores it (spec rayjob §1).
     """
@@ -96,9 +96,9 @@ def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
 
 
 def choose_batch_scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
-    """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano.
+    """Return the batch scheduler, "" for none; `is_enabled` is KubeRay's old switch for Volcano.
 
-    Raises `InvalidSpec` if the scheduler is unknown or the switches contradict each other.
+    Raises `InvalidSpec` if the scheduler `name` is unknown or if options contradict each other.
     """
     if name and is_enabled:
         raise InvalidSpec(

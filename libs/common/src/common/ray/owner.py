@@ -1,4 +1,4 @@
-"""Ownership: how objects refer to their RayService or RayJob, and how changes find a RayService.
+"""Ownership: how objects refer to their RayService or RayJob, and which RayService to enqueue.
 
 Spec rayservice §4.1, §4.2, §5.1.
 """
@@ -19,7 +19,7 @@ KIND: Final = ray_service.KIND
 
 
 def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
-    """Return the owner references for a child of a RayService, or of an owner of another `kind`."""
+    """Return the owner references for a child of `owner`, an object of the kind `kind`."""
     named = {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": kind,
@@ -30,7 +30,7 @@ def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
 
 
 def marks(name: str, kind: str = KIND) -> dict[str, str]:
-    """Return the labels of the children of a RayService, or of an owner of another `kind`.
+    """Return the labels that mark the children of an owner with this name and kind.
 
     A RayService finds its children by these labels instead of owner references.
     """
@@ -38,14 +38,14 @@ def marks(name: str, kind: str = KIND) -> dict[str, str]:
 
 
 def owns(owner: ObjectMeta, have: ObjectMeta) -> bool:
-    """Return whether an object has this owner by UID, not an earlier one of the same name."""
+    """Return whether an owner reference of `have` has the UID of `owner`; names do not count."""
     return any(reference.uid == owner.uid for reference in have.owner_references)
 
 
 def other(have: ObjectMeta, owner: ObjectMeta) -> str | None:
-    """Return the controller of an object as `<kind> <name>`; None without a controller.
+    """Return the controller of `have` as `<kind> <name>`, if it is not `owner`.
 
-    None also if the controller is `owner`.
+    None if `have` has no controller, or if it is `owner`.
     """
     owners = (reference for reference in have.owner_references if reference.controller)
     return next(
@@ -59,7 +59,7 @@ def other(have: ObjectMeta, owner: ObjectMeta) -> str | None:
 
 
 def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
-    """Return the name of another RayService that owns an object; None if there is none."""
+    """Return the name of a RayService other than `service` that owns an object, or None."""
     owners = (reference for reference in have.owner_references if reference.kind == KIND)
     return next((reference.name for reference in owners if reference.uid != service.uid), None)
 
@@ -67,9 +67,9 @@ def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
 def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
     """Return whether a RayService may change a cluster that its status or a record names.
 
-    Whoever can write the status or an annotation could name any RayCluster of the namespace. A
-    RayService may control a cluster that it owns, and a cluster with its labels that has no
-    controller: such clusters remain if a RayService is deleted with orphaning.
+    Whoever can write the status or an annotation could put any RayCluster of the namespace there. A
+    RayService may control a cluster that it owns. It may also control a cluster with its labels and
+    without a controller: such clusters remain if a RayService is deleted with orphaning.
     """
     if any(reference.controller for reference in cluster.owner_references):
         return other(cluster, service) is None
@@ -77,17 +77,17 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
 
 def find_controller(meta: ObjectMeta, kind: str) -> str | None:
-    """Return the name of the object's controller if it is of this kind, or else None."""
+    """Return the name of an object's controller if the controller is of this kind, or else None."""
     owners = (reference for reference in meta.owner_references if reference.controller)
     return next((reference.name for reference in owners if reference.kind == kind), None)
 
 
 def keys_of(cache: Cache, obj: Object) -> list[Key]:
-    """Return the RayServices to enqueue when an object changes.
+    """Return the RayService to enqueue when an object changes; an empty list if there is none.
 
-    A RayCluster names its RayService in labels. A child of a cluster names only the cluster, and an
-    EndpointSlice only its Service; the cache connects them. Gateways and routes are found by their
-    owner.
+    A RayCluster has the name of its RayService in a label. For a child of a cluster, the cluster is
+    looked up in the cache first, and for an EndpointSlice its Service. Gateways and routes have an
+    owner reference to their RayService.
     """
     meta = obj.metadata
     if isinstance(obj, RayService):

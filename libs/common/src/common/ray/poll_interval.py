@@ -1,9 +1,9 @@
 """The poll interval for sources without change messages: short after a change, then growing.
 
-A change after a long wait is detected with a delay of at most a fortieth of the wait. RayServices
-that have not changed for a long time are at rest. They share a fixed number of polls a second per
-replica, so that thousands of them cost no more than a hundred. Specs, pods and endpoints send
-messages and are never polled.
+A change after a long time is detected with a delay of at most a fortieth of that time. RayServices
+that have not changed for a long time are called at rest. They share a fixed number of polls per
+second and replica, so that thousands of them cost no more than a hundred. Specs, pods and endpoints
+are never polled, because NATS delivers their changes.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,26 +14,26 @@ from common.ray.view import ServeView
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
-"""The poll interval is the time without a change, divided by this number."""
+"""Divisor: the poll interval is the time since the last change, divided by this number."""
 QUESTIONS: Final = 5
 """Polls per second by one replica, shared by all RayServices that are at rest."""
 BEAT: Final = timedelta(seconds=2)
-"""RayServices at rest are polled together at multiples of this time.
+"""Maximum time between the common moments at which RayServices at rest are polled.
 
-Waking a sleeping process costs as much as a poll."""
+They are polled together, because waking a sleeping process costs as much as a poll."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def interval(quiet: timedelta) -> timedelta:
-    """Return the poll interval after a time of `quiet` without a change."""
+    """Return the poll interval if the last change was `quiet` ago."""
     return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
 
 
 def at_rest(services: int, *, now: datetime) -> timedelta:
-    """Return the time until the next poll of a service at rest.
+    """Return the time until the next poll of a RayService that has not changed for a long time.
 
-    It grows with the number of services of the replica, and ends at a moment that other services
-    share.
+    The time grows with `services`, the number of such services of the replica. It ends at a moment
+    at which others of them are polled, too.
     """
     pause = max(SLOWEST, timedelta(seconds=services / QUESTIONS))
     beat = min(BEAT, pause / 10)
@@ -41,7 +41,7 @@ def at_rest(services: int, *, now: datetime) -> timedelta:
 
 
 def last_changed_at(view: ServeView) -> datetime:
-    """Return when a cluster or one of its known pods last changed, or was sent a config."""
+    """Return when a cluster or one of its known pods last changed, or a config was last sent."""
     meta, status = view.cluster.metadata, view.cluster.status
     conditions = (
         *status.conditions,

@@ -1,4 +1,4 @@
-"""The ports of Ray, and the Services of a head that lead to them, with their ready pods.
+"""The ports of Ray, the specs of the head's Services, and the ready pods behind a Service.
 
 Spec raycluster §2.4; spec rayservice §10.1, §10.2, §11.4; acceptance 76.
 """
@@ -24,19 +24,19 @@ HEAD_DEFAULTS: Final = {
     "metrics": METRICS,
     "serve": SERVE,
 }
-"""The ports of a head container that declares none, by name."""
+"""Ports of a head container that declares no ports, by name."""
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. "
     "'serve-grpc') in the Ray head container; "
     "otherwise, the Kubernetes service for Ray Serve will not be created."
 )
-"""Message for the user if `of_serve` returns no port."""
+"""Message for the user if the head container has no port for Serve."""
 GRPC: Final = "serve-grpc"
 """Name of the port for gRPC requests to Serve."""
 
 
 def of_head(config: Json) -> dict[str, int]:
-    """Return the head's ports by name; Ray's five defaults if the container declares none."""
+    """Return the head's ports by name; Ray's five default ports if the container declares none."""
     container = pod_json.ray_container(pod_json.body(head_group(config), "template"))
     declared = pod_json.bodies(container, "ports")
     if not declared:
@@ -50,12 +50,12 @@ def of_head(config: Json) -> dict[str, int]:
 USERS_LABELS: Final = (labels.IDENTIFIER, labels.APP_NAME, labels.APP_CREATED_BY)
 """Labels of the head pod that a user may override in the head group or in its template.
 
-The selector of the head's Services uses the user's values.
+The selectors of the head's Services contain the user's values.
 """
 
 
 def head_selector(cluster: str, config: Json) -> dict[str, str]:
-    """Return the selector of a cluster's head pod, including the labels that the user overrides."""
+    """Return the selector for a cluster's head pod, with the label values that a user overrides."""
     group = head_group(config)
     template = pod_json.body(pod_json.body(group, "template"), "metadata")
     own = pod_json.mapping(template, "labels") | pod_json.mapping(group, "labels")
@@ -64,7 +64,7 @@ def head_selector(cluster: str, config: Json) -> dict[str, str]:
 
 
 def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
-    """Return the labels of a head's Service; `head_selector` begins with the same labels.
+    """Return the labels of a head Service; `head_selector` uses them, too.
 
     `app` is the value of the label `app.kubernetes.io/name`.
     """
@@ -78,11 +78,11 @@ def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
 
 
 def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -> Body:
-    """Build the spec of a head's Service.
+    """Build the spec of a head Service.
 
-    It is the user's spec with `selector`, and with our ports after the user's. Without a spec of
-    the user the Service is headless, unless `has_cluster_ip` is set or its type requires a cluster
-    IP.
+    It is the user's spec of the Service, with `selector`, and with raybus's ports after the user's.
+    Without a user's spec the Service is headless, unless `has_cluster_ip` is set or its type
+    requires a cluster IP.
     """
     group = head_group(config)
     own = pod_json.body(pod_json.body(group, "headService"), "spec")
@@ -106,12 +106,12 @@ def of_serve(config: Json) -> list[Body]:
 
 
 def of_grpc(config: Json) -> int | None:
-    """Return the port for gRPC requests to Serve, None if there is none (spec rayservice §9.6)."""
+    """Return the port for gRPC requests to Serve; None if there is none (spec rayservice §9.6)."""
     return of_head(config).get(GRPC)
 
 
 def head_group(config: Json) -> Json:
-    """Return `headGroupSpec`."""
+    """Return `headGroupSpec` of a RayCluster spec."""
     return pod_json.body(config, "headGroupSpec")
 
 
@@ -121,12 +121,12 @@ def pod_count(slices: Iterable[EndpointSlice]) -> int:
 
 
 def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
-    """Return the ready pods in all slices, by address."""
+    """Return references to the ready pods in all slices, by the address of the pod."""
     return {address: pod for pod, addresses in _ready(slices) for address in addresses}
 
 
 def unready_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of pods that the slices list as not ready."""
+    """Return the addresses of endpoints that the slices report as not ready."""
     endpoints = [
         endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints or []
     ]

@@ -1,9 +1,9 @@
 """Parse how many requests a Ray node has answered, with errors and durations, from its metrics.
 
-Metric names as in Ray 2.60, exported by Serve's proxies, by replicas that take requests directly,
-and for HAProxy by Ray, which counts its log lines: `ray_serve_num_http_requests` (with or without
-`_total`), its gRPC variant, and `ray_serve_http_request_latency_ms`. The time to the first token of
-a language model is from vLLM, with a colon or an underscore in its name and without a route.
+Metric names as in Ray 2.60: `ray_serve_num_http_requests` (with or without `_total`),
+`ray_serve_http_request_latency_ms`, and the gRPC variants. They are exported by Serve's proxies and
+by replicas that take requests directly; for HAProxy, Ray counts HAProxy's log lines. The time to
+the first token of a language model comes from vLLM. Its metric has no route.
 
 Requests that no application has answered (health checks of proxies, unknown paths) and WebSocket
 connections are not counted. Errors are server errors: HTTP 5xx, 408 (Serve's own time limit), and
@@ -23,7 +23,7 @@ from common.ray import exposition
 
 MAX_ROUTES: Final = 64
 MAX_ROUTE_LENGTH: Final = 256
-"""Maximum characters of a route; the requests of longer routes are added to `OTHERS`."""
+"""Maximum characters of a route; requests of routes with longer names are added to `OTHERS`."""
 MAX_BOUNDS: Final = 100
 MAX_COUNT: Final = 10**12
 """Maximum value of one counter; a page with a larger number is ignored."""
@@ -49,20 +49,21 @@ _ERRORS: Final = frozenset(
     b"408 UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE "
     b"DATA_LOSS".split()
 )
-"""Error codes besides HTTP 5xx. Serve answers RESOURCE_EXHAUSTED (503 in HTTP) when its queues are
-full.
+"""Status codes that count as errors, besides HTTP 5xx.
+
+Serve answers RESOURCE_EXHAUSTED (503 in HTTP) when its queues are full.
 """
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """The number of durations in each bucket."""
+    """A histogram of durations: the number of durations in each bucket."""
 
     bounds: tuple[float, ...] = ()
-    """Upper bounds of the buckets in seconds, ascending, without infinity."""
+    """Upper bounds of the buckets in seconds, in ascending order; infinity is left out."""
     counts: tuple[int, ...] = (0,)
     """Number of durations in each bucket, not cumulative.
 
-    The last number is of the durations above all bounds."""
+    The last item is the number of durations above all bounds."""
 
     @property
     def total(self) -> int:
@@ -70,7 +71,7 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one route, or of all routes."""
+    """Number of requests and errors, and durations, of one route or of all routes."""
 
     total: int = 0
     errors: int = 0
@@ -79,7 +80,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Sample: TypeAlias = Mapping[str, Requests]
-"""Requests by route; `ALL` is the sum, `OTHERS` has the routes over the limit."""
+"""Requests by route. `ALL` is the sum; `OTHERS` has the requests of routes over `MAX_ROUTES`."""
 
 
 class Series(NamedTuple):
@@ -87,17 +88,20 @@ class Series(NamedTuple):
 
     route: str
     requests: Requests
-    """Requests since the exporting process started to count."""
+    """Requests since the process that exports the series began to count."""
 
 
 NodeSeries: TypeAlias = Mapping[int, Series]
-"""The series of one node by a hash of name and labels; the labels themselves take 400 bytes."""
+"""The series of one node, by a hash of name and labels.
+
+The labels themselves would take 400 bytes a series."""
 
 
 def parse(page: bytes) -> NodeSeries | None:
     """Return the series on a node's metrics page.
 
-    None if the page is not of Ray, exceeds the limits of `exposition`, or has an impossible number.
+    None if the page is not from Ray, exceeds the limits of `exposition`, or has an impossible
+    number.
     """
     if not exposition.is_of_ray(page):
         return None
@@ -108,9 +112,9 @@ def parse(page: bytes) -> NodeSeries | None:
 
 
 def increase(new: Requests, old: Requests) -> Requests:
-    """Return the increase of a series between two values.
+    """Return the increase of a series from `old` to `new`.
 
-    If a counter became smaller it was reset, and `new` counts in full, as in Prometheus'
+    If a number became smaller, the counters were reset, and the result is `new`, as in Prometheus'
     `increase`.
     """
     increase = Requests(
@@ -129,21 +133,18 @@ def increase(new: Requests, old: Requests) -> Requests:
 
 
 def size(requests: Requests) -> int:
-    """Return the number of values of a series.
-
-    A counter has one value, and a histogram has one for each bucket with a bound.
-    """
+    """Return how many numbers a series has: a counter has 1, a histogram 1 for each bucket."""
     return len(requests.latency.counts) + len(requests.first_token.counts) - 1
 
 
 def by_route(series: Iterable[Series]) -> Sample:
-    """Return the sum of several series by route."""
+    """Return the sum of several series for each route, and for all routes together."""
     parts = [(one_series.route, one_series.requests) for one_series in series]
     return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
 
 
 def total(samples: Iterable[Sample]) -> Sample:
-    """Return the sum of several samples.
+    """Return the sum of several samples for each route.
 
     Histograms with different bounds cannot be added; those with the rarer bounds are left out.
     """
@@ -151,9 +152,10 @@ def total(samples: Iterable[Sample]) -> Sample:
 
 
 def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
-    """Return the series by name and labels; a counter that is exported under two names counts once.
+    """Return the series by a hash of name and labels.
 
-    Raises `ValueError` for an impossible number.
+    A counter that is exported with and without `_total` counts once. Raises `ValueError` for an
+    impossible number.
     """
     series: dict[int, Series] = {}
     buckets: dict[int, tuple[str, bytes, dict[float, int]]] = {}
@@ -228,7 +230,7 @@ def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
 
 
 def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
-    """Return the sum by route, with at most `MAX_ROUTES` routes; the rest is added to `OTHERS`."""
+    """Return the sum for each route. Routes after the first `MAX_ROUTES` are added to `OTHERS`."""
     kept = {*sorted({route for route, _ in parts} - {ALL, OTHERS})[:MAX_ROUTES], ALL}
     grouped: dict[str, list[Requests]] = {ALL: []}
     for route, requests in parts:
@@ -251,8 +253,8 @@ def _merged(histograms: Sequence[Histogram]) -> Histogram:
             by_bounds.setdefault(histogram.bounds, []).append(histogram)
     if not by_bounds:
         return Histogram()
-    # Do not choose by age or order: two samples of one node must keep the same bounds, or they
-    # cannot be subtracted.
+    # Do not choose the bounds by age or order: two samples of one node must have the same bounds,
+    # or else one cannot be subtracted from the other.
     bounds, kept = max(
         by_bounds.items(),
         key=lambda entry: (sum(histogram.total for histogram in entry[1]), entry[0]),

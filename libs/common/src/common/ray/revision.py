@@ -1,10 +1,10 @@
 """ControllerRevisions that record the Serve configs of a cluster, and are owned by the cluster.
 
 KubeRay keeps the last config in memory, so a restart during an upgrade makes it send the new config
-to the old cluster. Here a record is written before the PUT as an intent, and completed with the
-outcome after it. A record without an outcome is resolved at each reconcile by comparison with
-Serve's report, since a PUT may be executed long after its sender has died. The number is part of
-the object's name, so of two concurrent writers one gets a conflict (spec rayservice §12.7, ADR 5).
+to the old cluster. Here a record is written before the PUT, and the outcome is added after it. A
+PUT may be executed long after its sender has died. So while a record has no outcome, each reconcile
+compares it with Serve's report. The number of a record is part of its name, so of two concurrent
+writers one gets a conflict (spec rayservice §12.7, ADR 5).
 """
 
 import hashlib
@@ -34,21 +34,21 @@ Records of earlier releases lack the annotation and count as accepted.
 MAX_SUPERSEDED_RECORDS: Final = 2
 """Maximum superseded records to keep: the last accepted one, and one for comparison."""
 MAX_UNKNOWN_RECORDS: Final = 8
-"""Maximum additional records to keep whose outcome is unknown."""
+"""Maximum records with an unknown outcome that are kept in addition."""
 
 
 class SendOutcome(StrEnum):
     """The outcome of sending a Serve config."""
 
     SENT = "sent"
-    """The config is in flight, or the outcome of sending it is unknown."""
+    """The config is being sent, or the outcome of sending it is unknown."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
     """Ray rejected the config."""
 
 
 class RecordedConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The config that a cluster was given, with the spec hash and strategy of the cluster."""
+    """A Serve config sent to a cluster, with the cluster's spec hash and upgrade strategy."""
 
     serve_config: str = msgspec.field(default="", name="serveConfigV2")
     spec_hash: str = ""
@@ -56,7 +56,7 @@ class RecordedConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as read from the API server."""
+    """A record of a Serve config, as read from the API server."""
 
     metadata: ObjectMeta
     data: RecordedConfig = RecordedConfig()
@@ -64,23 +64,23 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> SendOutcome:
-        """Return the outcome; a value that this build does not know counts as `SENT`."""
+        """Return the outcome; a value that this release does not know counts as `SENT`."""
         outcome = self.metadata.annotations.get(OUTCOME, SendOutcome.ACCEPTED)
         return SendOutcome(outcome) if outcome in set(SendOutcome) else SendOutcome.SENT
 
 
 def marks(cluster: str) -> dict[str, str]:
-    """Return the labels of a cluster's records."""
+    """Return the labels of the config records of the cluster with the name `cluster`."""
     return {labels.CLUSTER: cluster, RECORD: SERVE_CONFIG}
 
 
 def build(cluster: RayCluster, given: RecordedConfig, number: int) -> Body:
     """Build the record of a config that is about to be sent.
 
-    The record with the highest number is the current one.
+    `number` must be higher than in all earlier records of the cluster.
     """
     meta = cluster.metadata
-    # A cluster created again under the same name has other record names.
+    # If a cluster is created again under the same name, its records have different names.
     incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]
     noted = {"labels": marks(meta.name), "annotations": {OUTCOME: SendOutcome.SENT}}
     return record(
@@ -102,9 +102,9 @@ def record(
     *,
     kind: str,
 ) -> Body:
-    """Build a ControllerRevision that is owned by an object of Ray.
+    """Build a ControllerRevision that is owned by `parent`, an object of the kind `kind`.
 
-    `noted` has its labels and annotations, `kind` is the owner's.
+    `noted` has the labels and annotations of the ControllerRevision.
     """
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
@@ -130,10 +130,9 @@ def owned_records(cluster: RayCluster, records: list[Revision]) -> list[Revision
 
 
 def open_ones(records: list[Revision]) -> list[Revision]:
-    """Return the records of the configs that Ray may run.
+    """Return the records of the configs that Ray may run now.
 
-    These are the newest records, down to the last accepted one. `records` are newest first, as for
-    the functions below.
+    These are the newest records, down to the last accepted one. `records` must be newest first.
     """
     accepted = [
         index for index, record in enumerate(records) if record.outcome is SendOutcome.ACCEPTED
@@ -142,7 +141,7 @@ def open_ones(records: list[Revision]) -> list[Revision]:
 
 
 def needless(records: list[Revision]) -> list[Revision]:
-    """Return the records that can be deleted; the last accepted one is always kept."""
+    """Return the records that can be deleted; never the last accepted one."""
     open_now = open_ones(records)
     superseded = [
         record for record in open_now if record.outcome is SendOutcome.ACCEPTED
@@ -158,11 +157,11 @@ def current(
     *,
     parse: Callable[[str], ServeConfig] = serve_config.parse,
 ) -> RecordedConfig | None:
-    """Return the config that a cluster has, from its records and Serve's report.
+    """Return the config that a cluster has, from its records (newest first) and Serve's report.
 
-    If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
-    Serve's report decides, or else the reported config itself. If it was refused, the record before
-    it decides in the same way. None if the config cannot be determined.
+    This is the newest record if Ray accepted it. If its outcome is unknown, it is the record that
+    matches the report, or else the reported config. If Ray refused the newest record, the record
+    before it is examined in the same way. None if the config cannot be determined.
     """
     candidates = open_ones(records)
     if candidates and candidates[0].outcome is SendOutcome.ACCEPTED:
@@ -176,11 +175,11 @@ def current(
         return possible[0].data
     if details is None:
         return None
-    # Serve runs nothing, so the newest config that is not refused counts. It is sent again, and if
-    # Ray refuses it, the config before it counts.
+    # Serve runs nothing: take the newest config that Ray did not refuse. It is sent again, and if
+    # Ray refuses it, the config before it is taken.
     if not details.applications:
         return possible[0].data if possible else None
     config = deployed_config.reported(details)
-    # Source of hash and strategy; a cluster made by KubeRay has no record.
+    # Take hash and strategy from the oldest record; a cluster made by KubeRay has no record.
     oldest = possible[-1].data if possible else RecordedConfig()
     return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

@@ -15,17 +15,17 @@ from common.runtime.cache import BoundedDict, Cache
 
 
 class Revisions:
-    """The records of all clusters that this replica reconciles.
+    """The config records of all clusters that this replica reconciles.
 
-    They are read from the cache, except for a cluster that is new to this process: then they are
-    listed at the API server, because the bus may be behind.
+    The records of a cluster that is new to this process are listed at the API server first, because
+    the messages of NATS may be late. Afterwards they are read from the cache.
     """
 
     def __init__(self, kube: Kube, cache: Cache) -> None:
         self._kube = kube
         self._cache = cache
         self._met = BoundedDict[str, None]()
-        """UIDs of the clusters whose records were listed at the API server."""
+        """UIDs of the clusters whose records have been listed at the API server."""
 
     async def list_records(self, cluster: RayCluster) -> list[Revision]:
         """Return the records of a cluster, newest first."""
@@ -38,9 +38,9 @@ class Revisions:
     async def intend(self, cluster: RayCluster, given: RecordedConfig, *, after: int) -> Revision:
         """Record a config before it is sent, and return the record.
 
-        If the newest record has this config already, return the newest record. Raises `Conflict` if
-        the newest record is not number `after`: another process has written a record since the
-        decision.
+        If the newest record already has this config, return that record. Raises `Conflict` if the
+        number of the newest record is not `after`, so that a different process must have written a
+        record since the decision to send `given`.
         """
         known = await self.list_records(cluster)
         if not (known and known[0].data == given):
@@ -52,7 +52,7 @@ class Revisions:
             )
         if known and known[0].data == given:
             return known[0]
-        # If the call below fails, the next read lists at the API server.
+        # If the call below fails, the next read lists the records at the API server.
         self._met.pop(cluster.metadata.uid, None)
         body = revision.build(cluster, given, newest + 1)
         new = self._kept(
@@ -62,9 +62,9 @@ class Revisions:
         return new
 
     async def conclude(self, cluster: RayCluster, record: Revision, outcome: SendOutcome) -> None:
-        """Record the outcome of a config, and delete records that are not needed any more.
+        """Add the outcome to a record, and delete the records that are not needed any more.
 
-        The outcome of an accepted record does not change.
+        A record that is already marked as accepted stays unchanged.
         """
         if record.outcome in {outcome, SendOutcome.ACCEPTED}:
             return
@@ -81,7 +81,7 @@ class Revisions:
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop the state of a cluster that is deleted or that another replica reconciles now."""
+        """Drop the state of a cluster that is deleted or now reconciled by a different replica."""
         self._met.pop(cluster_uid, None)
 
     async def _listed(self, cluster: RayCluster) -> list[Revision]:

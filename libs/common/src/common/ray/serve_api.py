@@ -1,8 +1,8 @@
 """Poll Ray dashboards and Serve proxies at a limited rate, and send Serve configs.
 
-The remembered state only limits the rate; after a restart everything is polled again. A host that
-does not answer is polled less and less often. If no call to a slow host is free
-(`cluster_dashboards`), a poll returns the previous answer.
+Remembered answers only limit the rate; after a restart everything is polled again. A host that does
+not answer is polled less and less often. A slow host is not polled while too many calls to slow
+hosts are in progress (`cluster_dashboards`); its previous answer is returned instead.
 """
 
 import asyncio
@@ -54,18 +54,18 @@ MAX_PAGES: Final = MAX_CONCURRENT_SLOW_CALLS + 8
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
 """Maximum metrics pages in memory from hosts of one namespace.
 
-The limit is low because it is known only later whether a host hangs."""
+It is well below `MAX_PAGES`, so that hosts of one namespace that hang do not block all others."""
 SHORT_PAGE: Final = 64 * 1024
-"""Maximum bytes of a metrics page that is parsed without a thread, in a few milliseconds."""
+"""Maximum bytes of a page that is parsed in the event loop, in a few milliseconds."""
 MAX_CONCURRENT_USER_CALLS: Final = 64
 """Maximum concurrent requests to users' applications, over all clusters."""
 NAMESPACE_CALLS: Final = MAX_CONCURRENT_USER_CALLS // 4
 """Maximum concurrent requests to users' applications of one namespace."""
 MAX_PAUSE: Final = 5.0
-"""Maximum seconds between polls of a silent host. Its recovery is noticed within 10 s."""
+"""Maximum seconds between polls of a silent host, so that a recovery is noticed within 10 s."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
-"""Seconds after which sending the same config again does not count as a repetition."""
+"""Seconds after which another PUT of the same config does not count as a repetition."""
 T = TypeVar("T")
 
 
@@ -75,9 +75,9 @@ class DashboardMemory(msgspec.Struct):
     reading: Reading = Reading()
     read_at: float | None = None
     answered_at: float | None = None
-    """When Serve last answered; before its first answer, when it was first polled."""
+    """When Serve last answered; before the first answer, the time of the first poll."""
     given: str | None = None
-    """The config that the cluster had at the last poll, as in `ServeView.given`."""
+    """The Serve config that the cluster had at the last poll, as in `ServeView.given`."""
     refusal: Refusal | None = None
     put_at: float | None = None
     put: Put | None = None
@@ -90,7 +90,7 @@ class DashboardMemory(msgspec.Struct):
 
 
 class Checks(msgspec.Struct):
-    """The remembered health checks of one pod's proxy, newest last."""
+    """The last health checks of one pod's Serve proxy; `answers` has the newest at the end."""
 
     answers: tuple[bool, ...] = ()
     checked_at: float | None = None
@@ -99,9 +99,9 @@ class Checks(msgspec.Struct):
 
 
 def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Target:
-    """Return the endpoint of a pod of a cluster.
+    """Return an endpoint of a pod of a cluster.
 
-    Its port is the named one that the pod's Ray container declares, or `default`.
+    The port is the one with the name `port` that the pod's Ray container declares, or `default`.
     """
     container = traits.ray_container(cluster, pod)
     declared = container.ports if container is not None else []
@@ -115,20 +115,20 @@ def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Ta
 
 
 class NamespaceSemaphore:
-    """A semaphore that also limits how many of its places one namespace may hold."""
+    """A semaphore that also limits how many of its permits one namespace may hold."""
 
     def __init__(self, total: int, *, of_namespace: int) -> None:
         self._all = asyncio.Semaphore(total)
         self._limit = of_namespace
         self._of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """The semaphore of each namespace that holds or awaits a place."""
+        """The semaphore of each namespace that holds or awaits a permit."""
 
     @asynccontextmanager
     async def hold(self, namespace: str) -> AsyncGenerator[None]:
-        """Hold a place during a block.
+        """Hold a permit during a block.
 
-        A caller first waits for a place of its namespace, and takes one of the common places only
-        then.
+        A caller waits for a permit of its namespace first and for a common one afterwards, so that
+        callers of a busy namespace hold no common permits while they wait.
         """
         part = self._of.get(namespace) or asyncio.Semaphore(self._limit)
         self._of[namespace] = part
@@ -137,7 +137,7 @@ class NamespaceSemaphore:
 
 
 class ServeApi:
-    """The dashboards and proxies that this replica talks to."""
+    """Polls the dashboards and proxies of this replica's clusters, and sends Serve configs."""
 
     def __init__(self, dashboards: Dashboard, kube: Kube, cache: Cache, clock: Clock) -> None:
         self._dashboard = dashboards
@@ -152,7 +152,7 @@ class ServeApi:
         self._slow_metrics = BoundedDict[str, bool]()
         self._pages = NamespaceSemaphore(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
         self._calls = NamespaceSemaphore(MAX_CONCURRENT_USER_CALLS, of_namespace=NAMESPACE_CALLS)
-        # One thread: parsers share the interpreter lock with the event loop.
+        # One thread: more would not be faster, because all threads share the interpreter lock.
         self._page_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-page")
 
     async def poll_pair(
@@ -160,10 +160,10 @@ class ServeApi:
     ) -> tuple[V | None, V | None]:
         """Poll the dashboards of both clusters of a RayService and return the new views.
 
-        `max_ages` are the maximum ages of the answers in seconds, for the active and the pending
-        cluster. An answer that was given by the other cluster is removed from a view. If
-        neither dashboard answers, the failed reads do not count against the clusters, because the
-        cause may be outside of both, such as a starved process (ADR 41).
+        `max_ages` are the maximum ages of remembered answers in seconds, for the active and the
+        pending cluster. If the other cluster gave an answer, it is removed from the view. If
+        neither dashboard answers, the failed reads do not count against the clusters: the cause may
+        lie outside of both, such as a process without CPU time (ADR 41).
         """
         async with asyncio.TaskGroup() as group:
             polls = [
@@ -183,10 +183,11 @@ class ServeApi:
         return msgspec.structs.replace(view, serve=memory.reading)
 
     async def poll(self, view: V, *, max_age: float, now: datetime) -> V:
-        """Return the view with the dashboard's latest answer and the last config that was sent.
+        """Return the view with the dashboard's latest answer and the config that the cluster has.
 
-        The dashboard is polled if its answer is older than `max_age` seconds, and in any case while
-        the outcome of the newest record is unknown. It is not polled while the head is not ready.
+        The dashboard is polled if its answer is older than `max_age` seconds, or if it is unknown
+        whether Ray accepted the newest recorded config. It is not polled while the head is not
+        ready, and pauses are kept after failed polls.
         """
         if not head_is_ready(view.cluster):
             return view
@@ -243,11 +244,11 @@ class ServeApi:
         )
 
     def last_reading(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
-        """Return the last answer of Serve in a cluster, and its age in seconds, without a poll.
+        """Return the result of the last poll of Serve, and the seconds since Serve last answered.
 
-        The answer has the applications of the cluster's config only, if this process has parsed the
-        config. Before the first answer, the age is the time since the first poll. None if the
-        cluster was never polled.
+        The result is None if the last poll failed. If this process has parsed the cluster's config,
+        the result has only the applications in it. Before the first answer, the seconds count from
+        the first poll. Return None if the cluster was never polled.
         """
         memory = self._clusters.get(cluster.metadata.uid)
         if memory is None or memory.answered_at is None:
@@ -259,10 +260,10 @@ class ServeApi:
         return details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        """Return the last health checks of a pod's proxy, newest last.
+        """Return the results of the last health checks of a pod's proxy, newest last.
 
-        The proxy is first checked again if the last check is at least `max_age` seconds old. A slow
-        proxy is checked at most every `MAX_PAUSE` seconds.
+        The proxy is checked now if the last check was at least `max_age` seconds ago. A slow proxy
+        is checked at most every `MAX_PAUSE` seconds.
         """
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
@@ -280,7 +281,7 @@ class ServeApi:
                         proxy, dashboard.PROXY_HEALTH, most=dashboard.MAX_HEALTH_SIZE
                     )
                 answer = True
-            # a delay of this process says nothing about the proxy
+            # if this process was delayed, the failed check says nothing about the proxy
             except errors.RaybusError as problem:
                 if isinstance(problem, errors.Unanswered) and problem.is_late:
                     answer = None
@@ -293,16 +294,17 @@ class ServeApi:
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return the requests in flight that a pod reports.
 
-        None if it does not report them, or if too many slow hosts are being polled.
+        None if the pod does not report them, or if the pod is slow and too many slow hosts are
+        being polled.
         """
         node = address(self._cluster_of(pod), pod, "metrics", ports.METRICS)
         return await self.metrics(node, pod.metadata.uid, ongoing.count)
 
     async def metrics(self, node: Target, uid: str, read: Callable[[bytes], T | None]) -> T | None:
-        """Return the result of `read` for the metrics page of the pod with this UID.
+        """Get the metrics page of the pod with this UID, and return the result of `read` for it.
 
-        None if there is no page, or if too many slow hosts are being polled. A long page is parsed
-        in a thread, and few pages are in memory at once.
+        None if there is no page, or if the pod is slow and too many slow hosts are being polled. A
+        long page is parsed in a thread. The number of pages in memory is limited.
         """
         is_slow = self._slow_metrics.get(uid, False)
         if not node.ip or self._slots.is_full(slow=is_slow):
@@ -324,8 +326,8 @@ class ServeApi:
     async def call(self, proxy: Target, path: str) -> None:
         """Send a request to a user's application through one proxy.
 
-        Raises `Unavailable` or `Rejected` if it is not answered with 200. It may take as long as a
-        model's first answer, so these calls have a limit of their own and delay no others.
+        Raises `Unavailable` or `Rejected` if the answer is not 200. The first answer of a model may
+        take long, so these requests have their own limit and do not delay other requests.
         """
         async with self._calls.hold(proxy.namespace):
             await self._dashboard.request(
@@ -380,7 +382,7 @@ class ServeApi:
         memory.refusal, memory.put_at = None, now
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
-        """Remember why a config was not sent (`problem`), so that the next attempt waits."""
+        """Remember that a config was not sent because of `problem`; delay the next attempt."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else MAX_RETRY_DELAY
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(
@@ -388,7 +390,7 @@ class ServeApi:
         )
 
     def forget(self, objects: Objects) -> None:
-        """Drop the state of clusters and pods that are deleted, or polled by another replica."""
+        """Drop the state of clusters and pods that are deleted or now polled by another replica."""
         for uid in (obj.metadata.uid for obj in objects):
             self.revisions.forget(uid)
             self._heads.forget(uid)

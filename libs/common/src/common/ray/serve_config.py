@@ -1,9 +1,8 @@
 """Convert `serveConfigV2` (YAML as the user wrote it) to the JSON object for Ray's dashboard.
 
-`go_yaml` parses it as KubeRay does. A document that is not a mapping, or is too large, too deep or
-expands without limit through aliases, is rejected with a one-line reason. A long config takes up to
-a second, so `serve_config_cache` parses it in a thread, and decisions get the result with the
-observation.
+`go_yaml` parses the YAML as KubeRay does. A document is rejected with a one-line reason if it is
+not a mapping, too large, too deep, or expanded too much by aliases. A long config takes up to a
+second, so `serve_config_cache` parses it in a thread before a reconcile decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ _FIELD: Final = "spec.serveConfigV2"
 
 
 class ServeConfig(msgspec.Struct, frozen=True):
-    """A parsed config."""
+    """A parsed Serve config, or the reason why a text is not one."""
 
     json: bytes = b""
     problem: str | None = None
@@ -42,16 +41,16 @@ class ServeConfig(msgspec.Struct, frozen=True):
 
 
 ParsedConfigs = Mapping[str, ServeConfig]
-"""Configs that are parsed already, by their text."""
+"""Serve configs that are parsed already, by their YAML text."""
 
 
 def is_empty(text: str) -> bool:
-    """Return whether a config is blank, so that there is nothing to send."""
+    """Return whether a Serve config is blank, so that there is nothing to send."""
     return not text.strip()
 
 
 def parse(text: str) -> ServeConfig:
-    """Parse a config; a config that cannot be sent has a `problem`."""
+    """Parse a Serve config; the result has a `problem` if it cannot be sent."""
     if len(text) > MAX_SERVE_CONFIG:
         return ServeConfig(
             problem=f"{_FIELD} has {len(text)} characters, more than {MAX_SERVE_CONFIG}; make it "
@@ -81,5 +80,5 @@ def _names(applications: Iterable[Json]) -> frozenset[str]:
 
 
 def get(text: str, parsed: ParsedConfigs) -> ServeConfig:
-    """Return the config with this text from `parsed`, or parse it now."""
+    """Return the Serve config with this text from `parsed`, or parse the text now."""
     return parsed.get(text) or parse(text)

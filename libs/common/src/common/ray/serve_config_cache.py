@@ -1,4 +1,4 @@
-"""Parse Serve configs outside of the event loop, and remember the results while there is room."""
+"""Parse Serve configs outside of the event loop, and cache the results up to a size limit."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +9,12 @@ from common.ray.serve_config import ParsedConfigs, ServeConfig
 from common.runtime.cache import BoundedDict
 
 SHORT: Final = 4096
-"""Maximum characters of a Serve config that is parsed without a thread, in a few milliseconds."""
+"""Maximum characters of a config that is parsed in the event loop, in a few milliseconds."""
 _OVERHEAD: Final = 1_000
 
 
 class ServeConfigCache:
-    """The Serve configs that one process has parsed; only the event loop changes it."""
+    """A cache of the Serve configs that one process has parsed; only the event loop changes it."""
 
     def __init__(self) -> None:
         self._parsed = BoundedDict[str, ServeConfig](
@@ -22,20 +22,20 @@ class ServeConfigCache:
                 len(text) + len(config.json) + _OVERHEAD * (1 + len(config.applications))
             )
         )
-        # One thread: parsers share the interpreter lock with the event loop.
+        # One thread: more would not be faster, because all threads share the interpreter lock.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
 
     def get(self, text: str) -> ServeConfig | None:
-        """Return a config that is parsed already; None if it is not."""
+        """Return the config with this text if it is parsed already, or else None."""
         return self._parsed.get(text)
 
     def parse(self, text: str) -> ServeConfig:
-        """Return a config, and parse it in the caller's thread if necessary."""
+        """Return the config with this text; if it is not cached, parse it in this thread."""
         config = self._parsed[text] = serve_config.get(text, self._parsed)
         return config
 
     async def read(self, *texts: str | None) -> ParsedConfigs:
-        """Return the parsed configs by their text; skip None. Long texts are parsed in a thread."""
+        """Return the parsed configs by text; parse long ones in another thread. None is skipped."""
         configs: dict[str, ServeConfig] = {}
         loop = asyncio.get_running_loop()
         for text in texts:

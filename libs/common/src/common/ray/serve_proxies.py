@@ -1,12 +1,12 @@
 """Which nodes of a cluster have a Serve proxy, and at which HTTP port.
 
 Ray fixes `proxy_location` and `http_options` when Serve starts and ignores later edits. So for a
-running cluster Ray's report counts. The config counts only before the cluster exists, as in `raybus
-lint`.
+running cluster these settings are taken from Ray's report, and from the config only before the
+cluster exists, as in `raybus lint`.
 
-A pod takes requests at the container port named `serve`, or at 8000: the Services and the readiness
-probe of workers use that port, as in KubeRay. A worker whose proxy listens at another port is never
-Ready, although its replicas serve, so nothing may wait for it.
+A pod takes requests at its container port named `serve`, or else at 8000; the Services and the
+readiness probe of workers use that port, as in KubeRay. If a worker's proxy listens at a different
+port, the worker is never Ready, although its replicas serve, so nothing may wait for it.
 """
 
 from collections.abc import Iterator
@@ -24,29 +24,30 @@ _LOCATIONS: Final = {location.value: location for location in Location}
 
 
 class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
-    """Location and port of a cluster's proxies."""
+    """Location and HTTP port of a cluster's Serve proxies."""
 
     location: Location = Location.EVERY_NODE
     port: int = ports.SERVE
 
     @property
     def are_disabled(self) -> bool:
-        """Return whether no pod ever takes requests."""
+        """Return whether the cluster has no proxies, so that no pod takes HTTP requests."""
         return self.location is Location.DISABLED
 
     def may_be_at(self, container: Container | None) -> bool:
-        """Return whether a Ray container declares the proxy's port; no declaration counts as 8000.
+        """Return whether the port that a Ray container declares for Serve is the proxies' port.
 
-        Otherwise the pod never becomes Ready, since its readiness probe asks the declared port.
+        A container that declares none has 8000. If the ports differ, the pod never becomes Ready,
+        because its readiness probe asks the declared port.
         """
         declared = () if container is None else container.ports
         numbers = (port.container_port for port in declared if port.name == "serve")
         return next(numbers, ports.SERVE) == self.port
 
     def are_on_workers_of(self, config: Json) -> bool:
-        """Return whether a proxy can run on every worker, at the port that its container declares.
+        """Return whether every worker can have a proxy at the port that its container declares.
 
-        Otherwise some workers never become Ready. `config` is the spec of the RayCluster.
+        If not, some workers never become Ready. `config` is the spec of the RayCluster.
         """
         numbers = (
             port_of(pod_json.ray_container(template)) for template in _worker_templates(config)
@@ -56,7 +57,7 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_at(self, address: str, head: str) -> bool:
-        """Return whether the node at `address` gets a proxy once it runs a replica.
+        """Return whether the node at `address` gets a proxy when it runs a replica.
 
         `head` is the address of the head.
         """
@@ -65,7 +66,7 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def nodes(self, details: ServeDetails, head: str, config: Json) -> frozenset[str]:
-        """Return the addresses of the nodes through which requests reach all replicas.
+        """Return the addresses of the nodes through whose proxies requests reach the replicas.
 
         `head` is the address of the head, and `config` the spec of the RayCluster.
         """
@@ -77,12 +78,12 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(config: Json) -> ServeProxies:
-    """Return the proxies' settings in a Serve config, with Ray's defaults."""
+    """Return the proxies' settings in a Serve config, with Ray's defaults for missing ones."""
     return _proxies(config.get("proxy_location"), config.get("http_options"))
 
 
 def reported(details: ServeDetails | None) -> ServeProxies:
-    """Return the proxies' settings that Ray reports, with Ray's defaults."""
+    """Return the proxies' settings that Ray reports, with Ray's defaults for missing ones."""
     if details is None:
         return ServeProxies()
     return _proxies(details.proxy_location, details.http_options)
@@ -98,14 +99,15 @@ def _proxies(location: object, options: object) -> ServeProxies:
 
 
 def port_of(container: Json) -> int:
-    """Return the port for HTTP requests that a Ray container declares."""
+    """Return the port for HTTP requests that a Ray container declares, or else 8000."""
     return (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
 
 
 def mismatches(proxies: ServeProxies, config: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the pod templates that need a proxy but declare another port.
+    """Yield the pod templates that need a proxy but do not declare the port of `proxies`.
 
-    Each item is the path of the group in the RayCluster spec, and a message with the remedy.
+    Each item is the path of the template's group in the RayCluster spec, and a message that says
+    how to correct it.
     """
     if proxies.are_disabled:
         return
@@ -127,8 +129,8 @@ def mismatches(proxies: ServeProxies, config: Json) -> Iterator[tuple[tuple[str 
 def unreachable(proxies: ServeProxies, config: Json, *, excludes_head: bool) -> str | None:
     """Return why no request can reach a cluster's applications; None if requests can reach them.
 
-    `config` is the spec of the RayCluster, and `excludes_head` the RayService's setting that its
-    Serve Service does not select the head.
+    `config` is the spec of the RayCluster. `excludes_head` is whether the RayService excludes the
+    head from its Serve Service.
     """
     if proxies.are_disabled:
         return (

@@ -2,8 +2,8 @@
 
 Only fields that a decision needs are decoded, and all are optional, because Ray releases differ. A
 status alone proves nothing: an app may be RUNNING and its deployment HEALTHY without any running
-replica, and the proxy of a worker without replicas drains. The answer is untrusted and decisions
-calculate with its numbers, so they are limited to values that Ray can mean. Spec rayservice §12.4.
+replica, and the proxy of a worker without replicas is draining. The answer is untrusted, so numbers
+are limited to a plausible range. Spec rayservice §12.4.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from common.api.opaque import Json
 from common.untrusted import clipped, outside_of_strings
 
 DEFAULT_APP: Final = "default"
-"""The name that is shown for an app without a name."""
+"""The name that users see for an application without a name."""
 
 
 class AppState(StrEnum):
-    """The states of an application that decisions need; Ray has further states."""
+    """The states of an application on which decisions depend; Ray has more states."""
 
     RUNNING = "RUNNING"
     DELETING = "DELETING"
@@ -35,7 +35,7 @@ class Location(StrEnum):
     """Where Serve runs proxies (`proxy_location`)."""
 
     EVERY_NODE = "EveryNode"
-    """Proxies run on the head and on each node with a replica, also if the proxy is HAProxy."""
+    """Proxies (also HAProxy) run on the head and on each node with a replica."""
     HEAD_ONLY = "HeadOnly"
     DISABLED = "Disabled"
     """No proxies run; applications are called from Python only."""
@@ -48,7 +48,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str | None = None
     node_ip: str | None = None
     start_time_s: Annotated[float, msgspec.Meta(ge=0, le=2**33)] | None = None
-    """When the replica started, in Unix time."""
+    """When the replica started, in seconds since 1970."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -59,11 +59,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     target_num_replicas: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     replicas: list[Replica] | None = None
     deployment_config: Json | None = None
-    """The effective options, including those from the application's code."""
+    """The effective options, including those that the application's code sets."""
 
     @cached_property
     def running(self) -> tuple[Replica, ...]:
-        """Return the replicas that take requests."""
+        """Return the replicas in the state RUNNING."""
         return tuple(replica for replica in self.replicas or () if replica.state == "RUNNING")
 
 
@@ -74,7 +74,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     deployments: dict[str, Deployment] = {}
     deployed_app_config: Json | None = None
-    """The config as it was sent to Ray; None for an application that was deployed by code."""
+    """The application's part of the config that was sent to Ray; None if code deployed it."""
 
     @property
     def has_failed(self) -> bool:
@@ -105,7 +105,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def serving_nodes(self) -> frozenset[str]:
-        """Return the addresses of the nodes with a running replica, as far as Ray reports them."""
+        """Return the addresses that Ray reports of nodes with a running replica."""
         return frozenset(
             replica.node_ip
             for app in self.applications.values()
@@ -116,27 +116,27 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def nodes(self) -> frozenset[str]:
-        """Return the addresses of all nodes with a proxy or a running replica that Ray reports."""
+        """Return the addresses that Ray reports of nodes with a proxy or a running replica."""
         proxies = (self.proxies or {}).values()
         return self.serving_nodes.union(proxy.node_ip for proxy in proxies if proxy.node_ip)
 
 
 MAX_REASON_LENGTH: Final = 500
-"""Maximum characters of a dashboard's text that messages quote."""
+"""Characters after which messages cut off a dashboard's text that they quote."""
 MAX_PARTS: Final = 100_000
-"""Maximum values in one answer; ten thousand replicas have fewer."""
+"""Maximum JSON values in one answer; an answer with ten thousand replicas has fewer."""
 MAX_NAMED_PARTS: Final = 5_000
-"""Maximum applications and deployments together, since each poll walks all of them."""
+"""Maximum applications and deployments together. It bounds the time that each poll takes."""
 DEEPEST: Final = 64
-"""Maximum nesting of an application's config; Ray's schema needs ten levels."""
+"""Maximum levels of nesting of an application's config; Ray's schema needs ten."""
 
 
 def decode(body: bytes) -> ServeDetails:
-    """Decode an untrusted answer.
+    """Decode a dashboard's untrusted answer.
 
-    Raises `Unavailable` if it is not a Serve status or exceeds the limits.
+    Raises `Unavailable` if the answer is not a Serve status or exceeds the limits.
     """
-    # Strings do not count: a traceback has many commas.
+    # Marks in strings must not count: a traceback has many commas.
     if _parts(body) > MAX_PARTS and _parts(outside_of_strings(body)) > MAX_PARTS:
         raise _absurd(f"it has more than {MAX_PARTS} values")
     try:
@@ -171,7 +171,7 @@ def _absurd(problem: str) -> errors.Unavailable:
 
 
 def levels(values: list[Any]) -> Iterator[list[Any]]:
-    """Yield the values, then the values nested in them, level by level, without recursion."""
+    """Yield `values`, then a list of all values directly nested in them, and so on by level."""
     while values:
         yield values
         objects = [cast("Json", value).values() for value in values if isinstance(value, dict)]
@@ -180,9 +180,9 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
 
 
 def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetails:
-    """Return the status of the named applications only; of all, if `names` is empty.
+    """Return the status with only the applications in `names`; with all if `names` is empty.
 
-    Ray also lists applications that were deployed by code, and applications that a config removed
+    Ray also lists applications that Python code deployed, and applications that a config removed
     until their replicas have stopped. Both are irrelevant to whether a config is served.
     """
     kept = {
@@ -196,15 +196,15 @@ def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetail
 
 
 def is_running(details: ServeDetails) -> bool:
-    """Return whether there are applications and all of them are RUNNING (KubeRay's readiness)."""
+    """Return whether there are applications and all are RUNNING, which is KubeRay's readiness."""
     apps = details.applications.values()
     return bool(apps) and all(app.status == AppState.RUNNING for app in apps)
 
 
 def running_percent(details: ServeDetails) -> int:
-    """Return the percentage of the target replicas that run, for the deployment with the fewest.
+    """Return the lowest percentage of target replicas that run, among all deployments.
 
-    100 if no deployment reports replicas and a target.
+    100 if no deployment reports replicas and their target number.
     """
     shares = [
         len(deployment.running) * 100 // deployment.target_num_replicas
@@ -221,13 +221,13 @@ def capacity(details: ServeDetails) -> float:
 
 
 def missing(details: ServeDetails, asked: frozenset[str]) -> str | None:
-    """Return a message about an `asked` application that Serve does not know; None without one."""
+    """Return a message if an application in `asked` is unknown to Serve, or else None."""
     unknown = sorted(asked - set(details.named()))
     return f"application {unknown[0]} is not deployed yet" if unknown else None
 
 
 def not_serving(details: ServeDetails) -> str | None:
-    """Return why the applications do not serve yet, or None if all of them do."""
+    """Return why an application does not serve yet; None if all applications serve."""
     if not details.applications:
         return "no application is deployed"
     for name, app in sorted(details.named().items()):
@@ -249,7 +249,7 @@ def has_no_proxy(details: ServeDetails) -> bool:
 
 
 def unproxied(details: ServeDetails) -> str | None:
-    """Return a message about a node that has replicas but no healthy proxy; None without one."""
+    """Return a message if no proxy is healthy, or a node with replicas lacks one; else None."""
     if has_no_proxy(details):
         return "no proxy is healthy"
     if details.proxies is None or details.proxy_location != Location.EVERY_NODE:

@@ -1,10 +1,10 @@
 """Which service sends Serve configs and moves traffic for a RayService (ADR 5).
 
-traffic-manager does if traffic moves in steps, otherwise service-reconciler. service-reconciler
-decides by the spec and its feature gate, and records the decision in the status: a cluster of an
-upgrade in steps has a target capacity there, others have none. Both services follow the record, so
-exactly one of them writes, even while a rollout changes the feature gate. An upgrade keeps the
-strategy that it began with until it is over (spec rayservice §9.5).
+If traffic moves in steps, it is traffic-manager; otherwise it is service-reconciler.
+service-reconciler decides by the spec and its feature gate whether traffic moves in steps. It
+records that in the status: only then does the status have a target capacity for the cluster. Both
+services follow this record, so exactly one of them writes, even while a rollout changes the feature
+gate. An upgrade keeps the strategy that it began with until it is over (spec rayservice §9.5).
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
 def is_recorded(service: RayService) -> bool:
     """Return whether the status records that traffic moves in steps.
 
-    Then traffic-manager writes.
+    If so, traffic-manager sends configs and moves traffic.
     """
     active, pending = service.status.active_service_status, service.status.pending_service_status
     status = pending if pending.ray_cluster_name else active
@@ -31,7 +31,7 @@ def is_recorded(service: RayService) -> bool:
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Return whether traffic should move in steps; service-reconciler records the result."""
+    """Return whether traffic should move in steps; an upgrade in progress keeps its way."""
     status = service.status
     if (
         status.active_service_status.ray_cluster_name
@@ -46,5 +46,5 @@ def is_incremental(service: RayService, gates: Gates) -> bool:
 
 
 def asks_for_steps(service: RayService) -> bool:
-    """Return whether the spec asks for upgrades in steps."""
+    """Return whether the upgrade strategy in the spec moves traffic in steps."""
     return service.raw_upgrade_strategy.get("type") == INCREMENTAL

@@ -1,8 +1,8 @@
 """Hash a cluster spec as KubeRay does, byte for byte, so that raybus can take over its clusters.
 
-Fields that the autoscaler and Kueue change at run time are removed first. The RayCluster controller
-uses the hash for the upgrade strategy Recreate. The RayService controller uses it to decide whether
-a change needs a new cluster, and also removes `suspend`. The functions do not modify their
+Fields that the autoscaler and Kueue change at run time are removed first. cluster-reconciler uses
+the hash for the upgrade strategy Recreate. service-reconciler uses it to decide whether a change
+needs a new cluster; for this hash, `suspend` is removed, too. The functions do not modify their
 arguments. Behaviour: spec raycluster §9.3; spec rayservice §6.1, §6.2.
 """
 
@@ -37,7 +37,7 @@ def cluster_spec_hash(spec: Json) -> str:
 def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
     """Hash a RayService's `rayClusterConfig`.
 
-    If `worker_groups` is set, the hash includes only that many worker groups, from the first.
+    If `worker_groups` is set, only that many of the first worker groups are hashed.
     """
     goal = _goal(config)
     if worker_groups is not None and isinstance(groups := goal.get("workerGroupSpecs"), list):
@@ -63,9 +63,9 @@ def canonical_json(spec: Json) -> str:
 
 
 def _without(data: Any, path: str) -> Any:
-    """Copy JSON data without the field at a path, in which `*` stands for all items of a list.
+    """Copy JSON data without the field at `path`, in which `*` stands for all items of a list.
 
-    Data without that path is returned as it is.
+    Data without such a field is returned unchanged.
     """
     name, _, rest = path.partition(".")
     if name == "*" and isinstance(data, list):

@@ -1,4 +1,4 @@
-"""Find why the pods of a RayCluster do not start, as one line for users.
+"""Find why the pods of a RayCluster do not start, and describe it in one line for users.
 
 The text does not change while the problem lasts: it has no counters and no addresses, and it does
 not alternate between "ErrImagePull" and "ImagePullBackOff". Spec rayservice §18 W15, rayjob §22.
@@ -17,9 +17,9 @@ from common.kube.answers import RefusalKind
 
 MAX_TEXT_LENGTH: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
-"""Age at which a problem is reported, such as an unschedulable pod.
+"""Age of a pod from which it is reported as unschedulable.
 
-Younger problems may be over soon, because the autoscaler needs time."""
+Before that, a cluster autoscaler may still add a node."""
 _PULL_TROUBLE: Final = {
     "ErrImagePull",
     "ImagePullBackOff",
@@ -31,7 +31,7 @@ _CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", 
 
 
 class StartCode(StrEnum):
-    """The causes for which pods do not start."""
+    """The reasons why pods do not start."""
 
     CLUSTER_SUSPENDED = "ClusterSuspended"
     PODS_NOT_CREATED = "PodsNotCreated"
@@ -51,7 +51,7 @@ _CODES: Final = {
 
 
 def find_suspension(cluster: RayCluster) -> StartProblem | None:
-    """Return the problem that a queue such as Kueue keeps a cluster suspended, or else None."""
+    """Return a problem if a cluster is suspended, for example by Kueue, or else None."""
     if not cluster.intent.suspend:
         return None
     text = f"RayCluster {cluster.metadata.name} is suspended by its queue"
@@ -61,7 +61,8 @@ def find_suspension(cluster: RayCluster) -> StartProblem | None:
 def of_cluster(cluster: RayCluster) -> Iterator[StartProblem]:
     """Yield why pods or other objects of a cluster could not be created.
 
-    cluster-reconciler and KubeRay write the text of the API server into the condition.
+    The reasons are in a condition, into which cluster-reconciler and KubeRay copy the API server's
+    error.
     """
     for condition in cluster.status.conditions:
         if condition.type == "ReplicaFailure" and condition.status == "True":
@@ -71,7 +72,7 @@ def of_cluster(cluster: RayCluster) -> Iterator[StartProblem]:
 
 
 def of_pods(pods: Iterable[Pod], now: datetime) -> Iterator[StartProblem]:
-    """Yield why pods that should run are not ready."""
+    """Yield the problem of each pod that cannot be scheduled or whose container does not start."""
     for pod in pods:
         if pod.is_running_and_ready or pod.metadata.deletion_timestamp is not None:
             continue
@@ -111,10 +112,9 @@ def _of_placement(pod: Pod, now: datetime) -> StartProblem | None:
 
 
 def shorten(text: str) -> str:
-    """Return the first line of a text and, if there are several, the last one.
+    """Return the first and the last line of a text; the last line of a traceback is the error.
 
-    The result has at most about `MAX_TEXT_LENGTH` characters. The last line of a traceback is its
-    error.
+    The result has at most about `MAX_TEXT_LENGTH` characters.
     """
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:

@@ -1,7 +1,7 @@
 """Decide whether to send a Serve config to a cluster, and which one.
 
-While another cluster is pending, the active cluster keeps the config that it was given, which its
-durable record contains. Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
+During an upgrade, the active cluster keeps the config that it was last sent, which is recorded in a
+ControllerRevision. Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 """
 
 from datetime import datetime, timedelta
@@ -16,25 +16,24 @@ from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
 SETTLING: Final = timedelta(seconds=5)
-"""Time after a PUT during which Serve may report no application; no config is sent again then."""
+"""Time after a PUT during which no config is sent again, as Serve may not report it yet."""
 REPEAT: Final = timedelta(seconds=1)
-"""Time until the same config is sent a second time; doubles with each repetition."""
+"""Minimum time until the same config is sent a second time. It doubles with each repetition."""
 MAX_REPEAT_DELAY: Final = timedelta(minutes=10)
 CHAIN: Final = "configs"
-"""Chain of the actions that send configs, so that the failure of another action does not stop them.
-"""
+"""Name of the chain of actions that send configs. Failures in other chains do not stop them."""
 
 
 class Submit(Action, frozen=True, kw_only=True):
     """Send a Serve config to a cluster, and record it before and after.
 
-    If that fails, only the user can correct the cause.
+    A failure does not fail the plan, because only the user can correct its cause.
     """
 
     cluster: RayCluster
     given: RecordedConfig
     after: int = 0
-    """Number of the cluster's newest record at the time of the decision."""
+    """Number of the cluster's newest record when it was decided to send the config."""
     capacity: int | None = None
     """The `target_capacity` to send with the config."""
 
@@ -46,7 +45,7 @@ class Submit(Action, frozen=True, kw_only=True):
 
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
-    """Return the config to send to a cluster now; None if there is none.
+    """Return the Serve config to send to a cluster now; None if none is to be sent.
 
     `goal` is the config in the RayService's spec. A `frozen` cluster keeps the config that it has.
     """
@@ -77,10 +76,10 @@ def submission(
     capacity: int | None = None,
     now: datetime,
 ) -> Submit | None:
-    """Return the PUT to send to a cluster now; None if there is none.
+    """Return the action that sends a config or a target capacity to a cluster now, or else None.
 
     A `frozen` cluster keeps its config. Without a `capacity` the cluster keeps the target capacity
-    of its recorded config.
+    in its recorded config.
     """
     config, target = decide(view, service.serve_config, frozen=frozen, now=now), capacity
     difference = drift(view) if config is not None and config == view.given else None
@@ -98,7 +97,7 @@ def submission(
 def submit_action(
     view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents
 ) -> Submit:
-    """Build the PUT of a config, with its record.
+    """Build the action that sends `config` and records it.
 
     If traffic moves in steps, the record keeps the upgrade strategy that the cluster began with.
     """
@@ -120,10 +119,10 @@ def submit_action(
 
 
 def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
-    """Return the Events of a config that is sent.
+    """Return the Events that report sending a config.
 
-    `drift` is the option in which Serve's config differed from the recorded one, if that is the
-    reason.
+    `drift` is the option in which Serve's config differs from the recorded one, if the config is
+    sent for this reason.
     """
     where = cluster.metadata.namespaced_name
     sent = EventTemplate(
@@ -137,12 +136,10 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
 
 
 def drift(view: ServeView) -> str | None:
-    """Return an option in which Serve's config differs from the recorded one.
+    """Return an option in which the config that Serve reports differs from the recorded one.
 
-    None if there is none.
-
-    If Serve reported the same difference after two PUTs of the config, that is how Serve reports
-    the config, and it does not count.
+    None if there is none. If Serve gave the same report after two PUTs of the config, this is how
+    Serve reports the config, and the difference does not count.
     """
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
@@ -159,12 +156,12 @@ def drift(view: ServeView) -> str | None:
 
 
 def has(view: ServeView, config: str) -> bool:
-    """Return whether a cluster has a config, by its record and by Serve's report."""
+    """Return whether a cluster has this config according to its record and to Serve's report."""
     return view.given == config and drift(view) is None
 
 
 def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
-    """Return whether Serve runs with another capacity than `capacity`, and may be corrected now."""
+    """Return whether Serve's target capacity is not `capacity` and may be corrected now."""
     details = view.serve.details
     if (
         view.given is None
@@ -179,14 +176,14 @@ def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bo
 
 
 def is_backing_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
-    """Return whether a config was rejected or not answered, and must not be sent again yet."""
+    """Return whether sending this config has failed and must not be repeated yet."""
     return (
         view.refused is not None and view.refused.config == config and not view.refused.is_due(now)
     )
 
 
 def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
-    """Return whether a config may be sent again; the wait grows with each repetition."""
+    """Return whether a config may be sent now; the wait grows each time the same one is sent."""
     put, at = view.put, view.put_at
     if put is None or at is None or put.config != config:
         return True

@@ -1,6 +1,6 @@
-"""Token authentication of Ray in containers: its environment variables, and a volume.
+"""Configure containers for Ray's token authentication: environment variables and a volume.
 
-A container gets either the token of the cluster's Secret or a token of Kubernetes in a volume. Spec
+A container gets either the token in the cluster's Secret, or a Kubernetes token in a volume. Spec
 raycluster §8.3, §11.14; spec rayjob §8.2, §8.3.
 """
 
@@ -19,7 +19,7 @@ KEY: Final = "auth_token"
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
-    """Add the authentication of Ray to a container's environment, if the cluster asks for it."""
+    """Add token authentication to a container, if it is on in the cluster."""
     if not traits.has_token_auth(cluster):
         return
     pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
@@ -36,7 +36,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def add_volume(pod: Body, cluster: RayCluster) -> None:
-    """Add the volume with Kubernetes' token to a pod, if its containers mount one."""
+    """Add the volume with the Kubernetes token to a pod, if the cluster uses such tokens."""
     if traits.has_token_auth(cluster) and traits.has_kubernetes_auth(cluster):
         sources = [{"serviceAccountToken": {"path": "token"}}]
         pod_json.add_missing_volume(pod, {"name": VOLUME, "projected": {"sources": sources}})

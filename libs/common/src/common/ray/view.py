@@ -18,16 +18,16 @@ from common.ray.serve_status import ServeDetails
 MAX_RETRY_DELAY: Final = timedelta(seconds=10)
 """Maximum wait until a rejected Serve config is sent again."""
 CHECKS_KEPT: Final = 3
-"""Number of a proxy's health checks to remember."""
+"""Number of health checks to remember for each Serve proxy."""
 SILENT: Final = 3
 """Consecutive failed reads after which a dashboard counts as silent.
 
-An answer of the wrong cluster counts as silence immediately.
+If a dashboard's answer is from a different cluster, it counts as silent at once.
 """
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """The last read of a dashboard."""
+    """The result of the last read of a dashboard."""
 
     details: ServeDetails | None = None
     problem: str = ""
@@ -36,30 +36,27 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     excused: int = 0
     """Number of failed reads that do not count as silence of this cluster.
 
-    The other cluster of the upgrade was silent at the same time, so the cause may be outside of
-    both clusters, such as a starved process.
+    The other cluster of the upgrade was silent at the same time, so the cause may lie outside of
+    both clusters, such as a process without CPU time.
     """
     is_unauthenticated: bool = False
-    """Whether the dashboard rejected the token: Serve's state is unknown, but the dashboard is not
-    silent.
+    """Whether the dashboard rejected the token. Then Serve's state is unknown, but the dashboard
+    does not count as silent.
     """
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the last read had no answer."""
+        """Return whether the last read failed, other than by a rejected token."""
         return self.failures > 0 and not self.is_unauthenticated
 
     @property
     def silences(self) -> int:
-        """Return the number of consecutive reads without an answer.
-
-        The reads that `excused` counts are subtracted.
-        """
+        """Return the number of consecutive failed reads, without the excused ones."""
         return self.failures - self.excused if self.is_silent else 0
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A Serve config that could not be deployed."""
+    """A Serve config that could not be sent, or that Ray rejected, and when to try again."""
 
     config: str
     text: str
@@ -68,31 +65,31 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Ray answered with a rejection; False if there was no answer."""
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether to try again; also true if the clock was set back."""
+        """Return whether it is time to try again; also True if the clock was set back."""
         return not timedelta(0) < self.retry_at - now <= MAX_RETRY_DELAY
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """The last Serve config of a cluster that this process sent and Ray accepted."""
+    """The last Serve config that this process sent to a cluster and that Ray accepted."""
 
     config: str
     capacity: int | None = None
     count: int = 1
     """How many times in a row this process sent the config."""
     reported: str | None = None
-    """Fingerprint of Serve's report right after the PUT; None until Serve is polled."""
+    """Fingerprint of Serve's first report after the PUT; None until Serve is polled."""
     reported_before: str | None = None
-    """Fingerprint after an earlier PUT of the same config.
+    """Fingerprint of Serve's report after an earlier PUT of the same config.
 
-    Serve may report a config differently from how it was sent. Two equal fingerprints show that
-    this is so and no drift; a single one may be chance.
+    Serve may report a config differently from how it was sent. If both fingerprints are equal, this
+    is the reason for the difference, and not that somebody has changed the config.
     """
 
 
 class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cluster, as far as the decision about its Serve config needs it.
+    """What the decision about a cluster's Serve config needs to know about the cluster.
 
-    Each service adds the fields that only it needs.
+    service-reconciler and traffic-manager each extend this class with fields of their own.
     """
 
     cluster: RayCluster
@@ -100,22 +97,22 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The cluster's known pods; empty if the service does not read them."""
     serve: Reading = Reading()
     given: str | None = None
-    """The Serve config that Ray last accepted, from the record, or from Serve if there is no
-    record.
+    """The Serve config that the cluster has, from its records or else from Serve's report; None if
+    unknown.
     """
     record: int = 0
-    """Number of the newest record, 0 if there is none."""
+    """Number of the newest record of a Serve config; 0 if there is none."""
     strategy: Json = {}
     """The upgrade strategy that the cluster began with, from the record."""
     refused: Refusal | None = None
     put_at: datetime | None = None
-    """When this process last sent a config; only limits the rate of repetitions."""
+    """When Ray last accepted a config from this process; only limits the rate of repetitions."""
     put: Put | None = None
-    """The config and capacity that this process last sent."""
+    """The config and capacity that this process last sent and Ray accepted."""
     parsed: ParsedConfigs = {}
-    """Serve configs that are parsed already, by their text: `given` and the RayService's config.
+    """Serve configs by their text: `given` and the RayService's config.
 
-    Parsing a long config takes time.
+    They are parsed in advance, because parsing a long config takes time.
     """
 
     @property
@@ -124,9 +121,9 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def was_edited(self) -> bool:
-        """Return whether the cluster got another Serve config after its first one.
+        """Return whether the cluster was sent a different Serve config after its first one.
 
-        Each config is a record with the next number.
+        Each config is recorded with the next number.
         """
         return self.record > 1
 
@@ -136,9 +133,9 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def declared(self) -> ServeDetails | None:
-        """Return Serve's status of the applications in the cluster's config.
+        """Return Serve's status with only the applications in the cluster's config.
 
-        None if Serve has not answered. If the config is unknown, the status has all applications.
+        If the config is unknown, return it with all applications. None if Serve has not answered.
         """
         details = self.serve.details
         if details is None or self.given is None:
@@ -148,10 +145,10 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def routed(self) -> frozenset[str]:
-        """Return the applications to which Ray's proxies send requests: those with a route prefix.
+        """Return the applications with a route prefix, to which Ray's proxies send requests.
 
-        If no application is known to have a route prefix, return all applications of the config, or
-        else all that Serve reports.
+        If there are none in the config, return all applications of the config. If the config is
+        unknown or has none, return all applications that Serve reports.
         """
         config = self.parse(self.given or "")
         details = self.declared
@@ -160,10 +157,10 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def differences(self) -> list[str] | None:
-        """Return the options in which the reported Serve config differs from the recorded one.
+        """Return the options in which the config that Serve reports differs from the cluster's.
 
-        None if Serve has not answered, if there is no record, and if Serve reports no application's
-        config.
+        None if Serve has not answered, if the cluster's config is unknown, or if Serve reports no
+        configs.
         """
         details = self.serve.details
         if self.given is None or details is None:
@@ -172,7 +169,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Return the addresses of the head (from the status) and of the cluster's known pods."""
+        """Return the addresses of the head (from the RayCluster's status) and of known pods."""
         known = (self.cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in self.pods))
         return frozenset(address for address in known if address)
 
@@ -181,15 +178,15 @@ V = TypeVar("V", bound=ServeView)
 
 
 def dashboard_service(cluster: RayCluster) -> str:
-    """Return the name of the Service of a cluster's dashboard."""
+    """Return the name of the head Service, through which a cluster's dashboard is reached."""
     return cluster.status.head.service_name or names.head_service(cluster.metadata.name)
 
 
 def foreign_service(service: Service, cluster: RayCluster) -> str | None:
     """Return why a Service may lead elsewhere than to the head of a cluster; None if it cannot.
 
-    Whoever can write Services or a RayCluster's status could otherwise make raybus send requests
-    with the cluster's token to any address.
+    Without this check, whoever can write Services or a RayCluster's status could make raybus send
+    requests with the cluster's token to any address.
     """
     meta = service.metadata
     if service.spec.type == "ExternalName":
@@ -207,7 +204,7 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
 
 
 def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of pods in the EndpointSlices that a head Service owns."""
+    """Return the addresses of pods in those of the EndpointSlices that the head Service owns."""
     own = (
         endpoint_slice
         for endpoint_slice in slices
@@ -227,11 +224,11 @@ def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozens
 def foreign_answer(
     cluster: RayCluster, known: frozenset[str], details: ServeDetails | None
 ) -> str | None:
-    """Return why a dashboard's answer is not from this cluster; None if it may be.
+    """Return why a dashboard's answer cannot be from this cluster; None if it can be.
 
-    The answer is from another cluster if it lists nodes, but none of the `known` addresses. The
-    head has a proxy if there are any, so knowing its address suffices. Before the first config
-    Serve lists no node, and the answer cannot be checked.
+    It is from a different cluster if it lists nodes, but none with a `known` address. If any node
+    has a Serve proxy, the head has one, so the head's address suffices. Before the first config
+    Serve lists no nodes, so the answer cannot be checked.
     """
     if details is None or not details.proxies or not known:
         return None
@@ -246,12 +243,12 @@ def foreign_answer(
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:
-    """Return `view`, without Serve's answer if the `other` cluster gave it.
+    """Return `view`, without Serve's answer if it came from the `other` cluster.
 
-    The answer is from the other cluster if it lists nodes of that cluster and none of this one. A
-    new pod may get the address of a deleted one, and a connection or a name may still lead to that
-    address. Such an answer must not count as this cluster's status, and the config of this cluster
-    must not be sent to the other one.
+    It came from the other cluster if it lists nodes of that cluster and none of this one. This
+    happens if a new pod of the other cluster gets the address of a deleted head, to which a
+    connection or a DNS name still leads. The answer must not count as this cluster's status, nor
+    may this cluster's config be sent to the other one.
     """
     if view is None or other is None or view.serve.details is None:
         return view

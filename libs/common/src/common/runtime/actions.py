@@ -1,6 +1,6 @@
 """Plans and their actions, as data. `common.runtime.executor` executes them.
 
-An action holds the Events that report it to users. `str(action)` is a short phrase for the log.
+An action contains the Events that report it to users. `str(action)` is a short phrase for the log.
 """
 
 from collections.abc import Callable
@@ -41,26 +41,25 @@ class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
 
     success: KubeEvent | None = None
     failure: KubeEvent | None = None
-    """The Event of a failure. The text of the error is appended to its note."""
+    """The Event of a failure. The text of the error is appended to the Event's note."""
     condition_reason: str = ""
-    """The reason of a condition that reports the failure; empty if no condition does."""
+    """Reason of the condition that reports a failure; empty if no condition reports it."""
 
 
 class EventTemplate(msgspec.Struct, frozen=True):
-    """Template for the Events of a write.
+    """Template for the two Events of a write: one for success, one for failure.
 
-    The notes are "Created <object>" for a success, and "Failed to create <object>: <error>" for a
-    failure; <object> is `object_text` with its placeholders filled. `verb` is Create, Update or
-    Delete.
+    The notes are "Created <object>" and "Failed to create <object>: <error>", where <object> is
+    `object_text` with its placeholders filled. `verb` is Create, Update or Delete.
     """
 
     verb: str
     kind: str
-    """The kind in the reasons `Created<kind>` and `FailedToCreate<kind>`."""
+    """Part of the Events' reasons `Created<kind>` and `FailedToCreate<kind>`."""
     object_text: str
     end: str = ": "
     failed: str = ""
-    """Start of the failure's note, if it differs from "Failed to create <object>" and `end`."""
+    """Start of the note of a failure, if it is not "Failed to create <object>" with `end`."""
     failed_kind: str = ""
 
     @property
@@ -71,8 +70,7 @@ class EventTemplate(msgspec.Struct, frozen=True):
     def format(self, *names: str, **more: str) -> ActionEvents:
         """Return the Events of a write.
 
-        `names` and `more` are the values of the placeholders in the texts, such as
-        `<namespace>/<name>`.
+        `names` and `more` are the values for the placeholders in `object_text` and `failed`.
         """
         (success_reason, failure_reason), note = (
             self.reasons,
@@ -100,7 +98,7 @@ FINALIZER_REFUSED: Final = ActionEvents(
     )
 )
 MAIN: Final = "main"
-"""Name of the chain of an action that sets no other chain."""
+"""Name of the default chain of actions."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,40 +108,40 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     is_side: bool = False
     """Whether no later action depends on this action.
 
-    The plan continues after a failure, and the error is raised at the end."""
+    If so, the plan continues after a failure of this action, and raises the error at the end."""
     chain: str = MAIN
     """Name of the chain to which the action belongs.
 
-    Each action of a chain depends on the earlier ones. A failure ends its chain; other chains
-    continue.
+    Each action of a chain depends on the earlier ones. If an action fails, the rest of its chain is
+    skipped; other chains continue.
     """
     is_optional: ClassVar[bool] = False
-    """Whether a failure is only reported by its Event, and does not fail the plan."""
+    """Whether a failure of this action is only reported by an Event, and does not fail the plan."""
 
     @property
     def continues(self) -> bool:
         """Whether this action completes the action before it.
 
-        The time slice of a plan does not end between the two actions.
+        If so, the plan is not cut off between the two actions.
         """
         return False
 
 
 class IfExists(Enum):
-    """What a `Create` does if an object of its name exists."""
+    """What a `Create` action does if an object with the same name exists."""
 
     REQUEUE = auto()
     """Reads the object into the cache and raises `Conflict`, so that the next reconcile decides
     again.
     """
     ACCEPT = auto()
-    """Leaves the object as it is, since any object of that name serves the purpose."""
+    """Leaves the object as it is, because any object with this name serves the purpose."""
     NEED_OWN = auto()
     """Reads the object; raises `AlreadyExists` unless the reconciled object owns it."""
 
 
 class Create(Action, frozen=True, kw_only=True):
-    """Create an object; `if_exists` decides what happens if its name is taken."""
+    """Create an object; `if_exists` decides what happens if an object has its name already."""
 
     resource: Resource
     body: Body
@@ -154,7 +152,7 @@ class Create(Action, frozen=True, kw_only=True):
 
 
 class Replace(Action, frozen=True, kw_only=True):
-    """Replace an object. The body has the observed resourceVersion, so a stale write conflicts."""
+    """Replace an object. `body` has the observed resourceVersion, so a stale write conflicts."""
 
     resource: Resource
     body: Body
@@ -166,7 +164,7 @@ class Replace(Action, frozen=True, kw_only=True):
 class Patch(Action, frozen=True, kw_only=True):
     """Merge a patch into an object.
 
-    It has the observed resourceVersion, so a stale write conflicts.
+    The patch has the observed resourceVersion, so a stale write conflicts.
     """
 
     resource: Resource
@@ -178,15 +176,15 @@ class Patch(Action, frozen=True, kw_only=True):
 
 
 class Delete(Action, frozen=True, kw_only=True):
-    """Delete one object. The uid prevents deleting another object of the same name."""
+    """Delete one object. The UID prevents deleting a different object with the same name."""
 
     resource: Resource
     name: str
     uid: str
     released: Body | None = None
-    """The object without the finalizer that would delay its deletion; it is written before the
-    deletion.
-    """
+    """The object without the finalizer that would delay its deletion.
+
+    If set, it is written before the object is deleted."""
 
     def __str__(self) -> str:
         return f"delete {self.resource.kind} {self.name}"
@@ -206,7 +204,7 @@ class DeleteCollection(Action, frozen=True, kw_only=True):
 class UpdateStatus(Action, frozen=True, kw_only=True):
     """Replace the status of the reconciled object.
 
-    It conflicts if the object has changed since it was observed.
+    The write conflicts if the object has changed since it was observed.
     """
 
     status: msgspec.Struct
@@ -232,13 +230,13 @@ class SetFinalizers(Action, frozen=True, kw_only=True):
 
 
 class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """A finalizer of raybus, and the Event that reports its removal without a clean-up."""
+    """A finalizer of raybus, and the Event that reports its removal before the clean-up is done."""
 
     name: str
     limit: Callable[[ObjectMeta], timedelta]
-    """Function that returns how long the finalizer may hold a deleted object."""
+    """Function that returns for how long the finalizer may delay the deletion of an object."""
     event: Callable[[ObjectMeta, timedelta], KubeEvent]
-    """Function that returns the Event about what a user has to clean up by hand."""
+    """Function that returns the Event which tells the user what to clean up by hand."""
 
 
 class Annotate(Action, frozen=True, kw_only=True):
@@ -260,19 +258,21 @@ class Annotate(Action, frozen=True, kw_only=True):
 
 
 class Publish(Action, frozen=True, kw_only=True):
-    """Publish an event, at most once per process.
+    """Publish an event on NATS, at most once per process.
 
-    In a plan, this action comes before the write that erases the state that the event reports.
+    A plan has this action before the write that overwrites the state which the event reports.
     """
 
     data: EventData
     facts: tuple[object, ...] = ()
-    """Durable values that distinguish this event from others of its kind in the same series."""
+    """Values that distinguish this event from others of the same kind and series.
+
+    They must be the same after a restart."""
     at: datetime
 
     @property
     def id(self) -> str:
-        """Id of the event. The id is the same if the event is published again."""
+        """ID of the event; the same each time the event is published."""
         return cloud_events.identity(self.data, *self.facts)
 
     def __str__(self) -> str:
@@ -280,7 +280,7 @@ class Publish(Action, frozen=True, kw_only=True):
 
 
 class EmitEvent(Action, frozen=True, kw_only=True):
-    """Emit an Event that does not report a write. It is skipped once its chain has ended."""
+    """Emit an Event that does not report a write."""
 
     event: KubeEvent
 
@@ -289,10 +289,7 @@ class EmitEvent(Action, frozen=True, kw_only=True):
 
 
 class Refuse(EmitEvent, frozen=True, kw_only=True):
-    """Emit an Event with the reason why the plan cannot continue.
-
-    Its note is raised as `InvalidSpec`.
-    """
+    """Emit an Event that says why the plan cannot continue, and raise `InvalidSpec`."""
 
     def __str__(self) -> str:
         return f"refuse {self.event.reason}"
@@ -301,7 +298,7 @@ class Refuse(EmitEvent, frozen=True, kw_only=True):
 class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     """Independent actions that are executed concurrently, in batches.
 
-    Their Events are written after all writes of the plan.
+    The Events of these actions are written after all writes of the plan.
     """
 
     actions: tuple[Action, ...]
@@ -311,9 +308,9 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     `is_side` and `chain` have the same meaning as in `Action`."""
     chain: str = MAIN
     starts_slowly: bool = False
-    """Whether the batches begin with one action and double in size.
+    """Whether the first batch has one action and each later batch twice as many.
 
-    If a quota is exhausted, a few requests fail then, and not thousands.
+    With an exhausted quota, only a few requests fail then, and not thousands.
     """
 
 
@@ -321,12 +318,12 @@ Step = TypeVar("Step", bound=Action | Parallel)
 
 
 def earliest(*moments: datetime | None) -> datetime | None:
-    """Return the earliest of the given times; None if there is none."""
+    """Return the earliest of the given times; None if all of them are None."""
     return min((moment for moment in moments if moment is not None), default=None)
 
 
 class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
-    """The plan of one reconcile: ordered actions, time of the next reconcile, and reason."""
+    """The plan of one reconcile: ordered actions, time of the next reconcile, note for the log."""
 
     actions: tuple[Step, ...] = ()
     requeue_at: datetime | None = None

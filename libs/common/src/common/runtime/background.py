@@ -12,17 +12,14 @@ log = structlog.get_logger()
 
 
 class Background:
-    """Runs background reads until the process ends.
-
-    With `idle`, as for a read-only observer, no read is run.
-    """
+    """Runs background reads until the process ends; none if `idle`, as for a read-only observer."""
 
     def __init__(self, *, idle: bool = False) -> None:
         self._is_idle = idle
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> NoReturn:
-        """Run the started reads until cancelled."""
+        """Let the reads that are started run in the background, until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:
@@ -34,8 +31,8 @@ class Background:
     async def start(self, read: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Start a read; its errors are only logged, since they must not stop the process.
 
-        If `run` is not running, the read is awaited here and None is returned. With `idle`, the
-        read is discarded.
+        Return the task of the read. If `run` is not running, wait for the read and return None. An
+        `idle` object discards the read.
         """
         if self._is_idle:
             read.close()

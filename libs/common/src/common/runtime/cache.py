@@ -1,12 +1,12 @@
-"""The informer cache of one replica: objects from the bus, and from answers to its own writes.
+"""The informer cache of one replica: objects from NATS, and from answers to its own writes.
 
-The answer to a write is stored at once, so that a reconcile reads its own writes; an older message
-is ignored by its resourceVersion. The answer to a deletion hides the object until the bus confirms
+The answer to a write is stored at once, so that a reconcile reads its own writes; messages with an
+older resourceVersion are ignored. The answer to a deletion removes the object before NATS reports
 the deletion.
 
 The partitions of the stream are independent of each other. The cache knows the partition of each
-object, so that a reload or hand-over of one partition leaves the others as they are. An object that
-is known only from an answer of the API server has no partition yet.
+object, so that a reload or hand-over of one partition does not affect the others. An object that is
+known only from an answer of the API server has no partition yet.
 """
 
 from collections import OrderedDict, defaultdict
@@ -31,20 +31,19 @@ INDEXED: Final = (
 REMEMBERED_DELETIONS: Final = 10_000
 """Maximum number of tombstones.
 
-An outdated message arrives within seconds of the deletion, so the newest tombstones suffice.
+Outdated messages arrive within seconds of a deletion, so only the newest tombstones matter.
 """
 MAX_INTERNED: Final = 2048
 """Maximum number of parts of pods that a `PodInterner` shares.
 
-At the limit it drops all of them, which costs only memory.
+At the limit it forgets all parts and begins again, which costs only memory.
 """
 MAX_INTERNED_SIZE: Final = 16 * 2**10
-"""Maximum size of a part of a pod that a `PodInterner` shares, in bytes of its encoding."""
+"""Maximum encoded size in bytes of a part of a pod that a `PodInterner` shares."""
 UNKNOWN_PARTITION: Final = -1
-"""Partition number of a tombstone whose partition is unknown, because a reload noticed the
-deletion.
+"""Partition number in a tombstone of a deletion that was noticed only by a reload.
 
-A message from any real partition takes precedence.
+A message from any real partition takes precedence over such a tombstone.
 """
 
 
@@ -63,15 +62,15 @@ EntryKey = TypeVar("EntryKey", bound=Hashable)
 Value = TypeVar("Value")
 REMEMBERED: Final = 8192
 ROOM: Final = 64 * 2**20
-"""Maximum total size of the values in a `BoundedDict`, in bytes or characters."""
+"""Maximum total size of the entries of a `BoundedDict`, in bytes or characters."""
 
 
 class BoundedDict(MutableMapping[EntryKey, Value]):
     """A dictionary with a limit on the number of entries and on their total size.
 
-    It evicts the entry that was set longest ago. `size` returns the size of an entry, in bytes or
-    characters. `dropped` is called with each value that is deleted or evicted, but not with a
-    replaced one.
+    Beyond a limit, the entry that was set longest ago is evicted. `size` returns the size of an
+    entry, in bytes or characters. `dropped` is called with each value that is deleted or evicted,
+    but not with one that is replaced.
     """
 
     def __init__(
@@ -118,14 +117,14 @@ def make_key(obj: Object) -> ObjectKey:
 class PodInterner:
     """Keeps one copy of equal parts of pods, to save memory.
 
-    The pods of a worker group differ in little but their names.
+    The pods of a worker group are almost equal except for their names.
     """
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, bytes], object] = {}
 
     def pod(self, pod: Pod) -> Pod:
-        """Return an equal pod that consists of shared parts."""
+        """Return an equal pod in which parts are shared with other pods."""
         meta, status, part = pod.metadata, pod.status, self._part
         shared_meta = replace(
             meta,
@@ -156,16 +155,14 @@ class Cache:
         self._objects: dict[ObjectKey, Object] = {}
         self._shared = PodInterner()
         self._partitions: dict[ObjectKey, int | None] = {}
-        """The partition that last delivered each object; None if no message has delivered it yet.
-        """
+        """The partition of each object; None if the object is known only from the API server."""
         self._index: defaultdict[Hashable, dict[ObjectKey, None]] = defaultdict(dict)
-        """Keys of the objects of each type, partition and indexed label, in the order of arrival.
-        """
+        """Keys of the objects with each type, partition or indexed label, in order of arrival."""
         self._gone: dict[ObjectKey, tuple[int, int | None]] = {}
-        """Tombstones: version of the deletion, and the partition that reported it.
+        """Tombstones: resourceVersion of each deletion, and the partition that reported it.
 
-        The partition is None if the deletion is known from an answer of the API server. Tombstones
-        prevent an older state from restoring a deleted object. The newest tombstone is last.
+        The partition is None if the API server reported the deletion. Tombstones prevent an older
+        message from restoring a deleted object. The newest tombstone is last.
         """
         self._removed: Objects = []
         """Objects that were removed since the last call of `take_removed`."""
@@ -180,7 +177,7 @@ class Cache:
     def list(self, kind: type[Viewed], namespace: str, selector: Mapping[str, str]) -> list[Viewed]:
         """Return the objects whose labels match `selector`, sorted by name.
 
-        The selector must have a label in `INDEXED`.
+        The selector must contain a label in `INDEXED`.
         """
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
@@ -203,14 +200,14 @@ class Cache:
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
         """Store an object unless its state is known or outdated; return whether anything changed.
 
-        `partition` is the partition of the message that delivers the object. It is None if the API
-        server returned the object to this process.
+        `partition` is the partition whose message delivered the object, or None if the API server
+        returned the object to this process.
 
-        A tombstone from one partition does not block a message from another partition, because
-        the object has moved there. A reload replaces an object of the same version, because a
-        watcher of another build may publish other fields. A message also replaces an object of the
-        same version that the API server returned, because that object may be incomplete. This
-        replacement does not count as a change.
+        A tombstone from one partition does not block a message from a different partition, because
+        the object has moved there. A reload replaces a cached object of the same version, because a
+        watcher of a different release may publish other fields. A message replaces an object of the
+        same version that the API server returned, because that object may be incomplete; this does
+        not count as a change.
         """
         key, version = make_key(obj), obj.metadata.version
         gone_at, reported_by = self._gone.get(key, (-1, None))
@@ -244,10 +241,10 @@ class Cache:
         version: int,
         partition: int | None = None,
     ) -> Object | None:
-        """Remove an object that was deleted at `version`, and keep a tombstone.
+        """Remove an object that was deleted at resourceVersion `version`, and keep a tombstone.
 
         `partition` is the partition that reported the deletion; None if the API server did. Returns
-        the object; None if it is unknown, or newer than `version`.
+        the removed object; None if the cache does not have it, or only a newer one.
         """
         key = (kind, namespace, name)
         cached = self._objects.get(key)
@@ -263,7 +260,7 @@ class Cache:
         return cached
 
     def take_removed(self) -> Objects:
-        """Return the objects that were removed since the last call."""
+        """Return the objects that were removed since the last call of this method."""
         removed, self._removed = self._removed, []
         return removed
 
@@ -272,9 +269,9 @@ class Cache:
     ) -> Object | None:
         """Record that an object moved from partition `origin` to partition `to`.
 
-        `to` is None for a partition that this replica does not follow; then the object is dropped.
-        It is also dropped if the new partition has already reported its deletion. A dropped object
-        is returned.
+        If this replica does not follow the new partition, `to` is None and the object is dropped.
+        It is also dropped if the new partition has already reported its deletion. Returns the
+        object if it is dropped.
         """
         key = (kind, namespace, name)
         cached = self._objects.get(key)
@@ -293,24 +290,18 @@ class Cache:
         return self._partitions.get((kind, namespace, name))
 
     def objects_of(self, partition: int | None) -> Objects:
-        """Return the objects of a partition in the order of arrival.
-
-        None stands for the objects without a partition.
-        """
+        """Return the objects of a partition in order of arrival; for None, those without one."""
         return [self._objects[key] for key in self._index.get(partition, ())]
 
     def forget(self, objects: Iterable[Object]) -> None:
-        """Drop objects that still exist, but that another replica reconciles now.
-
-        Leaves no tombstones.
-        """
+        """Drop objects without tombstones, since they still exist, but for a different replica."""
         for obj in objects:
             self._set(make_key(obj), None)
 
     def rewind(self, objects: Iterable[Object]) -> None:
         """Drop objects and all tombstones.
 
-        Called when the resourceVersions of the Kubernetes cluster began again at a lower number.
+        Called if the resourceVersions of the Kubernetes cluster have gone back, as after a restore.
         """
         self.forget(objects)
         self._gone.clear()
@@ -318,7 +309,7 @@ class Cache:
     def list_deleted_names(
         self, kind: type[Object], namespace: str, *, prefix: str
     ) -> frozenset[str]:
-        """Return the names of deleted objects that begin with `prefix`.
+        """Return those names of deleted objects that begin with `prefix`.
 
         Only the newest `REMEMBERED_DELETIONS` deletions are known.
         """
@@ -331,12 +322,12 @@ class Cache:
     def remove_undelivered(
         self, delivered: Set[ObjectKey], among: Iterable[Object], *, listed_at: int
     ) -> Objects:
-        """Remove and return the objects that were deleted before a reload.
+        """Remove and return those objects of `among` that a reload of the state did not deliver.
 
-        These are the objects of `among` that the reload did not deliver (`delivered` has the keys
-        of those that it did), although the watcher's list at resourceVersion `listed_at` would have
-        held them. A newer object stays: it is a write of this process, whose message is still on
-        the way. If the bus delivers a removed object later, it is stored again.
+        `delivered` has the keys of the objects that it delivered, and `listed_at` is the
+        resourceVersion of the watcher's list. Objects newer than this list stay: they are writes of
+        this process, and their messages are still on the way. If NATS delivers a removed object
+        later, it is stored again.
         """
         stale = [
             obj
@@ -348,7 +339,7 @@ class Cache:
         return stale
 
     def _set(self, key: ObjectKey, obj: Object | None, partition: int | None = None) -> None:
-        """Store an object (None: drop it) and update the index."""
+        """Store an object, or drop it if `obj` is None; update the index."""
         before = self._index_entries(key)
         if obj is None:
             self._objects.pop(key, None)

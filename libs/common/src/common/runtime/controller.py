@@ -1,9 +1,9 @@
 """The control loop of a reconciler: feed → informer → work queue → workers → error policy.
 
-`Informer` writes the messages of the held partitions into the cache and enqueues their keys. `run`
-takes keys from the queue and calls the service's reconcile; only this module decides what happens
-after an error (`common.errors`). When `release` returns, no reconcile of the released partitions is
-running, and none starts.
+`Informer` writes the messages of the held partitions into the cache and enqueues the keys that they
+concern. `run` takes keys from the queue and calls the service's reconcile function. Only this
+module decides what happens after an error (`common.errors`). When `release` returns, no reconcile
+of the released partitions is running, and none starts.
 """
 
 import asyncio
@@ -26,39 +26,39 @@ from common.runtime.work_queue import WorkQueue, backoff
 log = structlog.get_logger()
 
 TIME_LIMIT = 60.0
-"""Seconds that one reconcile may take."""
+"""Maximum seconds that one reconcile may take."""
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
-"""Seconds without messages of the bus after which guards decide from the API server alone.
+"""Seconds without complete state from NATS after which guards decide from the API server alone.
 
-A reload takes less time.
+A reload of the state takes less time.
 """
 STALE_TRIES = 8
-"""Number of consecutive conflicts of a key from which each is logged as a warning (a few
-seconds).
+"""Number of consecutive conflicts of a key, within a few seconds, from which they are logged as
+warnings.
 """
 OVERDUE_SECONDS = 120.0
-"""Seconds after which a key that waits or is in work is logged.
+"""Seconds after which a key that still waits or is being reconciled is logged.
 
 All time limits of a reconcile are shorter."""
 TIDY_SECONDS = 5.0
 """Seconds between two clean-ups of the cache and of what services remember of deleted objects."""
 
 Reconcile = Callable[[Key, datetime], Awaitable[datetime | None]]
-"""Brings one object a step nearer to its goal. Returns when to reconcile again without a change."""
+"""Function that reconciles one object; returns when to do so again even without a change."""
 Forget = Callable[[Objects], None]
-"""Drops what a service remembers of objects that are gone, or that another replica now
-reconciles.
+"""Function that drops a service's state of objects that are gone or now reconciled by another
+replica.
 """
 ReportQuarantine = Callable[[Key, ObjectMeta, str], Awaitable[None]]
-"""Writes an Event on a root object (key and metadata) that waits for an object in quarantine, with
-the reason.
-"""
+"""Function that writes an Event about a root object which waits for an object in quarantine.
+
+The arguments are the key and the metadata of the root object, and the reason."""
 
 
 class Controller:
-    """Runs the reconciles of one kind in one replica."""
+    """Reconciles the objects of one kind in one replica."""
 
     def __init__(  # noqa: PLR0913  (each parameter is a difference between services)
         self,
@@ -87,16 +87,13 @@ class Controller:
         )
         self.informer = Informer(name, watched, cache=cache, queue=self.queue)
         self._running: dict[Key, asyncio.Timeout] = {}
-        """The running reconciles with their time limits."""
+        """The time limit of each running reconcile, by its key."""
         self._ended = asyncio.Event()
 
     # --- partitions ---------------------------------------------------------------------------
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions.
-
-        Return the partitions in which a reconcile still runs.
-        """
+        """Start no more reconciles in these partitions; return those in which one still runs."""
         self.informer.stop(partitions)
         return frozenset(
             partition
@@ -105,7 +102,7 @@ class Controller:
         )
 
     async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
-        """Stop some partitions, and drop their objects once their reconciles have ended.
+        """Stop these partitions, wait for their running reconciles, and drop their objects.
 
         Reconciles that still run after `grace_seconds` are cancelled.
         """
@@ -127,10 +124,10 @@ class Controller:
     async def run(
         self, reconcile: Reconcile, *, workers: int, guard: Reconcile | None = None
     ) -> None:
-        """Reconcile keys until cancelled, with `workers` workers for each lane of the queue.
+        """Reconcile keys until cancelled, with `workers` workers for each way of taking keys.
 
-        The lanes are: new and known keys, keys of namespaces without another key in work, and
-        steady keys. While the bus is silent, `guard` reconciles the keys that are due.
+        The ways are: new and known keys, keys of namespaces in which no key is being reconciled,
+        and steady keys (see `WorkQueue`). While NATS is silent, `guard` reconciles the due keys.
         """
         self._meter.workers.set(workers * len(self.queue.lanes))
         async with asyncio.TaskGroup() as group:
@@ -145,7 +142,7 @@ class Controller:
             self.informer.tidy()
             self._drop(self.informer.cache.take_removed())
             if overdue := self.queue.find_overdue(OVERDUE_SECONDS):
-                # One line, because thousands of keys wait while thousands of clusters start.
+                # Log only one of them: thousands of keys wait while thousands of clusters start.
                 key, state = overdue[0]
                 log.warning(
                     "reconcile makes no progress", object=str(key), state=state, keys=len(overdue)
@@ -156,8 +153,8 @@ class Controller:
     ) -> None:
         while True:
             async with tasks.survive_stray_cancellation(f"worker of {self.name}"):
-                # A reconcile that finds nothing to do awaits nothing. Without this, thousands of
-                # them would keep the Leases and probes of the process waiting.
+                # A reconcile that finds nothing to do awaits nothing. Without this sleep, thousands
+                # of such reconciles would delay the Leases and probes of the process.
                 await asyncio.sleep(0)
                 key = await take()
                 chosen = await self._choose_reconcile(key, reconcile, guard)
@@ -195,7 +192,7 @@ class Controller:
     async def _choose_reconcile(
         self, key: Key, reconcile: Reconcile, guard: Reconcile | None
     ) -> Reconcile | None:
-        """Return the function that reconciles a key now; None if the key must wait."""
+        """Return the function with which to reconcile a key now; None if the key must wait."""
         if self.informer.may_reconcile(key):
             return reconcile
         self.informer.defer(key)
@@ -212,18 +209,18 @@ class Controller:
     async def _handle_quarantine(
         self, key: Key, quarantined: QuarantinedObject
     ) -> Reconcile | None:
-        """Report an object in quarantine on its root object, and choose a function to call.
+        """Report an object in quarantine on the root object `key`.
 
-        The function removes raybus's finalizer from a deleted root object. None if the service has
-        no such function, or if this replica no longer follows the partition.
+        Return the function that removes raybus's finalizer from a deleted root object. None if the
+        service has no such function, or if this replica no longer follows the key's partition.
         """
         chosen = None
         try:
             await self._report_on_root(key, quarantined)
             if self.informer.is_followed(key):
                 chosen = self._release
-        finally:  # also after a stray cancellation, which begins the worker again
-            if chosen is None:  # else the key would stay in work
+        finally:  # also after a stray cancellation, which restarts the worker
+            if chosen is None:  # without this, the key would stay marked as busy
                 self.queue.done(key)
         return chosen
 
@@ -241,8 +238,8 @@ class Controller:
     def _schedule_retry(self, key: Key, problem: BaseException) -> None:
         """Decide when to reconcile a key again after an error.
 
-        Concurrent reads raise a group of errors; if all of them are raybus errors, the first one
-        decides.
+        Concurrent reads raise a group of errors. If all of them are raybus errors, only the first
+        one counts.
         """
         causes = list(errors.leaves(problem))
         if all(isinstance(cause, errors.RaybusError) for cause in causes):

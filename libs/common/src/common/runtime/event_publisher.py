@@ -1,10 +1,9 @@
-"""Publishes events over NATS, one after the other, each acknowledged before the next.
+"""Publishes events over NATS. Each publish waits for the acknowledgement of NATS.
 
-This process does not publish an acknowledged event again. After a restart an event may be published
-again with the same id. Without a connection to NATS the reconcile is retried, since no replica
-decides anything then. A server that is connected but refuses events must not stop an object: after
-`LOST_AFTER` seconds events are dropped, counted and reported, until the server accepts events
-again.
+A process does not publish an acknowledged event again. After a restart, an event may be published
+again with the same ID. Without a connection to NATS the reconcile is retried. If NATS is connected
+but refuses events, reconciles must go on: after `LOST_AFTER` seconds events are dropped, counted
+and reported, until NATS accepts events again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,21 +26,21 @@ from common.runtime.writer import Writer
 log = structlog.get_logger()
 
 LOST_AFTER: Final = 30.0
-"""Seconds of refusals after which events are dropped.
+"""Seconds of refusals by NATS after which events are dropped.
 
 A stream whose volume was lost is created again in less time."""
 FORGOTTEN: Final = 120.0
-"""Seconds without a refusal after which `LOST_AFTER` is counted from zero again."""
+"""Seconds without a refusal after which the time until `LOST_AFTER` begins again."""
 REMEMBERED: Final = 16_384
-"""Maximum ids of published events that are remembered; an object needs only a few."""
+"""Maximum IDs of published events that are remembered; an object needs only a few."""
 
 
 class EventBus(Protocol):
-    """The NATS connection to the stream of events."""
+    """The connection to the NATS stream of events."""
 
     @property
     def problem(self) -> str | None:
-        """Why there is no connection; None while there is one."""
+        """Why there is no connection to NATS; None while there is one."""
         ...
 
     def publish(
@@ -53,30 +52,30 @@ class EventBus(Protocol):
         expected: int | None,
         message_id: str,
     ) -> Awaitable[object]:
-        """Store a message, and return when it is stored.
+        """Store a message in the stream, and return when it is stored.
 
-        A message id that is sent again within two minutes is stored only once. For `expected` see
-        `common.bus.nats.Bus.publish`.
+        A message with an ID that was sent less than two minutes ago is not stored again. For
+        `expected` see `common.bus.nats.Bus.publish`.
         """
         ...
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """The events that a service publishes, and how it reports a lost one."""
+    """The family of events that a service publishes, and how it reports a lost event."""
 
     family: EventFamily[Any]
     counter: Counter
     """Counts events by kind and result, which is `sent` or `lost`."""
     lost_reason: str
-    """Reason of the Kubernetes Event about a lost event."""
+    """Reason of the Kubernetes Event that reports a lost event."""
     action: str
-    """Action of the Kubernetes Event about a lost event."""
+    """Action of the Kubernetes Event that reports a lost event."""
     what: str
-    """Words for the event in the Event about its loss, such as `the upgrade's step`."""
+    """Phrase for the lost event in the Kubernetes Event, such as `the upgrade's step`."""
 
 
 class Publisher:
-    """Publishes the events of this process, each once."""
+    """Publishes each event of this process once."""
 
     def __init__(
         self,
@@ -94,10 +93,10 @@ class Publisher:
         self._refused_at = 0.0
 
     async def publish(self, action: Publish, _observed: object, writer: Writer) -> bool:
-        """Publish an event unless this process has published it; report it if it is dropped.
+        """Publish an event, unless this process has already published it.
 
-        Always returns False, since no Kubernetes object is changed. Raises `Retryable` while the
-        event may still be published.
+        A dropped event is reported in a Kubernetes Event. Always returns False, since no Kubernetes
+        object is changed. Raises `Retryable` if publishing should be tried again.
         """
         meta, kind, event_id = writer.root.metadata, action.data.kind, action.id
         if event_id in self._published:
@@ -113,7 +112,7 @@ class Publisher:
                 wire.subject, wire.payload, wire.headers, expected=None, message_id=event_id
             )
         except errors.OwnershipLost:
-            raise  # The new owner of the object publishes the event.
+            raise  # The replica that now holds the partition publishes the event.
         except (errors.Retryable, errors.Terminal) as problem:
             is_retryable = isinstance(problem, errors.Retryable)
             if is_retryable and (self._bus.problem is not None or self._is_waited_for()):
@@ -132,7 +131,7 @@ class Publisher:
         return False
 
     def _is_waited_for(self) -> bool:
-        """Return whether to retry a refused event; False after `LOST_AFTER` seconds of refusals."""
+        """Return whether to retry a refused event: False after `LOST_AFTER` seconds of refusals."""
         now = self._clock.monotonic()
         if self._refused_since is None or now - self._refused_at > FORGOTTEN:
             self._refused_since = now

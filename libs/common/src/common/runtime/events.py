@@ -1,13 +1,13 @@
 """Kubernetes Events, which `kubectl describe` shows (spec raycluster §15, rayservice §13.4).
 
-Repeats are counted in the Event's series, as by KubeRay's client library: the first repeat is
-written at once, later ones every six minutes, and after six minutes of silence the next one is a
+Repeats are counted in the Event's series, as in KubeRay's client library. The first repeat is
+written at once, later ones every six minutes. After six minutes without a repeat, the next one is a
 new Event. So a reconcile that keeps failing costs little. An Event that cannot be written is logged
 and dropped, since no decision depends on it.
 
-Events are written in the background, one at a time. While keys wait for a reconcile, an Event waits
-too, up to `MAX_WAIT`, so that it delays no pod and no status. Events that still wait when the
-process ends are lost, as KubeRay's are.
+Events are written in the background, one at a time. While keys wait for a reconcile, Events wait,
+too, but at most `MAX_WAIT` seconds, so that writing them delays no pod and no status. Events that
+still wait when the process ends are lost, as in KubeRay.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ from common.runtime.key import Key
 log = structlog.get_logger()
 
 QUARANTINED: Final = "Quarantined"
-"""Event reason: an object is not reconciled, because the state of an object it depends on is
-unreadable.
+"""Event reason: an object is not reconciled, because it depends on an object with an unreadable
+state.
 """
 NAME_LIMIT: Final = 253
 NOTE_LIMIT: Final = 1024
-"""Maximum bytes of a note at the API server. A longer note is cut."""
+"""Maximum bytes of a note that the API server accepts. A longer note is cut off."""
 QUIET_SECONDS: Final = 360.0
 """Seconds without a repeat after which a series of Events ends.
 
-The count of a series is also written at this interval."""
+The count of a series is also written once in this time."""
 REMEMBERED: Final = 4096
 MAX_WAIT: Final = 5.0
 """Maximum seconds for which an Event waits while keys wait for a reconcile."""
 CHECK_SECONDS: Final = 0.05
 MAX_QUEUED_EVENTS: Final = 16_384
-"""Maximum number of waiting Events. Beyond it, a reconcile writes its Event itself."""
+"""Maximum number of waiting Events. If there are more, a reconcile writes its Event itself."""
 
 
 class EventSeries(msgspec.Struct, kw_only=True):
@@ -65,11 +65,11 @@ class EventSeries(msgspec.Struct, kw_only=True):
 
 
 EventWrite = Callable[[], Awaitable[object]]
-"""One write of an Event to the API server."""
+"""Function that writes an Event to the API server."""
 
 
 async def _send(request: EventWrite, event: KubeEvent) -> None:
-    """Send a write; only log an error of the API server."""
+    """Write an Event; if the API server refuses it or does not answer, only log that."""
     try:
         await request()
     except (errors.OwnershipLost, errors.NamespaceTerminating) as problem:
@@ -91,7 +91,7 @@ class EventRecorder:
         self._clock = clock
         self._recorded = BoundedDict[tuple[str, KubeEvent], EventSeries](max_entries=REMEMBERED)
         self._waiting: deque[tuple[EventWrite, KubeEvent, float]] = deque()
-        """Waiting writes, each with the time when it was added, in seconds of the event loop."""
+        """Waiting writes, each with its Event and the event loop's time when it was added."""
         self._arrived: asyncio.Event | None = None
         """Set when a write is added; None while `run` is not running."""
 
@@ -119,13 +119,13 @@ class EventRecorder:
             self._arrived = None
 
     async def record(self, about: ObjectMeta, event: KubeEvent, *, count: int = 1) -> None:
-        """Queue an Event about an object, which has just happened `count` times.
+        """Queue an Event about an object; what the Event reports has just happened `count` times.
 
-        The Event is written at once if `run` is not running, or if too many wait. The queue holds
-        the finished write: a repeat that is only counted takes no room in it.
+        The Event is written at once if `run` is not running, or if too many Events wait. A repeat
+        that is only counted is not queued.
         """
         note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
-        # Neither the queue nor the memory holds more than is written.
+        # Cut the note first, so that neither the queue nor `_recorded` keeps more than is written.
         event = msgspec.structs.replace(event, note=note)
         if (request := self._build_write(about, event, count)) is None:
             return
@@ -136,7 +136,7 @@ class EventRecorder:
         self._arrived.set()
 
     def _build_write(self, about: ObjectMeta, event: KubeEvent, count: int) -> EventWrite | None:
-        """Return the write for an Event; None for a repeat that is only counted."""
+        """Return the function that writes an Event; None if the Event is only counted for now."""
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:
@@ -154,7 +154,7 @@ class EventRecorder:
         return partial(self._kube.patch, EVENT, about.namespace, series.name, repeated)
 
     async def report_quarantine(self, key: Key, about: ObjectMeta, reason: str) -> None:
-        """Report, on a root object, that it waits for an object in quarantine."""
+        """Queue an Event which says that a root object waits for an object in quarantine."""
         kind = self.regarding.kind
         note = f"{reason}. {kind} {key} is not reconciled until that object is changed or deleted"
         await self.record(about, warning(QUARANTINED, "Reconcile", note))

@@ -1,17 +1,17 @@
 """Executes plans: actions in order, and the actions of a `Parallel` concurrently.
 
-Effects of an error of a single action:
+What happens if a single action fails:
 
-- An error ends the plan if it shows that the observation was stale, or that this replica no longer
+- The plan ends if the error shows that the observation was stale, or that this replica no longer
   owns the object.
-- Any other error ends the action's chain, unless it is a side action.
+- After any other error the action's chain ends, unless it is a side action.
 - The Event of the failure is written at once. A conflict has no Event, since the next reconcile
   decides again.
 
-Effects of an error of an action of a `Parallel`:
+What happens if an action of a `Parallel` fails:
 
-- If the API server does not answer, or throttles, the plan ends, since it would send many requests.
-- Any other error ends the chain, unless the `Parallel` is a side step. No further batch starts.
+- If the API server does not answer or throttles, the plan ends, so as not to send many requests.
+- After any other error the chain ends, unless the `Parallel` is a side step. No other batch starts.
 - Events are written after all writes of the plan; equal ones become one Event with a count.
 
 A `Parallel` starts batches only within the time slice of the plan.
@@ -38,32 +38,30 @@ from common.runtime.writer import WRITES, Writer
 log = structlog.get_logger()
 
 MAX_CONCURRENT_ACTIONS: Final = 8
-"""Maximum concurrent requests of one plan, so that an object with many pods leaves capacity for
-others.
-"""
+"""Maximum concurrent requests of one plan, so that large objects do not delay others."""
 SLICE: Final = 0.5
-"""Seconds until a plan is cut off and its key requeued, so that a large object does not block a
-worker.
-"""
-REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
-"""Errors that end only a chain of the plan.
+"""Time slice: seconds after which a plan is cut off and its key requeued.
 
-Any other error shows that the observation was stale.
+So a large object does not block a worker."""
+REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
+"""Errors that end only the chain of the failed action.
+
+Any other error shows that the observation was stale, and ends the plan.
 """
 UNREPORTED: Final = (errors.OwnershipLost, errors.NamespaceTerminating)
-"""Errors without an Event: the same fence or namespace would reject the Event too."""
+"""Errors that no Event reports: the lost Lease or the deleted namespace prevents Events, too."""
 UNANSWERED: Final = (errors.Throttled, errors.Unavailable)
-"""Errors after which a `Parallel` sends no more of its many requests."""
+"""Errors that end the plan if an action of a `Parallel` raises them."""
 
 ActionResult = bool | errors.RaybusError
-"""Whether the action changed anything, or the error with which it failed."""
+"""Result of an action: whether it changed anything, or the error with which it failed."""
 
 
 Observed = TypeVar("Observed")
 Handler = Callable[[Any, Observed, Writer], Awaitable[bool]]
 """Function that executes an action and returns whether it changed anything."""
 Handlers = Mapping[type[Action], Handler[Observed]]
-"""Handlers by the type of action; a subclass without a handler uses that of its base class."""
+"""Handlers by the type of action; a type without one uses the handler of its base class."""
 
 
 class FailedAction(msgspec.Struct, frozen=True):
@@ -77,15 +75,15 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of executing a plan."""
 
     failures: tuple[FailedAction, ...] = ()
-    """All failures in order. The first one is raised."""
+    """All failures: first the one that ended the plan, if any, then the others in order."""
     is_cut: bool = False
-    """Whether the plan exceeded `SLICE`, so that the next reconcile executes the rest."""
+    """Whether the plan exceeded its time slice, so that the next reconcile does the rest."""
     requeue_at: datetime | None = None
-    """When to reconcile again for work that the execution left or created."""
+    """When to reconcile again because of what the execution did or left undone."""
 
     @property
     def error(self) -> errors.RaybusError | None:
-        """The error to raise; None if no action failed."""
+        """The error to raise for the whole plan; None if no action failed."""
         return self.failures[0].error if self.failures else None
 
 
@@ -110,7 +108,7 @@ class Executor(Generic[Observed]):
             **{kind: _by_writer(write) for kind, write in WRITES.items()},
             **(handlers or {}),
         }
-        """The handler of each type of action. A service's own handlers replace the common ones."""
+        """The handler for each type of action. A service's handlers replace the common ones."""
 
     async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
         """Execute a plan until an error ends it, or its time slice is over."""
@@ -152,7 +150,7 @@ class Executor(Generic[Observed]):
         for event in execution.events:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
-            # Equal Events become one with a count, like a series of KubeRay's client.
+            # Write equal Events as one Event with a count, as KubeRay's client library does.
             for events in alike.values():
                 group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
@@ -165,20 +163,20 @@ class Executor(Generic[Observed]):
 
 
 class _Execution(msgspec.Struct):
-    """The concurrent actions of one plan, and its time slice."""
+    """Executes the concurrent actions of one plan within the plan's time slice."""
 
     begin: Callable[[Action], Awaitable[bool]]
     clock: Clock
     ends_at: float
     has_changes: bool = False
     events: list[KubeEvent] = []
-    """Events to write after all writes."""
+    """Events to write after all other writes of the plan."""
     is_cut: bool = False
 
     async def run(self, step: Parallel) -> list[FailedAction]:
-        """Execute actions in batches until one fails or the time is over; return the failures.
+        """Execute actions in batches until one fails or the time slice ends; return the failures.
 
-        After the time slice only actions that complete an earlier one (`continues`) are still
+        After the time slice, only actions that complete an earlier action (`continues`) are
         executed.
         """
         failed: list[FailedAction] = []
@@ -205,17 +203,14 @@ class _Execution(msgspec.Struct):
         return failed
 
     def _is_time_over(self) -> bool:
-        """Return whether the time slice is over.
-
-        It is never over before the first change, so that every plan makes progress.
-        """
+        """Return whether the time slice is over; not before the first change, to make progress."""
         return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
 async def _execute_action(
     begin: Callable[[Action], Awaitable[bool]], action: Action
 ) -> ActionResult:
-    """Execute an action; return its error, since raising it would cancel the concurrent actions."""
+    """Execute an action and return its error, if any: to raise it would cancel other actions."""
     try:
         return await begin(action)
     except errors.RaybusError as problem:
@@ -227,7 +222,7 @@ def _by_writer(write: Callable[[Writer, Any], Awaitable[bool]]) -> Handler[objec
 
 
 async def _emit(_action: EmitEvent, _observed: object, _writer: Writer) -> bool:
-    """Do nothing but return True, so that the Event of the action is written."""
+    """Return True, so that the Event of the action is written."""
     return True
 
 
@@ -238,21 +233,21 @@ async def _refuse(action: Refuse, _observed: object, _writer: Writer) -> bool:
 async def report(
     events: EventRecorder, meta: ObjectMeta, action: Action, *, result: ActionResult
 ) -> None:
-    """Write the Event of an action, except for a conflict: the next reconcile decides again."""
+    """Write the Event of an action; none for a conflict, since the next reconcile decides again."""
     event = None if isinstance(result, errors.Conflict) else _choose_event(action, result)
     if event is not None:
         await events.record(meta, event)
 
 
 def _ends_plan(failed: FailedAction) -> bool:
-    """Return whether a failure shows that the observation was stale. Then the whole plan ends."""
+    """Return whether a failure ends the plan, because the observation or the ownership is stale."""
     if isinstance(failed.error, errors.Conflict | errors.OwnershipLost):
         return True
     return not failed.action.is_side and not isinstance(failed.error, REFUSALS)
 
 
 def _choose_event(action: Action, result: ActionResult) -> KubeEvent | None:
-    """Return the Event that reports an action; None if no Event does."""
+    """Return the Event that reports the result of an action; None if there is none."""
     if isinstance(action, EmitEvent):
         return action.event
     if isinstance(result, UNREPORTED):

@@ -1,8 +1,7 @@
-"""The fence: allows writes only while our own Lease is certainly valid.
+"""The fence: allows writes only while this replica's Lease is certainly valid.
 
-A suspended process can resume at any instruction, so the clock is read before every write. A write
-that was already sent when the process was suspended fails by its precondition (resourceVersion or
-uid).
+A suspended process can resume at any instruction, so the clock is read before every write. If a
+write was sent before and has become stale, its precondition (resourceVersion or UID) makes it fail.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ RETRY_SECONDS = 1.0
 
 
 class Fence:
-    """Allows writes until `open_until`, which each renewal of the Lease moves forward."""
+    """Allows writes until the time `open_until`, which each renewal of the Lease moves forward."""
 
     def __init__(self, clock: Callable[[], float] = steady) -> None:
         self.clock = clock

@@ -1,9 +1,9 @@
 """The informer of one controller: writes messages to the cache and enqueues their keys.
 
-A key stands for a root object. It belongs to the partition that delivered that object or, until one
-does, to the partition that delivered an object below it. It may be reconciled while its partition
-is held and the state of the partition is complete. When the state becomes complete, every key is
-enqueued once, which makes up for all earlier messages. Partitions are acquired and released
+A key stands for a root object. It belongs to the partition that delivered the root object; before
+that, to the partition that delivered one of its children. A key may be reconciled while this
+replica holds the partition and its state is complete. When the state first becomes complete, every
+key is enqueued once, which makes up for all earlier messages. Partitions are acquired and released
 independently of each other.
 """
 
@@ -28,7 +28,7 @@ from common.runtime.work_queue import WorkQueue
 log = structlog.get_logger()
 
 FOREIGN_MET: Final = 3
-"""Number of `tidy` runs after which an object of another replica is dropped from the cache."""
+"""Number of `tidy` runs after which a cached object of a different replica is dropped."""
 
 
 class Informer:
@@ -43,7 +43,7 @@ class Informer:
         self.quarantine = Quarantine()
         self.followed: dict[int, _Partition] = {}
         self.partition_of: dict[Key, int] = {}
-        """The partition of each key that was ever enqueued."""
+        """The partition of each known key."""
         self.was_synced = False
         self._foreign: dict[caches.ObjectKey, int] = {}
         metrics.PARTITIONS_HELD.labels(name).set_function(lambda: len(self.followed))
@@ -53,24 +53,24 @@ class Informer:
 
     @property
     def loading(self) -> int:
-        """Number of followed partitions without a complete state."""
+        """Number of followed partitions whose state is not complete yet."""
         return sum(not partition.is_synced for partition in self.followed.values())
 
     def hold(self, partition: int) -> PartitionListener:
-        """Start to follow a partition; return the listener for its feed.
+        """Start to follow a partition; return the listener that must get its messages.
 
-        Its keys are reconciled once its state is complete.
+        The keys of the partition are reconciled once its state is complete.
         """
         self.followed[partition] = _Partition(self, partition)
         return self.followed[partition]
 
     def stop(self, partitions: Set[int]) -> None:
-        """Ignore some partitions from now on; none of their keys may be reconciled."""
+        """Ignore these partitions from now on; no reconcile of their keys may begin."""
         for number in self.followed.keys() & partitions:
             self.followed.pop(number).is_held = False
 
     def forget(self, partitions: Set[int]) -> Objects:
-        """Drop the objects and keys of some stopped partitions; return the objects."""
+        """Drop the objects and keys of these stopped partitions; return the objects."""
         gone = self.objects_of(partitions)
         self.quarantine.release(partitions)
         for key in self.keys_in(partitions, self.partition_of):
@@ -85,9 +85,9 @@ class Informer:
         return {key for key in keys if self.partition_of.get(key) in partitions}
 
     def objects_of(self, partitions: Set[int]) -> Objects:
-        """Return the objects of some partitions.
+        """Return the objects of these partitions.
 
-        These include objects without a partition that concern a key of the partitions.
+        Objects without a partition are included if they concern a key of one of the partitions.
         """
         cached = [
             obj for partition in sorted(partitions) for obj in self.cache.objects_of(partition)
@@ -102,26 +102,26 @@ class Informer:
     def may_reconcile(self, key: Key) -> bool:
         """Return whether this replica may reconcile a key now.
 
-        Its partition must be followed and complete, and no object that it depends on may be in
-        quarantine.
+        The replica must follow the key's partition, its state must be complete, and no object on
+        which the key depends may be in quarantine.
         """
         partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.find(key) is None
 
     def is_followed(self, key: Key) -> bool:
-        """Return whether the partition of a key is followed."""
+        """Return whether this replica follows the partition of a key."""
         return self._followed(key) is not None
 
     def defer(self, key: Key) -> None:
-        """Enqueue a key once the state of its partition is complete."""
+        """Have a key enqueued as soon as the state of its partition is complete again."""
         if (partition := self._followed(key)) is not None:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
-        """Return the time since which the bus has sent nothing about a key.
+        """Return since when the state of a key's partition is not complete any more.
 
-        The time is in seconds of the event loop. None while the bus delivers, and for a key that
-        is in quarantine or whose partition this replica does not follow.
+        The time is in seconds of the event loop. None if the state is complete or never was, if the
+        key is in quarantine, or if this replica does not follow the partition.
         """
         partition = self._followed(key)
         return (
@@ -135,11 +135,11 @@ class Informer:
         return self.followed.get(self.partition_of.get(key, -1))
 
     def root(self, key: Key) -> Object | None:
-        """Return the root object of a key; None if it is gone."""
+        """Return the root object of a key from the cache; None if it is gone."""
         return self.cache.get(self.watched.get_root_type(key), key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
-        """Forget a key without a pending request if its object is gone.
+        """Forget a key that is not enqueued, if its root object is gone.
 
         A key that waits for an object in quarantine is kept.
         """
@@ -150,8 +150,8 @@ class Informer:
     def tidy(self) -> None:
         """Drop cached objects that belong to no partition of this replica.
 
-        A reconcile has read such an object from the API server, and no message updates it. It is
-        dropped at the `FOREIGN_MET`-th call that meets it.
+        Such an object was read from the API server by a reconcile, and no message updates it. It is
+        dropped when the `FOREIGN_MET`-th consecutive call finds it.
         """
         foreign = {
             caches.make_key(obj): obj
@@ -165,9 +165,9 @@ class Informer:
 
 
 class _Partition:
-    """One followed partition; implements `common.bus.feed.PartitionListener`.
+    """Takes the messages of one followed partition, as a `common.bus.feed.PartitionListener`.
 
-    Once the partition is released, it ignores all messages.
+    Once the partition is released, all messages are ignored.
     """
 
     def __init__(self, informer: Informer, number: int) -> None:
@@ -176,20 +176,17 @@ class _Partition:
         self.is_held = True
         self.is_synced = False
         self.silent_since: float | None = None
-        """When the last complete state ended, in seconds of the event loop.
+        """Since when the state is not complete any more, in seconds of the event loop.
 
-        None while the state is complete, and before the first complete state: until then the cache
-        does not show the cluster.
+        None while the state is complete, and before it first was.
         """
         self._loaded: set[caches.ObjectKey] | None = set()
-        """Keys in the cache of the objects that the running load delivered; None when no load
-        runs.
+        """Cache keys of the objects that the present load has delivered; None if none is running.
         """
         self._due: dict[Key, None] | None = None
-        """The keys with a change, or whose time has come, to reconcile once the load is complete.
+        """The keys to enqueue once the present load is complete; None for all keys.
 
-        None stands for every key, as after the first load.
-        """
+        During the first load this is None. Later it has the keys that were changed or due."""
 
     def loading(self, reason: str) -> None:
         if not self.is_held:
@@ -207,15 +204,15 @@ class _Partition:
         informer.was_synced = False
 
     def rewound(self) -> None:
-        """Drop the objects of the partition, including those from answers of the API server."""
+        """Drop the partition's objects, as resourceVersions in the cluster have gone back."""
         if self.is_held:
             self._informer.cache.rewind(self._informer.objects_of({self._number}))
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
-        """Write a message into the cache, and enqueue the keys it concerns.
+        """Write a message into the cache, and enqueue the keys that it concerns.
 
         During a load, the keys are enqueued when the load is complete. `trace` is the traceparent
-        of the change, or empty.
+        of the change, or "".
         """
         view, new = self._informer.watched.kinds.get(message.kind), None
         if view is None or not self.is_held:
@@ -234,9 +231,9 @@ class _Partition:
                 self.defer(key)
 
     def synced(self, version: int) -> None:
-        """Drop objects that the load did not deliver, and enqueue each concerned key once.
+        """Drop the objects that the completed load did not deliver, and enqueue affected keys.
 
-        After the first load these are all keys of the partition.
+        After the first load, every key of the partition is affected.
         """
         if not self.is_held:
             return
@@ -265,14 +262,14 @@ class _Partition:
             log.info("state synced", objects=objects, partitions=partitions, version=version)
 
     def defer(self, key: Key) -> None:
-        """Enqueue a key when the running load is complete."""
+        """Have a key enqueued as soon as the present load is complete."""
         if not self.is_synced and self._due is not None:
             self._due[key] = None
 
     def _put(
         self, view: type[Object], state: ObjectState, trace: str
     ) -> tuple[Iterable[Key], Key | None]:
-        """Store an object; return the keys it concerns, and its own key if it is new."""
+        """Store an object; return the keys it concerns, and its own key if it is a new root."""
         informer, cache = self._informer, self._informer.cache
         try:
             obj = msgspec.json.decode(state.body, type=view)
@@ -283,7 +280,7 @@ class _Partition:
                 if misfit is not None
                 else ""
             )
-        except Exception as problem:  # noqa: BLE001  (other objects must go on)
+        except Exception as problem:  # noqa: BLE001  (other objects must not suffer)
             obj, reason = None, f"it does not decode: {problem!r}"
         if obj is None or reason:
             metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
@@ -299,8 +296,8 @@ class _Partition:
         if own is not None and cache.partition_of(*place) == self._number:
             informer.partition_of[own] = self._number
             owner_keys = self._find_keys(obj, trace)
-            # A reconcile may have written this state, and cached the answer: that of another key,
-            # or a deletion by this key, which must still remove its finalizer.
+            # The cache may have this state from an answer to a reconcile of a different key, or to
+            # a deletion by a reconcile of this key, which must still remove its finalizer.
             is_deleted = obj.metadata.deletion_timestamp is not None
             if not was_delivered or len(owner_keys) > 1 or is_deleted:
                 return [*owner_keys, *keys], None if was_delivered else own
@@ -311,7 +308,7 @@ class _Partition:
     ) -> frozenset[Key]:
         """Put an object with an unreadable state in quarantine; return the keys that wait for it.
 
-        The cache keeps the object's last state.
+        The last readable state of the object stays in the cache.
         """
         informer = self._informer
         try:
@@ -341,8 +338,8 @@ class _Partition:
     def _remove(self, view: type[Object], gone: Tombstone, trace: str) -> Iterator[Key]:
         """Remove an object from the cache, and yield the keys that it concerned.
 
-        After a move to another followed partition the old state stays until that partition delivers
-        a new one.
+        If it has moved to a different partition that this replica follows, its state stays in the
+        cache until that partition delivers a new one.
         """
         informer, cache, to = self._informer, self._informer.cache, gone.moved_to
         place = (view, gone.namespace, gone.name)
@@ -351,7 +348,7 @@ class _Partition:
         if to is None:
             obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
         else:
-            # A move is not a change, so it gets no trace.
+            # A move does not change the object, so it gets no trace.
             followed, trace = to.partition if to.partition in informer.followed else None, ""
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
@@ -360,7 +357,7 @@ class _Partition:
             informer.partition_of[own] = to.partition
 
     def _find_keys(self, obj: Object, trace: str) -> list[Key]:
-        """Return the keys that an object concerns; record that they belong to this partition."""
+        """Return the keys that an object concerns, and record their partition."""
         informer = self._informer
         own = informer.watched.find_root_key(*caches.make_key(obj))
         keys = list(informer.watched.keys_of(obj))

@@ -1,7 +1,7 @@
-"""The keys of a controller: which changes concern them, their rank in the work queue, quarantine.
+"""The keys of a controller, their priority in the work queue, and the objects in quarantine.
 
-An object is in quarantine if a message says so or cannot be decoded. The quarantine ends with a
-newer message, the object's deletion, or a reload.
+An object is in quarantine if its message says so or cannot be decoded. The quarantine ends with a
+newer message, the deletion of the object, or a reload.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
     namespace: str
     name: str
     kind: str = ""
-    """Kind of the object, if it is not the main root of its controller."""
+    """Kind of the object; empty if it is the main root kind of the controller."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -30,20 +30,21 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds that a controller watches, and the mapping from objects to keys."""
 
     kinds: Mapping[str, type[Object]]
-    """View type by kind, such as `RayCluster`."""
+    """Type of the decoded objects for each kind, such as `RayCluster`."""
     root: type[Object]
-    """The main root: the type of the objects whose keys have no kind."""
+    """Type of the main root objects: those that the controller reconciles by keys without a kind.
+    """
     other_roots: Mapping[str, type[Object]] = {}
-    """View types of further roots, by the kind in their keys."""
+    """Types of the other root objects, by the kind in their keys."""
     keys_of: Callable[[Object], Iterable[Key]]
-    """Function that returns the keys to enqueue when an object changes; no I/O."""
+    """Function that returns the keys to enqueue when an object changes, without any I/O."""
 
     def get_root_type(self, key: Key) -> type[Object]:
-        """Return the view type of the root object of a key."""
+        """Return the type of the root object of a key."""
         return self.other_roots[key.kind] if key.kind else self.root
 
     def find_root_key(self, view: type[Object], namespace: str, name: str) -> Key | None:
-        """Return the key of an object of this view type; None if the type is no root."""
+        """Return the key of an object of the type `view`; None if it is not a root type."""
         if view is self.root:
             return Key(namespace, name)
         kind = next((kind for kind, root in self.other_roots.items() if root is view), None)
@@ -54,11 +55,11 @@ class KeyPriority(msgspec.Struct, frozen=True):
     """Priority of a key in the work queue, determined when the key is enqueued."""
 
     size: int = 1
-    """Amount of work of a new key. Smaller keys are taken earlier."""
+    """Amount of work that a new key needs. Keys with less work are preferred."""
     is_steady: bool = False
-    """Whether the object had reached its goal before this change.
+    """Whether the object had reached its goal before the change that enqueued the key.
 
-    Such keys have workers of their own.
+    Such keys have their own workers.
     """
 
 
@@ -72,7 +73,7 @@ class QuarantinedObject(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """The objects in quarantine in one replica. Keys that depend on them are not reconciled."""
+    """The objects in quarantine in one replica, and the keys that are not reconciled meanwhile."""
 
     def __init__(self) -> None:
         self._held: dict[cache.ObjectKey, QuarantinedObject] = {}
@@ -85,9 +86,9 @@ class Quarantine:
             self._waits_for[key][place] = None
 
     def pop(self, place: cache.ObjectKey, *, partition: int | None = None) -> frozenset[Key]:
-        """Remove an object; return the keys that waited for it.
+        """Remove an object from quarantine; return the keys that waited for it.
 
-        With `partition`, an object that another partition put in stays.
+        If `partition` is set, do so only if that partition has put the object in quarantine.
         """
         quarantined = self._held.get(place)
         if quarantined is None or partition not in {None, quarantined.partition}:
@@ -100,7 +101,7 @@ class Quarantine:
         return quarantined.keys
 
     def release(self, partitions: Set[int]) -> list[Key]:
-        """Remove all objects of some partitions; return the keys that waited for them."""
+        """Remove all objects of these partitions; return the keys that waited for them."""
         released = [
             place
             for place, quarantined in self._held.items()
@@ -109,7 +110,7 @@ class Quarantine:
         return [key for place in released for key in self.pop(place)]
 
     def keys_of(self, partition: int) -> list[Key]:
-        """Return the keys that wait for an object of a partition."""
+        """Return the keys that wait for objects which this partition has put in quarantine."""
         waiting = [
             quarantined for quarantined in self._held.values() if quarantined.partition == partition
         ]

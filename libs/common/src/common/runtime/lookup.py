@@ -1,8 +1,8 @@
-"""Reads of single objects that the bus does not deliver to this service.
+"""Reads of single objects that NATS does not deliver to this service.
 
-Examples are a user's route before it names its RayService, and a Gateway that many services share.
-They are read from the API server at a limited rate. A cached object is used only if the bus
-delivered it. An object that entered the cache from an answer of the API server would become stale,
+Examples are a user's route before it refers to its RayService, and a Gateway that many services
+share. Such objects are read from the API server at a limited rate. A cached object is used only if
+NATS delivered it. An object that was cached from an answer of the API server would become stale,
 because no message updates it.
 """
 
@@ -19,7 +19,7 @@ from common.runtime.cache import BoundedDict, Cache, Object
 
 T = TypeVar("T", bound=Object)
 UNSEEN: Final = 1.0
-"""Seconds until a missing object is read again."""
+"""Seconds until an object that was not found is read again."""
 
 
 class Lookup:
@@ -32,17 +32,17 @@ class Lookup:
         self._read = BoundedDict[tuple[str, str, str], tuple[float, bytes | None]](
             size=lambda _, read: len(read[1] or b"")
         )
-        """Time and answer of the last read of each object; None: the object was missing or not
-        readable.
+        """Time and answer of the last read of each object; the answer is None if the object was
+        missing or not readable.
         """
 
     async def find(
         self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float
     ) -> T | None:
-        """Return an object by namespace and name, at most `max_age` seconds old.
+        """Return an object from the cache, or as it was at most `max_age` seconds ago.
 
-        None if it is missing or not readable. An object of a cluster-wide kind has the namespace
-        "".
+        `place` is its namespace and name; the namespace is "" for a cluster-wide kind. None if the
+        object is missing or not readable.
         """
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.partition_of(view, *place) is not None:
@@ -50,7 +50,7 @@ class Lookup:
         obj = await self._find(resource, view, place, max_age=max_age)
         if cached is None or (obj is not None and obj.metadata.version >= cached.metadata.version):
             return obj
-        # A write of this process is newer than the last read.
+        # The cached object is from a write of this process, after the last read: read again.
         obj = await self._find(resource, view, place, max_age=0.0)
         if obj is None:
             self._cache.forget([cached])
@@ -59,8 +59,8 @@ class Lookup:
     async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Return an object by namespace and name from the cache, or else from the API server.
 
-        While no watcher runs, the stream is behind, so an object that the cache does not have may
-        exist.
+        An object that the cache does not have may exist, because messages are missing while no
+        watcher runs.
         """
         if self._cache.get(view, *place) is None and (
             obj := await self._find(resource, view, place, max_age=UNSEEN)
@@ -86,7 +86,7 @@ class Lookup:
         read_at, body = self._read.pop(key, (now - max_age, None))
         if now - read_at >= max_age:
             read_at, body = now, None
-            # No object can have an illegal name (`InvalidSpec`).
+            # `InvalidSpec` means an illegal name, with which no object can exist.
             with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):
                 body = await self._kube.get(resource, place[0] or None, place[1])
         self._read[key] = (read_at, body)

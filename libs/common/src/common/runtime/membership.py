@@ -1,10 +1,10 @@
 """Membership of one replica: renews its Lease, acquires free partitions, releases surplus ones.
 
 The Leases are the source of truth, and `common.runtime.ownership` decides. This module keeps the
-steps in a safe order. To acquire partitions, it names them in our own Lease, lists all Leases
-again, and starts only with partitions that no other Lease names. To release partitions, it ends
-their reconciles, drops their objects, and only then removes them from our Lease. The fence allows
-writes for a limited time after each renewal, and none once our Lease is deleted.
+steps in a safe order. To acquire partitions, it writes them into this replica's Lease, lists all
+Leases again, and starts only the partitions that no other Lease contains. To release partitions, it
+ends their reconciles, drops their objects, and only then removes them from the Lease. The fence
+allows writes for a limited time after each renewal, and none once the Lease is deleted.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ log = structlog.get_logger()
 LIST_SECONDS = 1.0
 """Seconds between two lists of the other Leases."""
 RECONCILE_GRACE_SECONDS = 0.25
-"""Seconds for which a reconcile may continue after another replica requested its partition.
+"""Seconds for which a running reconcile may continue when its partition is handed over.
 
 Then the reconcile is cancelled, because a hand-over should take no longer than a second."""
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0
 MAX_PART_SECONDS = 0.3
-"""Maximum seconds between two parts of the hand-over at the shutdown of a replica."""
+"""Maximum seconds of the pause after each part of the hand-over when a replica shuts down."""
 LEAVE_SECONDS = 6.0
-"""Maximum seconds of the hand-over at the shutdown of a replica."""
+"""Maximum seconds of the whole hand-over when a replica shuts down."""
 
 
 class PartitionFeeds:
-    """Follows the held partitions, so that their keys are reconciled."""
+    """Starts and stops the message feeds of the partitions that this replica holds."""
 
     def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
         self.name = controller.name
@@ -64,23 +64,23 @@ class PartitionFeeds:
         }
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions.
-
-        Return the partitions in which a reconcile still runs.
-        """
+        """Start no more reconciles in these partitions; return those in which one still runs."""
         return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
-        """Stop and drop some partitions; running reconciles may continue for `grace_seconds`."""
+        """Stop these partitions and drop their objects.
+
+        Running reconciles may continue for `grace_seconds`.
+        """
         for partition in partitions & self._following.keys():
             self._following.pop(partition).cancel()
         await self._controller.release(partitions, grace_seconds=grace_seconds)
 
 
 class Hints:
-    """Messages among the replicas of a service that a Lease has changed.
+    """Messages with which replicas of a service tell each other that a Lease has changed.
 
-    They only save time: replicas list the Leases periodically anyway.
+    Hints only save time: replicas list the Leases periodically anyway.
     """
 
     def __init__(self, bus: Bus, *, service: str) -> None:
@@ -98,16 +98,16 @@ class Hints:
                 log.warning("cannot receive hints", error=str(problem))
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
             else:
-                self._hinted.set()  # hints were lost in between
+                self._hinted.set()  # hints may have been lost without a connection
                 await session.until_lost()
 
     async def send(self) -> None:
-        """Cause all other replicas to list the Leases now."""
+        """Tell all other replicas to list the Leases now."""
         with contextlib.suppress(errors.RaybusError):
             await self._bus.current.publish(self._subject)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a hint, at most `seconds`. A hint since the last call counts too."""
+        """Wait for a hint, at most `seconds`; return at once if one came since the last call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._hinted.wait()
@@ -118,7 +118,7 @@ class Hints:
 
 
 class Membership:
-    """The partitions of one replica, and its Lease."""
+    """Manages the Lease of one replica, and the partitions that the replica holds."""
 
     def __init__(
         self,
@@ -137,32 +137,27 @@ class Membership:
         self._is_able = is_able
         self._held: frozenset[int] = frozenset()
         self._mine: ReplicaLease | None = None
-        """Our Lease as we last wrote it."""
+        """This replica's Lease as it was last written or read here."""
         self._others: dict[str, LeaseObservation] = {}
         self._ours: dict[str, LeaseObservation] = {}
-        """The observation of our own Lease, by its name; empty while the Lease does not exist."""
+        """The observation of this replica's Lease; empty while the Lease does not exist."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
-        """Held partitions that another Lease also named at the last list.
+        """Held partitions that were also in another replica's Lease at the last list.
 
-        A replica that has just claimed such a partition sees our Lease and withdraws the claim.
-        So partitions are released only if two consecutive lists show the conflict, as after a
-        manual edit.
+        If the other replica has just claimed them, it sees this replica's Lease and withdraws its
+        claim. So partitions are released only if two consecutive lists show the conflict, as after
+        a manual edit.
         """
         self._renewed_at = float("-inf")
         self._next_part_at: float | None = None
-        """When to hand over the next part of the surplus partitions; None when there is no
-        surplus.
-        """
+        """When to hand over the next part of the surplus partitions; None without a surplus."""
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
 
     @property
     def problem(self) -> str | None:
-        """Why this replica does not do its share of the work; None while it does.
-
-        The readiness of the process depends on it.
-        """
+        """Why the replica's Lease or partitions make it unready; None if they do not."""
         if self._problem is not None or not self._fence.is_open:
             return (
                 self._problem
@@ -173,12 +168,12 @@ class Membership:
         return "no partition is ours yet, and some are nobody's"
 
     async def run(self) -> None:
-        """Keep the Lease and the partitions until cancelled."""
+        """Renew the Lease, and acquire and release partitions, until cancelled."""
         while True:
             problem, pause = None, RETRY_SECONDS
             try:
                 await self._renew_and_rebalance()
-                # The Leases need not be listed earlier, except after a hint.
+                # Compute when to list the Leases again, if no hint comes earlier.
                 until_renewal = ownership.RENEW_SECONDS - self._age()
                 remaining = [other.remaining for other in self._others.values()]
                 pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
@@ -197,8 +192,8 @@ class Membership:
     async def hand_over_all(self) -> None:
         """Hand over all partitions in parts, so that other replicas can continue at once.
 
-        Partitions of later parts are reconciled here meanwhile. After a failure the other replicas
-        wait until our Lease expires.
+        Until its turn, each part is still reconciled here. If the hand-over fails, the other
+        replicas must wait until this replica's Lease expires.
         """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -223,14 +218,14 @@ class Membership:
     # --- one turn -----------------------------------------------------------------------------
 
     async def _renew_and_rebalance(self) -> None:
-        """List all Leases once; renew ours, delete expired ones, release or acquire partitions."""
+        """List Leases, delete expired ones, rebalance partitions, renew this replica's Lease."""
         mine = await self._observe()
         if not self._is_ours(mine):
             await self._create_lease(mine)
             mine = await self._observe()
         self._mine = mine or self._mine
         for lease in [other.lease for other in self._others.values() if other.remaining <= 0]:
-            with contextlib.suppress(errors.Conflict):  # renewed meanwhile
+            with contextlib.suppress(errors.Conflict):  # the Lease was renewed meanwhile
                 with contextlib.suppress(errors.NotFound):
                     await self._leases.delete(lease.name, uid=lease.uid, version=lease.version)
                 count = len(lease.partitions)
@@ -264,7 +259,7 @@ class Membership:
             await self._write(self._mine, self._held)
 
     async def _observe(self) -> ReplicaLease | None:
-        """List and record all Leases; return our own, or None if it does not exist."""
+        """List all Leases and record them; return this replica's, or None if it does not exist."""
         listed = {lease.name: lease for lease in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
         self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._now())
@@ -272,16 +267,19 @@ class Membership:
         return mine
 
     def _is_ours(self, lease: ReplicaLease | None) -> bool:
-        """Return whether the Lease is still ours.
+        """Return whether a Lease is still this process's own.
 
-        False if it was deleted, or if another process has written it.
+        False if it was deleted, or if a different process has written it.
         """
         if lease is None or self._mine is None or lease.uid != self._mine.uid:
             return False
         return lease.session in {self._leases.session, ""}
 
     async def _create_lease(self, lease: ReplicaLease | None) -> None:
-        """Create a Lease without partitions: at the start, or after ours was deleted."""
+        """Create a Lease without partitions: at the start, or if the Lease was lost.
+
+        If a different process keeps renewing the Lease, raise `Conflict`.
+        """
         if self._mine is not None:
             self._fence.close()
             lost, self._held = self._held, frozenset()
@@ -300,21 +298,21 @@ class Membership:
                 "(RAYBUS_IDENTITY)"
             )
         self._is_ousted = False
-        # A Lease that exists was written by the previous process of this pod.
+        # A Lease that exists at the start was written by the previous process of this pod.
         try:
             await self._write(lease, frozenset())
-        # It was created by a request without an answer, or its label was removed.
+        # The Lease was created by a request that got no answer, or its label was removed.
         except errors.AlreadyExists:
             await self._leases.delete(self._leases.name)
             await self._write(None, frozenset())
         await self._hints.send()
 
     async def _acquire(self, partitions: frozenset[int]) -> None:
-        """Claim partitions in our Lease, and start to reconcile those that no other Lease names."""
+        """Claim partitions in this replica's Lease; start those that are in no other Lease."""
         await self._write(self._mine, self._held | partitions)
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
-            return  # the next turn finds the reason
+            return  # the Lease was changed or deleted; the next turn handles that
         won = ownership.find_unclaimed(partitions, self._others)
         self._held |= won
         self._feeds.acquire(won)
@@ -328,12 +326,12 @@ class Membership:
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
         """Hand over partitions: first those without a running reconcile, then the others.
 
-        `takes_part` is False if the process ends, and so acquires no other partitions.
+        `takes_part` is False if the process is shutting down, and so acquires no partitions.
         """
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
-                # Our Lease still names them.
+                # Until the end of this release, the Lease of this replica contains the partitions.
                 await self._feeds.release(part, grace_seconds=grace_seconds)
                 self._held -= part
                 metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(part))
@@ -349,11 +347,11 @@ class Membership:
                     await self._keep_held()
 
     async def _keep_held(self) -> None:
-        """Remove from our Lease the partitions that were handed over; the Lease is deleted soon.
+        """At shutdown, remove partitions that were handed over from this replica's Lease.
 
-        The shutdown may have cancelled a renewal that the API server has executed: then the Lease
-        is read, and written once more. If the Lease is no longer ours, other replicas may hold our
-        partitions, so the fence is closed.
+        On a conflict, the Lease is read and written once more, because the shutdown may have
+        cancelled a renewal that the API server has executed. If the Lease is not this process's any
+        more, other replicas may hold its partitions, so the fence is closed.
         """
         with contextlib.suppress(errors.RaybusError):
             try:
@@ -368,7 +366,7 @@ class Membership:
     async def _write(
         self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True
     ) -> None:
-        """Renew our Lease with these partitions, or create it if `replaced` is None."""
+        """Write this replica's Lease with these partitions; create it if `replaced` is None."""
         asked_at = self._now()
         self._mine = await self._leases.write(
             replaced, partitions, takes_part=takes_part and self._is_able()

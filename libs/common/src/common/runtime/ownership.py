@@ -1,16 +1,16 @@
 """Assignment of partitions to replicas (no I/O).
 
-Every replica has one Lease that names its partitions. All replicas decide from the same list of
-Leases, by the same rules:
+Every replica has one Lease, which contains its partitions. All replicas decide from the same list
+of Leases, by the same rules:
 
-- A partition may be acquired while no other Lease names it. An expired Lease is deleted first, so
+- A replica may acquire a partition that is in no other Lease. Expired Leases are deleted first, so
   that a holder that resumes finds that it has lost everything.
-- All able replicas hold the same number of partitions, plus or minus one. None releases more
+- All replicas that can hold partitions hold the same number, plus or minus one. None releases more
   partitions than that requires. Rendezvous hashing assigns the free partitions, so that two
   replicas that list at the same time want different ones.
-- The age of a Lease is the time for which *we* have observed it unchanged, as in client-go, since
-  clocks may differ. A long time without a list counts little, because then others could not renew
-  either.
+- The age of a Lease is the time for which the deciding replica has observed it unchanged, as in
+  client-go, since clocks may differ. A long gap between two lists counts only in part, because
+  during the gap others probably could not renew either.
 """
 
 import itertools
@@ -26,22 +26,20 @@ from common.bus.subjects import PARTITIONS
 ALL: Final = frozenset(range(PARTITIONS))
 RENEW_SECONDS: Final = 2.0
 DEADLINE_SECONDS: Final = 5.0
-"""Seconds without a renewal after which a holder stops writing; shorter than the Lease's
-duration.
-"""
+"""Seconds without a renewal after which a holder stops writing, before its Lease expires."""
 DURATION_SECONDS: Final = 7
-"""Seconds without a renewal after which a holder loses its partitions.
+"""Seconds without a renewal after which a Lease expires and its holder loses its partitions.
 
-A crash is handled within 10 s.
+With this value, a crash is handled within 10 s.
 """
 MAX_RENEWAL_GAP: Final = 2 * RENEW_SECONDS
-"""Maximum seconds that the interval between two lists adds to the age of a Lease."""
+"""Maximum seconds that the time between two lists may add to the age of a Lease."""
 LOADED_PER_SECOND: Final = 4000.0
-"""Objects per second that the next owner of a partition loads, measured on a busy machine."""
+"""Objects per second that a replica loads from NATS, as measured on a busy machine."""
 PART_SECONDS: Final = 0.25
-"""Target seconds in which the next owner loads the partitions of one part of a hand-over."""
+"""Target for the seconds in which the next owner loads one part of a hand-over."""
 MAX_PARTS: Final = 16
-"""Maximum number of parts of a hand-over, so that the shutdown of a process is bounded."""
+"""Maximum number of parts of a hand-over. It limits the time of a shutdown."""
 
 
 class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,28 +50,28 @@ class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     identity: str
     session: str
-    """Id of the process that wrote the Lease.
+    """ID of the process that wrote the Lease.
 
-    The identity does not suffice, since a restarted container has the same one.
+    The identity is not enough, since a restarted container has the same identity.
     """
     partitions: frozenset[int] = frozenset()
     is_readable: bool
     """False if the Lease was edited by hand and cannot be parsed.
 
-    It then counts as holding every partition, so that no other replica takes one of its partitions.
+    Such a Lease counts as holding every partition, so that nobody takes a partition of its holder.
     """
     takes_part: bool
     """Whether the replica can hold partitions.
 
-    It cannot while it shuts down or does not reach NATS.
+    False while the replica shuts down or does not reach NATS.
     """
     duration: float = DURATION_SECONDS
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):
-    """A Lease, and the seconds for which it was observed unchanged.
+    """A Lease, and the seconds for which it was observed unchanged (`age`).
 
-    `at` is the time of the last observation.
+    `at` is the time of the last observation, in monotonic seconds.
     """
 
     lease: ReplicaLease
@@ -82,7 +80,7 @@ class LeaseObservation(msgspec.Struct, frozen=True):
 
     @property
     def remaining(self) -> float:
-        """Seconds until the Lease expires; zero or less once it has expired."""
+        """Seconds until the Lease expires; 0 or negative if it has expired."""
         return self.lease.duration - self.age
 
 
@@ -96,7 +94,7 @@ class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True):
     """Partitions that are handed over together.
 
-    `seconds` is the time in which their next owner loads them.
+    `seconds` is the time that their next owner needs to load them.
     """
 
     partitions: frozenset[int]
@@ -104,7 +102,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 LeaseObservations = Mapping[str, LeaseObservation]
-"""Observations by name of the Lease."""
+"""Observations of Leases, by the name of the Lease."""
 
 
 def observe(
@@ -112,8 +110,8 @@ def observe(
 ) -> dict[str, LeaseObservation]:
     """Return the observations of all Leases after a new list.
 
-    `before` are the observations after the previous list, `listed` are the Leases in the new one,
-    and `now` is its time in monotonic seconds.
+    `before` are the observations after the previous list, `listed` are the Leases in the new list,
+    and `now` is the time of the new list in monotonic seconds.
     """
     observations: dict[str, LeaseObservation] = {}
     for lease in listed:
@@ -134,8 +132,8 @@ def decide(
 ) -> Rebalance:
     """Return the partitions that replica `me` should release and acquire next.
 
-    `own` are its partitions. A replica that does not take part releases all, if another one can
-    take them.
+    `own` are the partitions that it holds. If it does not take part, it releases all of them, but
+    only if there is a replica that can take them.
     """
     heirs = find_heirs(others)
     if not takes_part:
@@ -145,7 +143,7 @@ def decide(
 
 
 def find_heirs(others: LeaseObservations) -> dict[str, frozenset[int]]:
-    """Return the living replicas that can hold partitions, with their partitions, by identity."""
+    """Return the partitions of each living replica that can hold partitions, by its identity."""
     return {
         other.lease.identity: other.lease.partitions
         for other in others.values()
@@ -156,7 +154,7 @@ def find_heirs(others: LeaseObservations) -> dict[str, frozenset[int]]:
 def divide(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
     """Divide all partitions evenly among replicas, with as few moves as possible.
 
-    `holdings` has the partitions that each replica holds now, by the identity of the replica.
+    `holdings` has the present partitions of each replica, by the identity of the replica.
     """
     base_quota, remainder = divmod(PARTITIONS, len(holdings))
     shares: dict[str, set[int]] = {}
@@ -185,9 +183,9 @@ def divide(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
 def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
     """Divide partitions into parts that are handed over one after the other.
 
-    `sizes` are the numbers of objects of each partition. Nobody reconciles a partition while its
-    next owner loads it. So a part is no larger than a replica loads in `PART_SECONDS`, unless there
-    would be more than `MAX_PARTS` parts.
+    `sizes` has the number of objects in each partition. Nobody reconciles a partition while its
+    next owner loads it. So a part has about as many objects as a replica loads in `PART_SECONDS`,
+    or more if there would be more than `MAX_PARTS` parts.
     """
     max_size = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MAX_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
@@ -204,12 +202,12 @@ def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
 
 
 def find_unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return the partitions that no other Lease names."""
+    """Return those of the partitions that are in no other replica's Lease."""
     return partitions.difference(*(other.lease.partitions for other in others.values()))
 
 
 def is_everything_held(own: frozenset[int], others: LeaseObservations) -> bool:
-    """Return whether each partition has a living owner."""
+    """Return whether each of all partitions is in `own` or in an unexpired Lease of `others`."""
     return (
         own.union(*(other.lease.partitions for other in others.values() if other.remaining > 0))
         == ALL
@@ -217,18 +215,18 @@ def is_everything_held(own: frozenset[int], others: LeaseObservations) -> bool:
 
 
 def find_contested(own: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return the partitions of `own` that another readable Lease names too."""
+    """Return the partitions of `own` that are also in a readable Lease of another replica."""
     readable = [other.lease.partitions for other in others.values() if other.lease.is_readable]
     return own & frozenset[int]().union(*readable)
 
 
 def format_partitions(partitions: Iterable[int]) -> str:
-    """Format partitions for a Lease: `0,1,2,7`."""
+    """Format partitions for a Lease, such as `0,1,2,7`."""
     return ",".join(map(str, sorted(partitions)))
 
 
 def parse_partitions(text: str) -> frozenset[int] | None:
-    """Parse the result of `format_partitions`; return None for any other text."""
+    """Parse a text in the format of `format_partitions`; return None if it is not valid."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) < PARTITIONS for part in parts):
         return None

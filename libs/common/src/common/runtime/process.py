@@ -1,7 +1,7 @@
 """Runs one service process: settings, log, event loop, signals, bounded shutdown, exit code.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when the service failed, 2 for a wrong setting (one line on
-standard error names it).
+Exit codes: 0 after SIGTERM or SIGINT, 1 if the service failed, 2 if a setting is wrong (standard
+error has one line about it).
 """
 
 import asyncio
@@ -23,38 +23,36 @@ from common.settings import Settings
 log = structlog.get_logger()
 
 CLEANUP_SECONDS: Final = 8.0
-"""Seconds from SIGTERM until the process is ended by force, unless the service sets another
-limit.
-"""
+"""Default limit in seconds from SIGTERM until the process exits by force."""
 STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
 
 Main = Callable[[Settings], Awaitable[None]]
-"""Runs a service until cancelled."""
+"""Function that runs a service until cancelled."""
 
 
 def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -> int:
     """Run a service until a signal stops it; return the exit code.
 
-    After a signal, the service has `cleanup_seconds` to end.
+    After a signal, the service has `cleanup_seconds` to clean up.
     """
     try:
         settings = Settings.from_environment(service, os.environ)
         logging.configure(service, level=settings.log_level)
         gc.collect()
-        # Modules live as long as the process, so later collections need not scan their 200,000
-        # objects.
+        # Modules live as long as the process, so later garbage collections need not scan their
+        # 200,000 objects.
         gc.freeze()
         traces = tracing.configure(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings, cleanup_seconds))
-    # The last handler: an error that arrives here ends the process.
+    # No other code handles an error that arrives here: the process ends.
     except (Exception, BaseExceptionGroup) as problem:
         causes = list(errors.leaves(problem))
         for cause in causes:
             match cause:
                 case errors.InvalidSpec():
                     remedy = ""
-                # The text of the error names the port.
+                # The error text contains the port.
                 case OSError(errno=errno.EADDRINUSE | errno.EACCES):
                     remedy = "; set RAYBUS_HTTP_PORT to a free port"
                 case _:
@@ -67,10 +65,9 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
 
 
 def exit_process(code: int) -> NoReturn:
-    """Exit at once, after flushing the output.
+    """Flush the output and exit without Python's teardown of modules.
 
-    Python's own teardown of modules takes 0.25 s of processor time, which replicas that take over
-    on the same node need.
+    The teardown takes 0.25 s of processor time, which replicas on the same node need to take over.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -78,7 +75,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 async def _until_signalled(main: Main, settings: Settings, cleanup_seconds: float) -> None:
-    """Run `main`; a signal cancels it and starts the time limit of the shutdown."""
+    """Run `main` until a signal cancels it; then exit by force after `cleanup_seconds`."""
     loop, task, stopping = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
 
     def end_at_once() -> None:
@@ -105,7 +102,7 @@ async def _until_signalled(main: Main, settings: Settings, cleanup_seconds: floa
 
 
 def _log_tasks() -> None:
-    """Log where each task waits, after `kill -USR1`.
+    """Log where each task waits; called after `kill -USR1`.
 
     A line shows the coroutines of one task, from the outermost to the innermost.
     """

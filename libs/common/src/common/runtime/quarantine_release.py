@@ -1,7 +1,7 @@
 """Release a deleted root object that waits for an object in quarantine (ADR 49).
 
-Such a root object is not reconciled, so no reconcile removes its finalizer. After the time limit of
-the finalizer this module removes it. That needs only the metadata, which is always readable.
+Such a root object is not reconciled, so no reconcile removes its finalizer. This module removes the
+finalizer after a time limit. It needs only the object's metadata, which is always readable.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from common.runtime.key import Key
 
 
 class QuarantineRelease(msgspec.Struct, frozen=True):
-    """Removes the finalizer of deleted root objects that wait for an object in quarantine."""
+    """Removes raybus's finalizer from a deleted root object that waits for a quarantined object."""
 
     kube: Kube
     events: EventRecorder
@@ -27,15 +27,15 @@ class QuarantineRelease(msgspec.Struct, frozen=True):
         """Remove the finalizer if its time limit has passed; otherwise return when it passes.
 
         The metadata is read from the API server, since the message in quarantine may be older than
-        the deletion. The Event is written before the finalizer is removed: after a crash between
-        the two writes, both are repeated.
+        the deletion. An Event that reports the removal is recorded first: after a crash in between,
+        both are repeated.
         """
         resource, finalizer = self.events.regarding, self.finalizer
         try:
             answer = await self.kube.get_metadata(resource, key.namespace, key.name)
         except errors.NotFound:
             return None
-        if untrusted.is_too_deep(answer):  # managedFields are as deep as the fields of the spec
+        if untrusted.is_too_deep(answer):  # managedFields may be as deeply nested as the spec
             answer = untrusted.pruned(answer, untrusted.DEEPEST)
         meta = msgspec.json.decode(answer, type=Envelope).metadata
         if meta.deletion_timestamp is None or finalizer.name not in meta.finalizers:

@@ -1,6 +1,6 @@
-"""One reconcile: observe → plan → execute. Each service provides the three functions.
+"""One reconcile: observe → plan → execute. Each service provides these three functions.
 
-The status is one of the writes of the plan.
+The status is written by an action of the plan.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,34 +18,34 @@ from common.runtime.key import Key
 log = structlog.get_logger()
 
 MAX_RECHECKS: Final = 10
-"""Maximum number of plans in one reconcile. More would keep the event loop from all other keys."""
+"""Maximum number of plans in one reconcile. With more, one key would delay all others."""
 
 Observed = TypeVar("Observed")
 SomePlan = TypeVar("SomePlan", bound=Plan[Any])
 
 
 class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
-    """Reconciles one object at a time, with the functions of a service."""
+    """Reconciles objects with the functions of a service."""
 
     observe: Callable[[Key, datetime], Awaitable[Observed | None]]
-    """Reads the state of a key once; None if the object is gone or another controller's."""
+    """Function that reads the state of a key's object and its children.
+
+    Returns None if the object is gone or a different controller manages it."""
     make_plan: Callable[[Observed, datetime], SomePlan]
     """Function that returns the plan for an observation.
 
     The plan depends only on the observation and the time."""
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
-    """Executes a plan, and returns the failures."""
+    """Function that executes a plan and returns its failures."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
-    """Reads again the objects that the plan relies on and whose cached state may be stale.
+    """Function that reads again those objects on which the plan relies and that may be stale.
 
-    Returns None if the plan is still right, or else a new observation, for which a new plan is
-    made.
-    """
+    Returns None if the plan is still right, or else a new observation for a new plan."""
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:
-        """Reconcile one object; return when to reconcile it again without a change.
+        """Reconcile one object; return when to reconcile it again even without a change.
 
-        Raises the first error of the execution.
+        Raises the first error of the plan's execution.
         """
         observed = await self.observe(key, now)
         if observed is None:

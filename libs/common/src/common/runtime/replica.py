@@ -1,8 +1,9 @@
 """One replica of a reconciler: NATS, its share of the partitions, workers, health.
 
-The replica is ready when NATS is connected, its Lease is valid, and the state of all held
-partitions is complete, or when other replicas hold all partitions. It waits for a missing server
-instead of crashing. At its end it hands over everything before it closes connections.
+The replica is ready when NATS is connected, its Lease is valid, and the state of all its partitions
+is complete. It may have no partitions if other replicas hold all. If NATS or the API server is
+missing, the replica waits instead of crashing. At its end it hands over its partitions before it
+closes connections.
 """
 
 import asyncio
@@ -33,9 +34,7 @@ from common.runtime.replica_leases import ReplicaLeases
 from common.settings import Settings, identity_of
 
 BUS_TIMEOUT: Final = 5.0
-"""Seconds without NATS after which a replica releases its partitions to replicas that reach
-NATS.
-"""
+"""Seconds without NATS after which a replica leaves its partitions to replicas with NATS."""
 
 
 class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +43,20 @@ class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
     controller: Controller
     reconciler: Reconcile
     guard: Reconcile | None = None
-    """Reconciles urgent cases from the API server alone while the bus is silent."""
+    """Function that reconciles urgent cases from the API server alone while NATS is silent."""
     cache: Cache
     events: EventRecorder
     other_events: tuple[EventRecorder, ...] = ()
-    """Recorders of Events about further kinds of root objects."""
+    """Recorders of Events about root objects of kinds other than the main one."""
     background: Background | None = None
-    """Reads that no reconcile waits for, if the service has any."""
+    """Runs reads that no reconcile waits for, if the service has any."""
     tree: TreeKind | None = None
-    """The kind of the trees whose messages the reconciler reads; None for all kinds.
+    """Kind of the trees (root objects with their children) whose messages the reconciler reads.
 
-    A tree is a root object with its children; see `common.bus.subjects.TreeKind`.
+    None for all kinds. See `common.bus.subjects.TreeKind`.
     """
     least_workers: int = 1
-    """Minimum number of workers, for reconciles that may wait seconds for an unresponsive host."""
+    """Minimum number of workers; more than 1 if reconciles may wait seconds for silent hosts."""
 
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
@@ -72,26 +71,25 @@ class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[ReconcilerParts]]
-"""Creates a reconciler for the duration of a block. It may wait for the API server first."""
+"""Context manager that creates the parts of a reconciler; it may wait for the API server first."""
 
 
 async def run(
     settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None
 ) -> None:
-    """Run a reconciler until cancelled.
+    """Run one replica of a reconciler until cancelled.
 
-    `assemble` creates the reconciler. A service that publishes on the bus itself passes its own
-    `bus`.
+    `assemble` creates the reconciler. A service that publishes messages itself passes its `bus`.
     """
     config = await rest_config.load(kubeconfig=settings.kubeconfig)
-    # Leases use their own client, so that reconciles do not delay renewals and the fence does not
-    # stop them.
+    # Requests for Leases have their own client: reconciles must not delay renewals, and the fence
+    # must not stop them.
     kube, own = (
         KubeClient(config, user_agent=f"raybus-{settings.service}/{version}") for _ in range(2)
     )
     try:
         clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
-        # learnt only from requests for Leases, so that no tenant can write these dates
+        # Learn the date only from requests for Leases, so that no tenant can forge it.
         own.learn_date = clock.learn
         kube.may_write = fence.check
         bus.guard(fence.check)
@@ -140,7 +138,7 @@ class _Replica:
             identity=identity,
             session=session,
         )
-        await self._bus.session()  # a replica that does not reach NATS acquires no partition
+        await self._bus.session()  # a replica that does not reach NATS must not acquire partitions
         async with asyncio.TaskGroup() as group:
             runs = (hints.run(), app.run(workers=self._settings.workers), feed.check_forms())
             tasks = [group.create_task(run) for run in runs]
@@ -149,7 +147,7 @@ class _Replica:
                 leases, feeds, hints, fence=self._fence, is_able=self._is_able
             )
             with contextlib.suppress(TimeoutError):
-                # Else the replica might acquire partitions that it would release at once.
+                # Without this, the replica might acquire partitions and release them at once.
                 async with asyncio.timeout(BUS_TIMEOUT):
                     await feed.forms_checked.wait()
             try:
@@ -162,7 +160,7 @@ class _Replica:
     def _is_able(self) -> bool:
         """Return whether this replica can hold partitions.
 
-        It must reach NATS, and be able to read the messages of the watcher.
+        This requires that it reaches NATS and can read the format of the watcher's messages.
         """
         if self._bus.problem is None:
             self._bus_silence.end()

@@ -1,9 +1,9 @@
 """The Leases of a service's replicas at the API server.
 
 There is one Lease for each replica, in raybus' own namespace. `common.runtime.ownership` decides
-from the Leases which replica holds a partition. Each write names the resourceVersion that it
-replaces, so a replica whose Lease was deleted as expired cannot renew it. Each call has a time
-limit, after which its result would no longer matter.
+from the Leases which replica holds a partition. Each write contains the resourceVersion that it
+replaces, so a replica whose Lease was deleted as expired cannot renew it. Each request times out
+when its result would no longer matter.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeases:
-    """The Leases of one service, with our own among them."""
+    """Reads and writes the Leases of one service's replicas."""
 
     def __init__(
         self, kube: Kube, clock: Clock, *, namespace: str, service: str, identity: str, session: str
@@ -58,7 +58,7 @@ class ReplicaLeases:
     async def write(
         self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool
     ) -> ReplicaLease:
-        """Renew our Lease `mine` with these partitions, or create it if `mine` is None.
+        """Renew this replica's Lease `mine` with these partitions; create it if `mine` is None.
 
         Raises:
             Conflict, NotFound: The Lease was changed or deleted by others.
@@ -93,14 +93,14 @@ class ReplicaLeases:
     async def delete(
         self, name: str, *, uid: str | None = None, version: str | None = None
     ) -> None:
-        """Delete a Lease; raise `Conflict` if it now has another uid or resourceVersion."""
+        """Delete a Lease; raise `Conflict` if its UID or resourceVersion is different by now."""
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 
 def format_lease_name(service: str, identity: str) -> str:
     """Return the name of a replica's Lease.
 
-    A name that is illegal or too long is shortened and gets a hash.
+    If the name would be illegal or too long, it is cleaned, shortened and given a hash.
     """
     lease_name = f"raybus-{service}-{identity}"
     clean = re2.sub(r"[^a-z0-9-]+", "-", lease_name.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")

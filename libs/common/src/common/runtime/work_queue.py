@@ -1,19 +1,21 @@
 """The work queue: the keys to reconcile, and when.
 
-A key is in work at most once; requests that arrive meanwhile become one further reconcile (spec
-raycluster §5.3). A scheduled reconcile is kept unless an earlier one is scheduled. There are three
-lanes:
+A key is reconciled by at most one worker at a time; requests that arrive meanwhile become one more
+reconcile (spec raycluster §5.3). A scheduled reconcile is kept unless an earlier one is scheduled.
+Waiting keys are in three lanes:
 
-- New keys, whose object has just been created. The oldest and the smallest key alternate, so that a
-  small cluster does not wait for many others.
-- Known keys. They go before new ones, so that objects that were created first reach their goal
-  first. They get no more workers than new keys, so that large, slow objects do not delay new ones.
-- Steady keys, which had reached their goal when they were enqueued. They have workers of their own:
-  most of their reconciles find nothing to do and take a millisecond, while those of many new keys
-  take seconds and would occupy every worker.
+- New keys, whose object has just been created. The oldest and the smallest key are taken in turn,
+  so that a small cluster does not wait for many others.
+- Known keys. They are taken before new ones, so that objects that were created first reach their
+  goal first. But they occupy no more workers than new keys, so that large, slow objects do not
+  delay new ones.
+- Steady keys, whose object had reached its goal when they were enqueued. They have their own
+  workers: most of their reconciles find nothing to do and take a millisecond, while those of many
+  new keys take seconds and would occupy every worker.
 
-Within a lane, groups of keys (namespaces) alternate. Additional workers (`take_of_idle_group`) take
-only keys of groups without a key in work, so that one slow namespace occupies one of them at most.
+Within a lane, groups of keys (namespaces) take turns. Additional workers (`take_of_idle_group`)
+take only keys of groups in which no key is being reconciled, so that one slow namespace occupies at
+most one of these workers.
 """
 
 import asyncio
@@ -30,36 +32,36 @@ from common.runtime.key import KeyPriority
 K = TypeVar("K", bound=Hashable)
 
 KNOWN_IN_A_ROW: Final = 8
-"""Maximum number of known keys in a row before a new one.
+"""Maximum number of known keys that are taken in a row before a new one.
 
-Most reconciles of known keys write nothing and take milliseconds.
+It is more than 1, because most reconciles of known keys take only milliseconds.
 """
 COALESCED: Final = 0.2
-"""Seconds that a known key waits while new keys wait, so that concurrent changes become one
-reconcile.
-"""
+"""Seconds that a known key must wait while there are new keys.
+
+Changes of the object during this time cause only one reconcile."""
 FIRST_BACKOFF: Final = 0.005
-"""Seconds until the retry after a first failure, as in controller-runtime (spec raycluster
+"""Seconds until the retry after the first failure, as in controller-runtime (spec raycluster
 §5.4)."""
 MAX_BACKOFF: Final = 30.0
 """Maximum seconds until a retry.
 
-KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
+KubeRay waits up to 1000 s, even if the problem lasted only seconds (spec rayservice W21)."""
 
 MAX_DOUBLINGS: Final = 40
-"""Maximum number of doublings of a wait, to avoid a float overflow when a key fails for days."""
+"""Maximum number of doublings of a wait; it avoids a float overflow if a key fails for days."""
 
 
 def backoff(before: int, *, first: float = FIRST_BACKOFF, longest: float = MAX_BACKOFF) -> float:
-    """Return the seconds to wait after a failure with `before` consecutive failures before it.
+    """Return the seconds to wait after a failure that follows `before` consecutive failures.
 
-    The wait doubles from `first` up to `longest`.
+    The wait begins with `first` and doubles with each failure, up to `longest`.
     """
     return min(longest, first * 2.0 ** min(before, MAX_DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):
-    """The keys of one controller, in groups. All methods must be called in one event loop."""
+    """The keys that one controller must reconcile; to be used in one event loop only."""
 
     def __init__(
         self,
@@ -75,38 +77,38 @@ class WorkQueue(Generic[K]):
             self.take_of_idle_group,
             *([] if rank is None else [self.take_steady]),
         ]
-        """The methods by which workers take keys."""
+        """The methods with which workers take keys; each worker uses one of them."""
         self._meter = meter
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = (
             asyncio.Semaphore(0) for _ in range(3)
         )
-        """Semaphores on which idle workers wait, one for each method that takes keys.
+        """Semaphores on which idle workers wait, one for each method with which keys are taken.
 
-        Each new key wakes one worker per method, since waking all of them costs more than most
+        A key wakes only one worker of a method, since waking all would cost more than most
         reconciles.
         """
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
         self._lanes: dict[K, _FairLane[K]] = {}
-        """The lane from which each key in work was taken."""
+        """The lane from which each busy key was taken."""
         self._waiting: dict[K, float] = {}
-        """Keys in the lanes, with the time since when each has waited."""
+        """Keys in the lanes, with the time at which each began to wait."""
         self._busy: dict[K, float] = {}
-        """Keys in work, with the time when a worker took each of them."""
+        """Keys that are being reconciled, with the time at which a worker took each of them."""
         self._busy_groups: Counter[Hashable] = Counter()
-        """Number of keys in work, by group."""
+        """Number of busy keys in each group."""
         self._dirty: dict[K, float] = {}
-        """Keys that were enqueued while in work, with the time of the first request."""
+        """Busy keys that were enqueued again, with the time of the first such request."""
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
-        """Scheduled keys with their time, which uvloop's handle does not keep."""
+        """Scheduled keys with time and handle, since uvloop's handle does not have the time."""
         self._failures: dict[K, int] = {}
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, whose clock all times here use.
+        """The event loop, whose clock all times in this class use.
 
-        The loop is looked up in its own thread, when the first key is added. A scrape of the
-        metrics runs in another thread and could not look it up.
+        The loop is looked up when the first key is added, in the loop's own thread. The thread that
+        answers scrapes of the metrics could not look it up.
         """
         return asyncio.get_running_loop()
 
@@ -114,17 +116,17 @@ class WorkQueue(Generic[K]):
         return len(self._waiting)
 
     def get_longest_wait(self) -> float:
-        """Return the seconds for which the longest waiting key has waited."""
+        """Return for how many seconds the key that waits longest has waited; 0 if none waits."""
         return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0
 
     def get_running_times(self) -> list[float]:
-        """Return the seconds for which each key in work has been in work."""
+        """Return for how many seconds each running reconcile has run."""
         return [self._loop.time() - since for since in self._busy.values()]
 
     def find_overdue(self, seconds: float) -> list[tuple[K, str]]:
-        """Return the keys that were in work, or have waited, for more than `seconds`.
+        """Return the keys that have been reconciled, or have waited, for more than `seconds`.
 
-        Each key comes with its state; the keys in work are first.
+        Each key comes with its state, "in work" or "waiting"; the keys in work are first.
         """
         before = self._loop.time() - seconds
         states = (("in work", self._busy), ("waiting", self._waiting))
@@ -133,7 +135,7 @@ class WorkQueue(Generic[K]):
         ]
 
     def is_waiting(self, key: K) -> bool:
-        """Return whether a key waits to be reconciled as soon as possible."""
+        """Return whether a key waits for a reconcile that is not scheduled for later."""
         return key in self._waiting or key in self._dirty
 
     def count_failures(self, key: K) -> int:
@@ -145,11 +147,10 @@ class WorkQueue(Generic[K]):
     def add(
         self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None
     ) -> None:
-        """Enqueue a key as soon as possible, and wake one worker of each kind that may take it.
+        """Enqueue a key to be reconciled as soon as possible, and wake workers for it.
 
-        `is_new` means that its object has just been created, `is_due` that its timer has ended.
-        `since` is the time of the first request, for a key that was requested again while it was
-        reconciled.
+        `is_new` means that its object has just been created, and `is_due` that its scheduled time
+        has come. `since` is the time from which the wait counts, by default the present.
         """
         if is_due:
             del self._timers[key]
@@ -163,7 +164,7 @@ class WorkQueue(Generic[K]):
             return
         try:
             rank = KeyPriority() if self._rank_of is None else self._rank_of(key)
-        except Exception:  # noqa: BLE001  (its reconcile reports the problem)
+        except Exception:  # noqa: BLE001  (the reconcile of the key reports the problem)
             rank = KeyPriority()
         self._waiting[key], group = since, self._group_of(key)
         lane = (
@@ -183,7 +184,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = when, self._loop.call_at(when, partial(self.add, key, is_due=True))
 
     def forget(self, key: K) -> None:
-        """Drop timer, failures and repeated requests of a key; a waiting key is still taken."""
+        """Drop the timer, failures and repeated requests of a key; if it waits, it stays queued."""
         self._cancel_timer(key)
         self._failures.pop(key, None)
         self._dirty.pop(key, None)
@@ -195,7 +196,10 @@ class WorkQueue(Generic[K]):
     # --- workers ------------------------------------------------------------------------------
 
     async def take(self) -> K:
-        """Wait for a new or known key and mark it busy; `done` or `retry` must follow."""
+        """Wait for a new or known key, mark it busy and return it.
+
+        The caller must call `done` or `retry` afterwards.
+        """
         while not (self._new or self._known):
             await self._idle.acquire()
         in_work = Counter(map(id, self._lanes.values()))
@@ -211,7 +215,7 @@ class WorkQueue(Generic[K]):
         return self._mark_taken(self._known if takes_known else self._new)
 
     async def take_of_idle_group(self) -> K:
-        """Wait for a key whose group has no key in work, and mark it busy as `take` does."""
+        """Do the same as `take` for any key in whose group no key is busy."""
         while True:
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane):
@@ -219,16 +223,15 @@ class WorkQueue(Generic[K]):
             await self._idle_of_idle_groups.acquire()
 
     async def take_steady(self) -> K:
-        """Wait for a steady key, and mark it busy as `take` does."""
+        """Do the same as `take` for a steady key."""
         while not self._steady:
             await self._idle_of_steady.acquire()
         return self._mark_taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
-        """Report a successful reconcile, which resets the key's failures.
+        """Record that a key was reconciled successfully; this resets the key's failures.
 
-        If the key's group has no other key in work but keys that wait, a worker of idle groups is
-        woken.
+        If no key of its group is busy any more, a waiting key of the group may be taken.
         """
         self._failures.pop(key, None)
         self._meter.work.observe(self._loop.time() - self._busy.pop(key))
@@ -246,7 +249,7 @@ class WorkQueue(Generic[K]):
             self.add_at(key, requeue_at)
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
-        """Report a failed reconcile; return the seconds until the next one, at least `after`."""
+        """Record a failed reconcile; return the seconds until the next one, at least `after`."""
         before = self.count_failures(key)
         wait = max(after, backoff(before))
         self.done(key, requeue_at=self._loop.time() + wait)
@@ -265,16 +268,16 @@ class WorkQueue(Generic[K]):
 class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
     """Waiting keys, taken in a fair order: round-robin over groups, first in first out in a group.
 
-    So a namespace with a thousand keys delays a key of another namespace by one reconcile, not by a
-    thousand. If keys have sizes, a group alternates between its oldest and its smallest key: a
-    small cluster does not wait for many larger ones, a cluster of the same size does not wait for
-    all earlier ones, and each of the others waits at most twice as long.
+    So a namespace with a thousand keys delays a key of a different namespace by one reconcile, not
+    by a thousand. If keys have sizes, the oldest and the smallest key of a group are taken in turn.
+    So a small cluster does not wait for many larger ones. Among keys of the same size, the newest
+    counts as the smallest. No key waits more than twice as long as without sizes.
 
-    As a mapping it holds the groups with a waiting key, in the order of their turns.
+    As a mapping, it contains the groups with waiting keys, in the order of their turns.
     """
 
     def put(self, group: Hashable, key: K, *, size: int | None) -> None:
-        """Add a key to its group; the key must not wait already.
+        """Add a key to its group; the key must not be in the lane already.
 
         A key with a `size` may be taken before older keys.
         """
@@ -288,7 +291,7 @@ class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
         return next(iter(next(iter(self.values())).keys))
 
     def take(self, busy: Collection[Hashable]) -> K:
-        """Return the next key whose group is not in `busy`; there must be one."""
+        """Remove and return the next key whose group is not in `busy`; there must be one."""
         group = next(group for group in self if group not in busy)
         waiting = self[group]
         key = waiting.take()
@@ -302,11 +305,11 @@ class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
 class _Group(Generic[K]):
     def __init__(self) -> None:
         self.keys: OrderedDict[K, None] = OrderedDict()
-        """The waiting keys, in the order of their arrival."""
+        """The waiting keys in order of arrival."""
         self._by_size: list[tuple[int, int, K]] = []
-        """A heap of the keys with a size: the smallest first, of the same size the newest.
+        """A heap of the keys with a size: the smallest first, and of the same size the newest.
 
-        Keys that have been taken are skipped.
+        It may contain keys that have been taken already; these are skipped.
         """
         self._arrivals = count(step=-1)
         self._smallest_is_next = False

@@ -1,6 +1,6 @@
 """Writes of one reconcile to the API server.
 
-Every answer is stored in the cache at once, so that the next reconcile reads our own writes.
+Every answer is stored in the cache at once, so that the next reconcile reads raybus's own writes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,11 +22,11 @@ from common.runtime.cache import Cache, Object
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
-    """In the answer to a deletion, 0 means that the object is gone, unless it has a finalizer."""
+    """Grace period of a deletion; 0 means that the object is gone, unless it has a finalizer."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata in any answer; empty for a `Status`, as a deletion may return."""
+    """The metadata of an answer; empty if the API server answers a deletion with a `Status`."""
 
     metadata: _Meta = _Meta()
 
@@ -34,7 +34,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Writer:
     """Writes the reconciled object `root` and its children in its namespace.
 
-    Each method of `WRITES` executes one kind of action and returns whether it changed anything. It
+    Each method in `WRITES` executes one kind of action and returns whether it changed anything. It
     raises a `RaybusError` if the API server refuses the write or does not answer.
     """
 
@@ -54,7 +54,7 @@ class Writer:
         self.root = root
         self.namespace = root.metadata.namespace
         self._known = root.metadata
-        """The metadata of the root as observed, or as returned by our last write."""
+        """The metadata of the root object as observed, or as returned by the last write of it."""
 
     async def replace(self, action: actions.Replace) -> bool:
         request = self._kube.replace(action.resource, self.namespace, action.body)
@@ -83,7 +83,7 @@ class Writer:
         return await self._change(resource, request)
 
     async def patch_root(self, action: actions.SetFinalizers | actions.Annotate) -> bool:
-        """Change the metadata of the root."""
+        """Change finalizers or annotations of the root object."""
         root = self._known
         patch = client.PatchRequest(body=action.patch(root.resource_version))
         request = self._kube.patch(self._resource, self.namespace, root.name, patch)
@@ -118,9 +118,10 @@ class Writer:
         return True
 
     def _find_conflict(self, action: actions.Create, answer: bytes) -> str | None:
-        """Return why an existing object cannot replace the object to create; None if it can.
+        """Return why the existing object in `answer` cannot serve as the one to create, or None.
 
-        It cannot if it has another owner, or if a user removed the labels by which raybus finds it.
+        It cannot if the root object does not own it, or if it lacks labels by which raybus finds
+        its objects.
         """
         expected_labels, existing = (
             action.body["metadata"].get("labels", {}),
@@ -139,16 +140,16 @@ class Writer:
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, request: Awaitable[bytes]) -> bool:
-        """Send a write and store the object that the API server returns.
+        """Send a write and store the object that the API server returns in the cache.
 
-        The next write of the root then uses the returned resourceVersion.
+        If it is the root object, the next write of it uses the returned resourceVersion.
         """
         root, is_root = self._known, resource == self._resource
         try:
             answer = await request
         except errors.NotFound as problem:
-            # Without this, children would be created for a deleted root until a watch reports the
-            # deletion.
+            # Without this, children would be created for a deleted root object until its deletion
+            # is delivered.
             if is_root and problem.name == root.name:
                 self._cache.remove(type(self.root), self.namespace, root.name, version=root.version)
             raise
@@ -177,7 +178,8 @@ class Writer:
             )
         except errors.NotFound:
             answer = b""
-        # Also from an admission controller; counting the pod as gone would create one too many.
+        # An admission controller may also cause a conflict. To count the pod as gone would then
+        # create one pod too many.
         except errors.Conflict:
             if action.resource is not POD or await self._exists(action):
                 raise
@@ -192,7 +194,7 @@ class Writer:
         return bool(answer)
 
     async def _exists(self, action: actions.Delete) -> bool:
-        """Return whether the object to delete still exists, with the same uid."""
+        """Return whether the object to delete still exists, with the same UID."""
         try:
             answer = await self._kube.get(action.resource, self.namespace, action.name)
         except errors.NotFound:
@@ -215,18 +217,17 @@ WRITES: Final[Mapping[type[Action], Callable[[Writer, Any], Awaitable[bool]]]] =
     actions.SetFinalizers: Writer.patch_root,
     actions.Annotate: Writer.patch_root,
 }
-"""The method for each kind of action that writes to the API server."""
+"""The method of `Writer` for each type of action that writes to the API server."""
 
 
 def _build_pod_view(body: Body, metadata: ObjectMeta) -> Pod:
-    """Return the view of a pod that was just created.
+    """Return a pod that was just created, from its manifest and the metadata in the answer.
 
-    It has the manifest, and the metadata of the API server's answer. What admission changed arrives
-    later, with the pod's message.
+    Changes by admission controllers arrive later, in the pod's message.
     """
     try:
         pod = msgspec.convert(body, Pod)
-    # The manifest has, for example, a null, which the API server treats as an absent field.
+    # For example, a field of the manifest is null, which the API server treats as absent.
     except msgspec.ValidationError:
         pod = Pod(metadata=metadata)
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending"))

@@ -1,8 +1,8 @@
 """The version under evaluation: the pending cluster and the Serve config that it runs (ADR 40).
 
-A pending cluster gets an edited `serveConfigV2` in place. Warm-ups, webhook answers, request
-counts, approvals and the hold time of the step belong to the previous config then, and are
-discarded.
+If the user edits `serveConfigV2` during an upgrade, the pending cluster gets the new config. Then
+warm-up, webhook answers, request counts, approvals and the hold time of the step are discarded,
+because they belong to the previous config.
 """
 
 import hashlib
@@ -20,18 +20,17 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     cluster_uid: str
     """UID of the pending RayCluster."""
     config: str
-    """Digest of the Serve config that Ray reports as deployed; useful only for comparison."""
+    """Digest of the Serve config that Ray reports as deployed, to detect a different config."""
 
 
 def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
     """Return the version that runs on a pending cluster.
 
-    None if the version is changing or was never observed. `known` is the recorded digest. It is
-    kept while the dashboard does not answer, since its silence does not change the config, and
-    while applications are unhealthy. A different config becomes the candidate only when all
-    applications run with it; before, replicas of the previous config may still answer requests.
-    Applications outside of the config do not count (ADR 41): no PUT makes them run, and no upgrade
-    waits for them.
+    None if the version is changing or was never observed. `known` is the digest that was recorded
+    last. It stays valid while the dashboard does not answer or applications are unhealthy. If Ray
+    reports a different config, this config becomes the candidate only when all applications run;
+    until then, replicas of the previous config may still answer requests. Applications that are not
+    in the config do not count (ADR 41).
     """
     details = view.declared
     if details is None or not details.applications:
@@ -47,9 +46,9 @@ def _candidate(view: ServeView, config: str) -> Candidate:
 
 
 def _digest(details: ServeDetails, given: str | None) -> str:
-    """Return a digest of the configs that Serve reports.
+    """Return a digest of the configs that Serve reports for its applications.
 
-    It includes the recorded config (`given`) if Serve reports no config for some application.
+    If Serve reports none for some application, the recorded config (`given`) is digested, too.
     """
     reported = deployed_config.configs(details)
     recorded = given if None in reported.values() else None

@@ -1,9 +1,8 @@
 """The user's settings for the upgrades of a RayService: `raybus.io/…` annotations and the spec.
 
 Without annotations an upgrade behaves as in KubeRay, except that a missed progress deadline is
-reported. A value that is not legal counts as absent and is listed in `problems` with the legal
-values. An edit of an annotation does not change `metadata.generation`, so it takes effect
-immediately.
+reported. An illegal value counts as absent and is listed in `problems` with the legal values. An
+edited annotation takes effect immediately.
 """
 
 from datetime import timedelta
@@ -21,10 +20,10 @@ from common.upgrade import weighted_route
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
 MAX_UNAVAILABLE_PERCENT: Final = 99
 DEFAULT_HISTORY: Final = 10
-"""The default of a Deployment's `revisionHistoryLimit`."""
+"""Default number of earlier specs to keep, as for a Deployment's `revisionHistoryLimit`."""
 MAX_HISTORY_LENGTH: Final = 99
 MAX_INTERVAL: Final = 2**31 - 1
-"""Highest `intervalSeconds` that the CRD admits."""
+"""Maximum `intervalSeconds` that the CRD allows."""
 _APPROVAL: Final = re2.compile(
     r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
 )
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 
 class OnDeadline(StrEnum):
-    """Reaction to an upgrade that missed its progress deadline, besides reporting it."""
+    """What happens to an upgrade that missed its progress deadline, besides a report."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"
@@ -40,10 +39,10 @@ class OnDeadline(StrEnum):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's approval to continue past a pause of an UpgradePolicy."""
+    """A user's approval that an upgrade continues after a pause in its UpgradePolicy."""
 
     cluster: str
-    """The pending RayCluster, so that the approval does not apply to another upgrade."""
+    """Name of the pending RayCluster, so that the approval applies to no other upgrade."""
     weight: int
     """Percent of the traffic at which the upgrade paused."""
     generation: int | None = None
@@ -52,52 +51,52 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self, cluster: str, weight: int, *, was_edited: bool) -> bool:
         """Return whether the approval ends the pause of the upgrade to `cluster` at `weight`.
 
-        An approval without a generation counts only for the cluster's first Serve config, since
-        after an edit (`was_edited`) it may have been meant for another config.
+        An approval without a generation counts only for the cluster's first Serve config. If the
+        config was edited since (`was_edited`), the user may have meant an earlier one.
         """
         is_known = self.generation is not None or not was_edited
         return is_known and self.cluster == cluster and self.weight >= weight
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that apply to the present spec."""
+    """The user's settings for upgrades, as read from the annotations of a RayService."""
 
     pauses: bool = False
-    """Whether the upgrade is paused."""
+    """Whether the user has paused the upgrade."""
     aborts: bool = False
-    """Whether the service stays on its active cluster, or rolls back to it."""
+    """Whether the service must stay on its active cluster, or roll back to it."""
     promotes: bool = False
-    """Whether the upgrade skips steps and pauses, and is limited by ready capacity only."""
+    """Whether the upgrade skips steps and pauses, so that only ready capacity limits it."""
     deadline: timedelta = DEFAULT_DEADLINE
-    """Time that an upgrade may spend without progress."""
+    """Maximum time that an upgrade may take without progress."""
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
-    """Percent of capacity that may be missing while traffic moves in steps."""
+    """Maximum percent of capacity that may be missing while traffic moves in steps."""
     approved: Approval | None = None
-    """The last pause of an UpgradePolicy that the user approved."""
+    """The user's approval to continue after a pause; None if there is none."""
     parity: bool = True
-    """Whether traffic waits until the new cluster has as many autoscaled replicas as the old
-    cluster uses for that traffic.
+    """Whether the new cluster gets more traffic only when it has as many autoscaled replicas as the
+    old cluster uses for this traffic.
     """
     history: int = DEFAULT_HISTORY
     """Number of earlier specs to keep as ControllerRevisions."""
     problems: tuple[str, ...] = ()
-    """A message for each value that is not legal."""
+    """A message for each illegal value of an annotation."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The user's `clusterUpgradeOptions`."""
 
     surge: int = 100
-    """Percent of capacity beyond 100 that both clusters may have together."""
+    """Maximum percent by which the capacities of both clusters together may exceed 100."""
     step: int = 100
-    """Percent of the traffic that moves at once."""
+    """Percent of the traffic that moves in one step."""
     interval: timedelta = timedelta(seconds=1)
     """Minimum time between two traffic moves."""
     bake: timedelta = timedelta(0)
-    """Time that the old cluster keeps its capacity after all traffic has moved to the new one."""
+    """Time for which the old cluster keeps its capacity after all traffic has moved."""
     unavailable: int = 0
-    """Percent of capacity that both clusters together may lack below 100 during the upgrade."""
+    """Maximum percent by which the capacities of both clusters together may fall below 100."""
 
     @property
     def may_progress(self) -> bool:
@@ -106,18 +105,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def floor(self) -> int:
-        """Return the minimum of both clusters' capacities together, in percent."""
+        """Return the minimum of the capacities of both clusters together, in percent."""
         return 100 - self.unavailable
 
     def needed(self, weight: int) -> int:
-        """Return the minimum capacity of a cluster for its weight, in percent.
+        """Return the minimum capacity of a cluster with this traffic weight, both in percent.
 
-        The missing capacity is divided among the clusters in proportion to their traffic.
+        The capacity that may be missing is divided in proportion to the weights.
         """
         return max(min(weight, 1), weight * self.floor // 100)
 
     def carried(self, capacity: int) -> int:
-        """Return the maximum weight for a capacity, in percent, if the allowed part is missing."""
+        """Return the maximum weight for which `capacity` suffices (see `needed`), in percent."""
         return min(100, capacity * 100 // self.floor)
 
 
@@ -142,9 +141,9 @@ def read_controls(service: RayService) -> Controls:
 
 
 def interval(options: Json) -> timedelta | None:
-    """Return `intervalSeconds` of `clusterUpgradeOptions`, clamped to the range of the CRD.
+    """Return `intervalSeconds` of `clusterUpgradeOptions`, limited to the range of the CRD.
 
-    None if it is missing or not a whole number.
+    None if the field is missing or not a whole number.
     """
     seconds = options.get("intervalSeconds")
     return (
@@ -153,14 +152,14 @@ def interval(options: Json) -> timedelta | None:
 
 
 def interval_of(service: RayService) -> timedelta:
-    """Return the minimum time between two steps by the spec of a RayService; zero if unset."""
+    """Return the minimum time between two steps in the spec of a RayService; zero if unset."""
     return interval(service.raw_upgrade_options) or timedelta(0)
 
 
 def policy_of(options: Json, *, unavailable: int) -> Policy | None:
-    """Read `clusterUpgradeOptions`; None if the step or the interval is missing or not a number.
+    """Read `clusterUpgradeOptions`; None if step size or interval is missing or not a number.
 
-    `unavailable` is the percent of capacity that may be missing.
+    `unavailable` is the maximum percent of capacity that may be missing.
     """
     surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
     length = interval(options)
@@ -170,12 +169,12 @@ def policy_of(options: Json, *, unavailable: int) -> Policy | None:
     policy = Policy(surge=surge, step=step, interval=length, unavailable=unavailable)
     if step > 0 or surge > 0:
         return policy
-    # Step and surge are 0, so the steps are as large as the missing capacity.
+    # Step and surge are 0, so the capacity that may be missing determines the step size.
     return msgspec.structs.replace(policy, step=policy.carried(unavailable))
 
 
 class _Reader:
-    """Reads typed annotations and collects a problem for each value that is not legal."""
+    """Reads typed annotations and collects a problem for each illegal value."""
 
     def __init__(self, service: RayService) -> None:
         self._held = service.metadata.annotations
@@ -206,10 +205,7 @@ class _Reader:
         return self._odd(name, f"a whole number from 0 to {most}", f"{default} holds", default)
 
     def approval(self) -> Approval | None:
-        """Return the approval for the present generation.
-
-        An approval for an earlier generation is ignored without a problem.
-        """
+        """Return the user's approval; None if it is absent, illegal or for another generation."""
         text = self._held.get(labels.APPROVED_STEP, "").strip()
         if not text:
             return None
@@ -234,9 +230,9 @@ class _Reader:
         )
 
     def _odd(self, name: str, legal: str, instead: str, default: T) -> T:
-        """Record that an annotation is not legal, and return `default`.
+        """Record that an annotation is illegal, and return `default`.
 
-        `legal` describes the legal values, and `instead` says what applies.
+        `legal` describes the legal values, and `instead` says what happens now.
         """
         self.problems.append(f'{name} "{self._held[name]}" is not {legal}; {instead}')
         return default

@@ -1,7 +1,7 @@
 """Upgrade events for external consumers.
 
-Each kind of event is a struct; `KINDS` lists all of them, and the JSON schemas and the table in
-docs/events are generated from it. Only service-reconciler publishes them.
+Each kind of event is a struct. `KINDS` lists all kinds; the JSON schemas and the table in
+docs/events are generated from this list. Only service-reconciler publishes the events.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ Percent = Annotated[int, Meta(ge=0, le=100)]
 class UpgradeReference(
     msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}
 ):
-    """The upgrade that an event belongs to."""
+    """The upgrade that an event is about."""
 
     id: Annotated[str, Meta(description="The same in all events of one upgrade, and in no other.")]
     old: Annotated[str, Meta(description="The active RayCluster at the start; empty without one.")]
@@ -44,9 +44,9 @@ class Direction(StrEnum):
     """Direction in which traffic moves."""
 
     FORWARD = "forward"
-    """To the pending cluster."""
+    """Traffic moves to the pending cluster."""
     BACK = "back"
-    """To the active cluster, because the upgrade is rolled back."""
+    """Traffic moves to the active cluster, because the upgrade is rolled back."""
 
 
 class Cause(StrEnum):
@@ -57,13 +57,13 @@ class Cause(StrEnum):
 
 
 class UpgradeEventData(EventData, frozen=True, kw_only=True, rename="camel"):
-    """The fields of all events; also used to decode an event of an unknown kind."""
+    """The fields that all events have; also used to decode an event of an unknown kind."""
 
     upgrade: UpgradeReference
 
     @property
     def series(self) -> str:
-        """Return the id of the upgrade."""
+        """Return the ID of the upgrade, which all its events have in common."""
         return self.upgrade.id
 
 
@@ -99,7 +99,7 @@ class TrafficShifted(_Moved, frozen=True, kw_only=True):
 
 
 class GateEvaluated(UpgradeEventData, frozen=True, kw_only=True):
-    """A gate of the UpgradePolicy passed, failed, or is waited for (only upgrades in steps)."""
+    """A gate of the UpgradePolicy passed or failed, or a step waits for it (upgrades in steps)."""
 
     traffic_percent: Annotated[Percent, Meta(description="The new cluster's weight.")]
     gate: Annotated[str, Meta(description="Such as `errorRate` or `latencyP95`.")]
@@ -134,14 +134,14 @@ class Resumed(UpgradeEventData, frozen=True, kw_only=True):
 
 
 class Stalled(UpgradeEventData, frozen=True, kw_only=True):
-    """No progress within `raybus.io/progress-deadline`; the upgrade continues when it can."""
+    """The upgrade made no progress within `raybus.io/progress-deadline`; it continues if it can."""
 
     reason: Annotated[str, Meta(description="The cause, as in the condition UpgradeStalled.")]
     message: str
 
 
 class DrainStarted(UpgradeEventData, frozen=True, kw_only=True):
-    """The old cluster gets no new requests and completes those in flight."""
+    """The old cluster gets no new requests any more, and completes the requests in flight."""
 
     cluster: Annotated[str, Meta(description="The old cluster.")]
     deletion_delay_seconds: Annotated[int, Meta(description="Minimum time until its deletion.")]
@@ -161,7 +161,7 @@ class Completed(UpgradeEventData, frozen=True, kw_only=True):
 
 
 class Aborted(UpgradeEventData, frozen=True, kw_only=True):
-    """The user or a deadline ended the upgrade; `rolled-back` follows unless `over`."""
+    """The user or a deadline ended the upgrade; `rolled-back` follows unless `over` is true."""
 
     reason: Annotated[
         str,
@@ -219,8 +219,8 @@ encode, decode = FAMILY.encode, FAMILY.decode
 
 
 def upgrade(uid: str, old: str, new: str) -> UpgradeReference:
-    """Return the upgrade of a RayService from cluster `old` to cluster `new`, with its id.
+    """Return a reference to the upgrade of a RayService from cluster `old` to cluster `new`.
 
-    The id is a digest of the RayService's `uid` and both names.
+    The ID of the upgrade is a digest of the RayService's `uid` and both names.
     """
     return UpgradeReference(id=digest(uid, old, new)[:16], old=old, new=new)

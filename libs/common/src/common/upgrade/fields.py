@@ -1,7 +1,7 @@
 """Typed reads of a user's manifest that collect problems instead of raising errors.
 
-A value that is not legal is recorded as a problem with its path, and the read returns a legal value
-instead, so that one pass finds all problems.
+An illegal value is recorded as a problem with its path, and the read returns a legal value instead,
+so that all problems are found at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,22 +25,22 @@ DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
 """A decimal number without an exponent, written as a string.
 
-The same field also takes percentages, and a CRD schema cannot admit a number and a percentage.
+It is a string because the same field also takes percentages, and a CRD field has only one type.
 """
 PERCENT: Final = re2.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
 _SHOWN: Final = 60
-"""Characters of a value that a message quotes."""
+"""Characters after which messages cut off a value that they quote."""
 _NAME: Final = re2.compile(r"[A-Za-z0-9]{1,40}")
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Fields:
-    """The fields of one object at `path` of a manifest.
+    """The fields of one object in a manifest; `path` is where the object is.
 
-    Each reader takes the name of a field, adds a message to `problems` if the value is not legal,
-    and returns a legal value instead. Null counts as absent. If `strict`, `close` reports the
-    first unknown field: one that no reader was called for.
+    Each reading method takes the name of a field. If the value is illegal, the method adds a
+    message to `problems` and returns a legal value instead. Null counts as absent. With `strict`,
+    `close` reports the first unknown field: one that no method has read.
     """
 
     def __init__(self, value: Any, path: str, problems: list[str], *, strict: bool) -> None:
@@ -49,7 +49,7 @@ class Fields:
         self._read: set[str] = set()
         if not isinstance(value, dict):
             problems.append(f"{path}: {_shown(value)} is not an object")
-            self._problems = []  # no problems for its missing fields
+            self._problems = []  # do not also report that its fields are missing
 
     def note(self, name: str, problem: str) -> None:
         self._problems.append(f"{self._path}.{name}: {problem}")
@@ -60,13 +60,13 @@ class Fields:
         return self._values.get(name) is not None
 
     def read(self, reader: Callable[["Fields"], T]) -> T:
-        """Call `reader` on these fields, then `close` them."""
+        """Return the result of `reader` for these fields, and `close` them."""
         value = reader(self)
         self.close()
         return value
 
     def close(self) -> None:
-        """Report the first unknown field as a problem, if reading is strict.
+        """If reading is strict, report the first unknown field as a problem.
 
         Otherwise unknown fields are ignored, since a later release may have added them.
         """
@@ -91,9 +91,9 @@ class Fields:
     def text(
         self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None
     ) -> str:
-        """Read a text for which `is_legal` is true; return "" instead of an illegal text.
+        """Read a text; if `is_legal` is false for it, report a problem and return "".
 
-        `legal` describes the legal values in the message about a problem.
+        `legal` describes the legal values in the message.
         """
         return self._value(name, str, is_legal, legal, default, "")
 
@@ -106,7 +106,7 @@ class Fields:
         )
 
     def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
-        """Read a list of distinct members of `legal`; empty if the field is absent or not legal."""
+        """Read a list of distinct members of `legal`; empty if the field is absent or illegal."""
         if not self.has(name):
             return ()
         value = self._values[name]
@@ -124,9 +124,9 @@ class Fields:
         return ()
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
-        """Read a duration for which an upgrade waits, at most 7 days.
+        """Read a duration for which an upgrade waits, at most 7 days; an absent field is zero.
 
-        An absent field is zero. With `is_required` the duration must be present and positive.
+        With `is_required`, the duration must be present and positive.
         """
         least, default, kind = (
             (MIN_DURATION, None, "positive duration")
@@ -136,7 +136,7 @@ class Fields:
         return self._length(name, least, MAX_DURATION, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
-        """Read a required, positive duration of a request, at most one hour, in seconds.
+        """Read a required, positive duration of a request, at most one hour; return seconds.
 
         An absent or illegal field is reported as a problem, and the result is 0.
         """
@@ -157,7 +157,7 @@ class Fields:
         return _parsed(text)
 
     def percent(self, name: str, *, most: float) -> float:
-        """Read a required percentage, at most `most` %; return it as a fraction."""
+        """Read a required percentage, at most `most` percent; return it as a fraction."""
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
         text = self.text(
             name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal
@@ -178,9 +178,10 @@ class Fields:
         return self._inside(self._values[name], name) if self.has(name) else None
 
     def sections(self, name: str, most: int) -> list["Fields"]:
-        """Return the fields of each object in the list `name`; empty if the field is absent.
+        """Return the fields of each object in the list in the field `name`.
 
-        Anything but a list of 1 to `most` items is a problem, and the result is empty then.
+        The result is empty if the field is absent. A value that is not a list of 1 to `most` items
+        is reported as a problem, and the result is empty, too.
         """
         if not self.has(name):
             return []
@@ -209,7 +210,7 @@ class Fields:
         default: T | None,
         instead: T,
     ) -> T:
-        """Return a field, `default` if it is absent, or `instead` if it is not legal.
+        """Return a field; `default` if it is absent, `instead` if it is illegal.
 
         If `default` is None, the field is required.
         """
@@ -218,7 +219,7 @@ class Fields:
                 self.note(name, f"is missing; state {legal}")
             return instead if default is None else default
         value = self._values[name]
-        if type(value) is kind and is_legal(value):  # a bool is an int in Python, but not here
+        if type(value) is kind and is_legal(value):  # a bool does not count as an int here
             return value
         self.note(name, f"{_shown(value)} is not {legal}")
         return instead
@@ -234,7 +235,7 @@ def _parsed(text: str) -> timedelta:
 
 
 def _shown(value: Any) -> str:
-    """Format a value as JSON, short and without control characters."""
+    """Return a value as short JSON without control characters, for messages."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     try:

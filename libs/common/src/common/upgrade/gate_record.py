@@ -1,8 +1,9 @@
-"""The outcomes of gates at each step of an upgrade, as kept in the traffic record and receipt.
+"""The outcomes of gates at each step of an upgrade, as kept in annotations.
 
-A verdict keeps the figures on which it is based, since it is also published as an event, and a
-redelivered event must be identical. Every writer of the annotated object can replace the record, so
-readers apply `bounded` or `shown` before they show it.
+The annotations are the traffic record of a route and the receipt of an upgrade. A verdict contains
+the figures on which it is based, because it is also published as an event, which must be identical
+if it is published again. Whoever may write the annotated object can replace the record. Therefore
+`bounded` or `shown` must be applied before users see it.
 """
 
 from collections.abc import Iterable
@@ -18,10 +19,12 @@ from common.upgrade.gate_types import MAX_GATES, MAX_STEPS
 from common.upgrade.gates import GateOutcome
 
 MAX_RECORD_SIZE: Final = 16 * 1024
-"""Maximum bytes of all steps together; all annotations of one object may have 256 KiB."""
+"""Maximum bytes of the verdicts of all steps.
+
+Kubernetes allows 256 KiB for all annotations of one object."""
 MAX_TEXT_LENGTH: Final = 200
 MAX_NAME_LENGTH: Final = 64
-"""Maximum characters of a gate's name."""
+"""Characters after which the names of a gate and of its outcome are cut off."""
 
 
 class RecordedFigures(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -29,10 +32,10 @@ class RecordedFigures(AnnotationRecord, frozen=True, kw_only=True, rename="camel
 
     requests: int = 0
     value: float | None = None
-    """A fraction of the requests, seconds, or the result of a query; None without data."""
+    """Measured value: fraction of requests, seconds, or result of a query; None without data."""
     limit: float | None = None
     text: str = ""
-    """The gate and its figures as a sentence for users."""
+    """The measurements in words, for users."""
 
 
 class Verdict(RecordedFigures, frozen=True, kw_only=True, rename="camel"):
@@ -40,8 +43,7 @@ class Verdict(RecordedFigures, frozen=True, kw_only=True, rename="camel"):
 
     gate: str
     outcome: str
-    """A member of `common.upgrade.gates.Outcome`, or an unknown value that a later release wrote.
-    """
+    """A value of `common.upgrade.gates.GateOutcome`, or one that only a later release knows."""
     at: datetime
     """When the gate reached this outcome."""
 
@@ -50,9 +52,9 @@ class GateState(Verdict, frozen=True, kw_only=True, rename="camel"):
     """The verdict of a gate at the present weight."""
 
     waits: bool = False
-    """Whether the step waits for nothing but gates, this gate included."""
+    """Whether the step waits for this gate, and for nothing else but gates."""
     latest: RecordedFigures | UnsetType = UNSET
-    """Measurements that are newer than those on which the outcome is based."""
+    """Newer measurements than those on which the outcome is based, if there are any."""
 
     @property
     def figures(self) -> RecordedFigures:
@@ -64,7 +66,7 @@ class StepVerdicts(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
     weight: int
     since: datetime
-    """When the new cluster got the weight."""
+    """When the new cluster got this weight."""
     gates: tuple[Verdict, ...]
 
 
@@ -81,22 +83,19 @@ AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 
 def closed(current: Current) -> StepVerdicts:
-    """Convert the present weight to a finished step."""
+    """Convert the verdicts at the present weight to those of a finished step."""
     return msgspec.convert(current, StepVerdicts, from_attributes=True)
 
 
 def is_verdict(verdict: Verdict) -> bool:
-    """Return whether to report a gate: it passed, failed, or is the reason why the step waits."""
+    """Return whether to report a gate: it passed, it failed, or the step waits for it."""
     return verdict.outcome != GateOutcome.INCONCLUSIVE or (
         isinstance(verdict, GateState) and verdict.waits
     )
 
 
 def overall(gates: Iterable[Verdict]) -> GateOutcome:
-    """Combine the outcomes.
-
-    `Fail` if any gate failed, `Pass` if all passed, else `Inconclusive`.
-    """
+    """Return `Fail` if any gate failed, `Pass` if all gates passed, and else `Inconclusive`."""
     outcomes = {verdict.outcome for verdict in gates}
     if GateOutcome.FAIL in outcomes:
         return GateOutcome.FAIL
@@ -104,21 +103,21 @@ def overall(gates: Iterable[Verdict]) -> GateOutcome:
 
 
 def step_text(step: StepVerdicts) -> str:
-    """Describe the verdicts at one weight."""
+    """Describe the verdicts at one weight, for users."""
     texts = (f"{verdict.outcome}: {verdict.text or verdict.gate}" for verdict in step.gates)
     return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(texts)}"
 
 
 def sentence(current: Current) -> str:
-    """Describe the gates at the present weight, with their newest figures."""
+    """Describe the verdicts at the present weight with the newest figures, for users."""
     texts = (f"{state.outcome}: {state.figures.text or state.gate}" for state in current.gates)
     return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(texts)}"
 
 
 def bounded(steps: Iterable[StepVerdicts]) -> tuple[StepVerdicts, ...]:
-    """Return the last steps that fit into a record.
+    """Return the last steps, as many as fit into a record.
 
-    Their texts are shortened and free of control characters.
+    Texts in them are shortened and cleaned of control characters.
     """
     last = list(steps)[-MAX_STEPS:]
     steps_kept = [
@@ -131,7 +130,7 @@ def bounded(steps: Iterable[StepVerdicts]) -> tuple[StepVerdicts, ...]:
 
 
 def shown(current: Current) -> Current:
-    """Return the verdicts at the present weight, with short texts without control characters."""
+    """Return the verdicts with shortened texts that have no control characters."""
     return msgspec.structs.replace(current, gates=tuple(map(_shown, current.gates[:MAX_GATES])))
 
 

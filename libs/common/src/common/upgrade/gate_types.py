@@ -16,30 +16,30 @@ from common.upgrade.fields import Fields
 
 MAX_GATES: Final = 10
 MAX_STEPS: Final = 20
-"""Maximum steps of one policy. The outcome of every gate is recorded at each step."""
+"""Maximum steps of one policy. It limits the record, which has each gate's outcome by step."""
 MAX_INCREASE: Final = 1000
-"""Highest `maxIncrease`, in percent."""
+"""Maximum of the field `maxIncrease`, in percent."""
 LOWEST_QUANTILE: Final = 0.5
 HIGHEST_QUANTILE: Final = 0.999
 MAX_REQUESTS: Final = 10**6
-"""Highest `minRequests` of a gate."""
+"""Maximum of the field `minRequests` of a gate."""
 MIN_REQUESTS: Final = 100
-"""Default of `minRequests`."""
+"""Default of the field `minRequests` of a gate."""
 MAX_URL_LENGTH: Final = 500
 URL: Final = re2.compile(
     r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
     r"(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
-"""URL of a server, without user, password and fragment."""
+"""Matches the URL of a server, without user, password and fragment."""
 
 MAX_QUERY_LENGTH: Final = 1000
 QUERY: Final = re2.compile(r"[\t\n -~]{1,1000}")
-"""Printable ASCII, tabs and line feeds; PromQL has escapes for other characters."""
+"""Matches printable ASCII, tabs and line feeds; PromQL has escapes for other characters."""
 LEGAL_QUERY: Final = (
     "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
 )
 PLACEHOLDERS: Final = ("namespace", "service", "activeCluster", "pendingCluster")
-"""Names that a query may use, each after a dollar sign."""
+"""Placeholders that a query may contain, each after a dollar sign."""
 PLACED: Final = re2.compile(rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?")
 """Matches a query without unknown placeholders. `$$` stands for a dollar sign."""
 PLACEHOLDER: Final = re2.compile(r"[$](?:[$]|([A-Za-z_]\w*))?")
@@ -60,11 +60,12 @@ SPELLINGS: Final = {
         for percent in (50, 90, 95, 99)
     },
 }
-"""Legal values of `metric`, with the quantile that the name includes (`latencyP95`)."""
+"""Legal values of the field `metric`, with the quantile in the name, such as 0.95 in `latencyP95`.
+"""
 
 
 class Kind(StrEnum):
-    """The field that determines the kind of a gate."""
+    """The kinds of gate. Each value is the name of the field that a gate of this kind has."""
 
     METRIC = "metric"
     PROMETHEUS = "prometheus"
@@ -76,13 +77,13 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: Metric
     quantile: float | None = None
-    """Quantile of the durations; None for the error rate."""
+    """Quantile of the durations that is limited; None for the error rate."""
     max: float | None = None
     """The absolute limit: a fraction of the requests, or seconds."""
     max_increase: float | None = None
-    """The limit relative to the active cluster's value: 0.3 allows 30 % more."""
+    """The limit relative to the active cluster's value: 0.3 allows 30 percent more."""
     min_requests: int = MIN_REQUESTS
-    """Minimum number of requests; with fewer requests the gate does not pass."""
+    """Minimum number of requests; with fewer, the gate does not pass."""
 
     @property
     def title(self) -> str:
@@ -92,10 +93,9 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True):
     title: str
-    """Name of the gate in messages: `webhook`, or `webhook[2]` by position if a policy has several.
-    """
+    """Name of the gate in messages: `webhook`, or `webhook[2]` if a policy has several."""
     url: str
-    """Address of the webhook.
+    """Address of the webhook or of Prometheus.
 
     The path or query may contain a token, so messages show only the host.
     """
@@ -107,13 +107,13 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookGate(_Server, frozen=True, kw_only=True):
-    """A server of the user that decides whether a step passes."""
+    """A gate at which a server of the user decides whether a step passes."""
 
     FIELD: ClassVar = f"{Kind.WEBHOOK}.url"
 
 
 class PrometheusGate(_Server, frozen=True, kw_only=True):
-    """A limit on the result of a query to the user's Prometheus; either `max` or `min` is set."""
+    """A gate that limits the result of a Prometheus query; either `max` or `min` is set."""
 
     FIELD: ClassVar = f"{Kind.PROMETHEUS}.address"
     query: str
@@ -133,7 +133,7 @@ AnyGate = Gate | AskingGate
 
 
 def read(spec: Fields) -> tuple[AnyGate, ...]:
-    """Read `gates` of a policy's spec; problems are added to those of `spec`."""
+    """Read the field `gates` of a policy's spec, and add its problems to those of `spec`."""
     parts = spec.sections("gates", MAX_GATES)
     kinds = [_kind(gate_part) for gate_part in parts]
     gates: list[AnyGate] = []
@@ -150,8 +150,8 @@ def read(spec: Fields) -> tuple[AnyGate, ...]:
 def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[AskingGate, ...]:
     """Return the gates that ask a server.
 
-    With `is_before` (before the first step) only webhooks: a query about requests has no value
-    while the pending cluster gets no requests.
+    With `is_before` (before the first step), return only webhooks: a query about requests has no
+    result while the pending cluster gets no requests.
     """
     asking_gates = (gate for gate in gates if not isinstance(gate, Gate))
     return tuple(gate for gate in asking_gates if isinstance(gate, WebhookGate) or not is_before)
@@ -235,10 +235,7 @@ def _query(part: Fields) -> tuple[str, str]:
 
 
 def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
-    """Return, for each of two mutually exclusive fields, whether it is set.
-
-    Report a problem unless exactly one of them is set.
-    """
+    """Return for each of two fields whether it is set; report a problem unless exactly one is."""
     has_first, has_second = gate.has(first), gate.has(second)
     if has_first == has_second:
         held = f"{first} and {second} are both" if has_first else f"neither {first} nor {second} is"
@@ -255,7 +252,7 @@ def _url(part: Fields, name: str) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is an HTTP(S) URL that a gate may name."""
+    """Return whether a text is an HTTP(S) URL that is allowed in a gate."""
     if len(text) > MAX_URL_LENGTH or URL.fullmatch(text) is None:
         return False
     try:

@@ -1,21 +1,22 @@
 """Evaluate the gates of an UpgradePolicy: whether an error rate or a latency is within its limit.
 
 A gate is evaluated every second and the upgrade ends at the first failure, so a test for a fixed
-number of requests would raise false alarms. The comparison of `common.upgrade.sequential` is valid
-at every moment. The false-alarm budget `ALPHA` of an upgrade is divided among its gates and
-windows, and the budget of a gate among all requests and each route. A limit relative to the active
-cluster (`maxIncrease`) also needs an upper bound of the active cluster's value. Bound and
-comparison get half of the budget each. Each step begins a new window, since the requests of earlier
-steps would hide errors that begin late.
+number of requests would raise false alarms. The test in `common.upgrade.sequential` is valid at
+every moment. The false-alarm budget `ALPHA` of an upgrade is divided among its gates and windows.
+The part of a gate is divided between the test of all requests and the tests of each route. For a
+limit relative to the active cluster (`maxIncrease`), an upper bound of the active cluster's value
+is estimated, which takes half of the budget. Each step begins a new window, since the requests of
+earlier steps would hide errors that begin late.
 
 With few requests the bound is loose, so a value below the bound does not prove that the new version
-is good. Therefore a gate with `maxIncrease` passes by the observed value of the active cluster, not
-by its bound. A single error is not a rate: one failed request alone does not prevent a pass.
+is good. Therefore a gate with `maxIncrease` passes by comparison with the observed value of the
+active cluster, not with its bound. One failed request alone does not prevent a pass.
 
 Ray exports durations as histograms. A quantile is interpolated within its bucket. For a limit
-relative to the active cluster, the requests above the limit are interpolated as well: both clusters
-have the same buckets, so equal versions stay equal. For an absolute limit only the buckets that lie
-wholly above it count. RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the bounds, and so the precision.
+relative to the active cluster, the number of requests above the limit is interpolated as well: both
+clusters have the same buckets, so equal versions have equal numbers. For an absolute limit, only
+buckets that are completely above it count. RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the buckets'
+bounds, and so the precision.
 """
 
 import math
@@ -32,11 +33,11 @@ from common.upgrade import sequential
 from common.upgrade.gate_types import MAX_GATES, AnyGate, AskingGate, Gate, Metric
 
 ALPHA: Final = 0.01
-"""Probability that the gates fail an upgrade to an equally good version."""
+"""Maximum probability that the gates fail an upgrade although the new version is as good."""
 
 
 class GateOutcome(StrEnum):
-    """The decision of a gate."""
+    """The outcome of a gate."""
 
     PASS = "Pass"  # noqa: S105 - no password
     FAIL = "Fail"
@@ -45,19 +46,19 @@ class GateOutcome(StrEnum):
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a gate with the figures that led to it."""
+    """The outcome of a gate, with the figures on which it is based."""
 
     gate: AnyGate
     outcome: GateOutcome
     requests: int = 0
-    """Requests of the pending cluster in the window."""
+    """Number of requests to the pending cluster in the window."""
     value: float | None = None
-    """A fraction of requests, seconds, or the value of a Prometheus query.
+    """Measured value: fraction of requests, seconds, or result of a Prometheus query.
 
     None without requests, and for a webhook.
     """
     limit: float | None = None
-    """The limit that the value was compared with.
+    """The limit with which the value was compared.
 
     None for a webhook, and while the active cluster has too few requests to compute the limit.
     """
@@ -67,14 +68,14 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of both clusters in one interval.
+    """The requests of both clusters in a time interval that lasts until now.
 
-    The interval begins when the weights last changed, or later within the step. This process counts
-    the requests, so a window begins again after a restart.
+    The interval began when the weights last changed, or later within the step. The counts are kept
+    in memory, so a window begins again after a restart.
     """
 
     active: Sample
-    """Requests of the active cluster; once all traffic has moved, those of the previous step."""
+    """Requests of the active cluster; after all traffic has moved, those in the previous step."""
     pending: Sample
     number: int | None = None
     """Position among the windows that began within the step; None for the window of the whole step.
@@ -82,14 +83,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     Later windows get a smaller part of the false-alarm budget.
     """
     recent: tuple["Window", ...] = ()
-    """Windows of the same step that began later than this window."""
+    """Other windows of the same step, which began later than this one."""
 
 
 NO_WINDOW: Final = Window(active={}, pending={})
 
 
 def unanswered(gate: AskingGate, problem: str | None = None) -> GateResult:
-    """Build the inconclusive result of a gate whose server has not answered; `problem` says why."""
+    """Return the inconclusive result of a gate without an answer; `problem` says why."""
     text = f"{gate.title}: {gate.host} {problem or 'is asked'}"
     return GateResult(gate=gate, outcome=GateOutcome.INCONCLUSIVE, text=text)
 
@@ -97,18 +98,18 @@ def unanswered(gate: AskingGate, problem: str | None = None) -> GateResult:
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     value: float = math.inf
     passes: float = math.inf
-    """Highest value that passes.
+    """Highest value with which the gate passes.
 
     This is the limit itself, or for `maxIncrease` the limit computed from the observed value of the
     active cluster.
     """
     reason: str = ""
     awaits: str | None = None
-    """The missing data of the active cluster, without which there is no limit."""
+    """Why there is no limit: which data of the active cluster is missing; None if none is."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured value of the pending cluster, and the limit that it is compared with."""
+    """The measured value of the pending cluster, and the limit with which it is compared."""
 
     requests: int
     beyond: int
@@ -123,13 +124,13 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> GateResult:
     """Evaluate a gate in one window, over all requests and for each route.
 
-    Return the result of the first route that fails, or else the result over all requests. `active`
-    and `pending` are the requests of both clusters in the window. `windows` is the number of
-    windows of the upgrade; each is a separate test with its part of `ALPHA`.
+    Return the first result that is a failure, or else the result over all requests. `active` and
+    `pending` are the requests of both clusters in the window. `windows` is the number of windows
+    among which the false-alarm budget `ALPHA` is divided.
     """
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
     alpha = ALPHA / MAX_GATES / windows
-    if len(routes) < 2:  # a single route has all the requests
+    if len(routes) < 2:  # a single route has all requests
         return _result(gate, ALL, active, pending, alpha)
     whole, share = (
         _result(gate, ALL, active, pending, alpha / 2),
@@ -139,10 +140,10 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
 
 
 def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
-    """Return the lowest error rate that would fail the gate in 9 of 10 cases.
+    """Return the lowest error rate with which a gate would fail in 9 of 10 cases, approximately.
 
-    `requests` is the number of requests within a step. The result is approximate; None for a gate
-    without an absolute error limit, and for too few requests.
+    `requests` is the number of requests in a step, and `steps` the number of steps. None if the
+    gate has no absolute limit on errors, or if the requests are too few for any failure.
     """
     if gate.metric is not Metric.ERROR_RATE or not gate.max:
         return None
@@ -150,10 +151,10 @@ def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
 
 
 def within(gate: Gate, window: Window, steps: int) -> GateResult:
-    """Evaluate a gate in the window of the step and in the later windows within the step.
+    """Evaluate a gate in the window of the whole step and in the later windows within the step.
 
-    Return the first result that fails, or else the result of the step's window. `steps` is the
-    number of steps of the upgrade.
+    Return the first result that is a failure, or else that of the whole step. `steps` is the number
+    of steps of the upgrade.
     """
     windows = (window, *window.recent)
     return _decisive(
@@ -167,9 +168,9 @@ def within(gate: Gate, window: Window, steps: int) -> GateResult:
 def windows_of(steps: int, number: int | None = None) -> int:
     """Return the number of windows among which the false-alarm budget of one upgrade is divided.
 
-    `number` is the position of a window within its step, None for the window of the whole step. A
-    step may have any number of windows. Its own window gets half of the step's budget, and the n-th
-    later window 1 / (n (n + 1)) of the other half. These add up to at most one half.
+    `number` is the position of a window within its step, None for the window of the whole step. The
+    window of the whole step gets half of the step's budget. The n-th later window gets the part
+    1 / (n (n + 1)) of the other half, so that any number of windows stays within the budget.
     """
     return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
@@ -299,9 +300,9 @@ def _reason(increase: float, bound: str) -> str:
 
 
 def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> float:
-    """Return an upper bound of the quantile's duration; infinite above the last bucket.
+    """Return an upper confidence bound of a quantile; infinity if it is above the last bucket.
 
-    The histogram needs enough observations (`sequential.requests_for_a_bound`).
+    The histogram must have at least `sequential.requests_for_a_bound` observations.
     """
     total = histogram.total
     ranks = range(math.ceil(quantile * total), total + 1)
@@ -315,9 +316,9 @@ def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> fl
 
 
 def _quantile(histogram: Histogram, rank: float) -> float:
-    """Return the duration at a rank, interpolated within its bucket.
+    """Return the duration with a given rank among all durations, interpolated within its bucket.
 
-    Infinite above the last bucket.
+    Infinity if it is above the bound of the last bucket.
     """
     below = list(accumulate(histogram.counts, initial=0))
     bucket = max(bisect_left(below, rank) - 1, 0)
@@ -331,7 +332,7 @@ def _quantile(histogram: Histogram, rank: float) -> float:
 def _above(histogram: Histogram, limit: float, *, is_interpolated: bool) -> int:
     """Count the durations above a limit.
 
-    The bucket that contains the limit counts in proportion if `is_interpolated`, else not at all.
+    The bucket that contains the limit counts in proportion if `is_interpolated`, otherwise not.
     """
     bucket = bisect_left(histogram.bounds, limit)
     if bucket >= len(histogram.bounds):

@@ -1,8 +1,8 @@
 """Read the objects that route a RayService's requests: Gateways, the weighted route, side routes.
 
-Our own objects arrive over the bus. A user's route and its Gateways may have any owner, so they are
-looked up at the API server, rarely while no traffic moves. The same holds for objects of another
-owner that have the name of one of ours.
+NATS delivers raybus's own objects. A user's route and its Gateways may have any owner, so they are
+read from the API server, less often while no traffic moves. The same holds for objects of another
+owner that have a name which raybus needs.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
-"""Maximum age in seconds of a Gateway that the bus does not deliver, while traffic moves."""
+"""Maximum age in seconds of a user's Gateway while traffic moves."""
 FOREIGN_AT_REST: Final = 30.0
 """Maximum age in seconds of a Gateway or route of another owner, while no traffic moves."""
 
@@ -31,11 +31,11 @@ FOREIGN_AT_REST: Final = 30.0
 async def read(
     sources: Sources, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
-    """Read Gateways; return them by namespace and name, with None for one that cannot be read.
+    """Return raybus's own Gateway and those in `wanted`, by namespace and name.
 
-    These are our Gateway and those that `wanted` names, the parents of the RayService's route. A
-    Gateway of another owner may be `FOREIGN` seconds old if traffic moves (`is_moving`), and
-    `FOREIGN_AT_REST` seconds otherwise.
+    `wanted` are the parents of the RayService's route. A Gateway that cannot be read is None. The
+    state of a Gateway of another owner is at most `FOREIGN` seconds old if traffic moves
+    (`is_moving`), and otherwise at most `FOREIGN_AT_REST` seconds.
     """
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
@@ -52,8 +52,8 @@ async def weighted(
 ) -> HttpRoute | None:
     """Return the HTTPRoute that carries the traffic of a RayService; None if it does not exist.
 
-    A user's route is at most `max_age` seconds old. `is_wanted` says that raybus needs its own
-    route. The object with that name is then returned even if it has another owner.
+    The state of a user's route is at most `max_age` seconds old. `is_wanted` means that raybus
+    needs its own route; then the route with that name is returned even if it has another owner.
     """
     meta = service.metadata
     place = (meta.namespace, weighted_route.name_of(service))
@@ -69,7 +69,7 @@ async def grpc(
 ) -> GrpcRoute | None:
     """Return the GRPCRoute with the name that raybus uses, whoever owns the route.
 
-    It is looked up at the API server only if one of the `clusters` takes gRPC calls.
+    It is read from the API server only if one of the `clusters` takes gRPC calls.
     """
     place = (service.metadata.namespace, names.grpc_route(service.metadata.name))
     takes_calls = any(ports.of_grpc(cluster.raw_spec) is not None for cluster in clusters)
@@ -91,8 +91,9 @@ async def read_class(sources: Sources, gateway: Gateway | None) -> GatewayClass 
 async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:
     """Return the side routes of a RayService.
 
-    `policy` belongs to its upgrade in steps, if any. The bus delivers only our objects, so a wanted
-    route that is missing there is looked up by name: another owner may have it.
+    `policy` is the policy of the RayService's upgrade in steps; None without one. NATS delivers
+    only raybus's own routes, so a route that is needed but missing is read from the API server: a
+    route of another owner may have its name.
     """
     meta, wanted = service.metadata, side_routes.wanted(service, policy)
     held: dict[str, HttpRoute | None] = {}

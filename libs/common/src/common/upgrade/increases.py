@@ -1,13 +1,13 @@
 """Count the requests that a cluster's nodes answered between two reads of their counters.
 
-The increase of each series is computed separately, as by Prometheus' `increase`: a value that
-became smaller was reset and counts in full. Three rules differ from Prometheus:
+The increase of each series is computed separately, as by Prometheus' `increase`: if a value became
+smaller, it was reset, and the new value counts in full. Three rules differ from Prometheus:
 
 - A new series on a node that was read before counts from zero. It may be the first error, which
   Prometheus would not count.
-- A series or a node that was missing for some reads counts from its last value.
-- An increase carries the number of the read at which it begins. A window leaves out increases that
-  began before the window.
+- If a series or a node was missing in some reads, its increase is computed from its last value.
+- An increase has the number of the read at which it begins. A window of requests leaves out
+  increases that began before the window.
 """
 
 from collections.abc import Mapping
@@ -21,40 +21,40 @@ from common.ray.request_metrics import NodeSeries, Requests, Sample, Series
 MAX_VALUES: Final = 32_768
 """Maximum number of counter values that are remembered for one cluster.
 
-A counter has one value, a histogram one for each bucket. A proxy has 126 values with 3 routes and 2
-status codes. Missing series and nodes are dropped first, then whole nodes: counting only a part of
-a node's series could hide its errors. The requests of the remaining nodes are a sample.
+A counter has one value, a histogram one for each bucket. A proxy with 3 routes and 2 status codes
+has 126 values. If there is no room, missing series and nodes are dropped, and then whole nodes: to
+count only a part of a node's series could hide its errors. The other nodes' requests are a sample.
 """
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
-"""Number of values above which no further node is admitted.
+"""Number of values above which no new node is remembered.
 
-The admitted nodes need room for new series.
+The remembered nodes need the rest for new series.
 """
 
 
 class _Value(msgspec.Struct, frozen=True):
     requests: Requests
     read: int
-    """Number of the read in which the value was last seen."""
+    """Number of the last read that had this series."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """The last values of one node."""
+    """The last counter values of one node."""
 
     series: Mapping[int, _Value]
     read: int
     """Number of the node's last read."""
     is_cut: bool = False
-    """Whether a series was dropped. If so, an unknown series is not necessarily new."""
+    """Whether a series was dropped. If so, an unknown series may not be new."""
     size: int
-    """Size that counts towards `MAX_VALUES`: the number of values, plus one for the node itself."""
+    """Number of values, plus one for the node itself; `MAX_VALUES` limits the sum of sizes."""
 
 
 class Increase(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that a node answered since an earlier read."""
+    """The requests that a node has answered since an earlier read."""
 
     since: int
-    """Number of the earlier read."""
+    """Number of the read since which the requests were answered."""
     requests: Sample
 
 
@@ -63,9 +63,9 @@ def advance(
 ) -> tuple[Node, list[Increase]]:
     """Return a node's new state after read number `read`, and its requests since earlier reads.
 
-    `series` are the counters on the node's metrics page. For an unknown node (`node` is None) this
-    read is the starting point, and there are no requests yet. With `is_new`, all requests that the
-    unknown node has ever answered are returned, as requests since read 0.
+    `series` are the counters on the node's metrics page. If the node is unknown (None), this read
+    is the starting point, and there are no requests yet. With `is_new`, all requests that an
+    unknown node has ever answered are returned, as if since read 0.
     """
     before: Mapping[int, _Value] = {} if node is None else node.series
     is_cut = node is not None and node.is_cut
@@ -103,23 +103,23 @@ def _without_absent(node: Node) -> Node:
 
 
 class Nodes(msgspec.Struct):
-    """The last values of all nodes of a cluster, limited to `MAX_VALUES`."""
+    """The last counter values of all nodes of a cluster, at most `MAX_VALUES`."""
 
     read: int = 0
-    """Number of the last read, or of the read in progress."""
+    """Number of the last read, or of the one in progress."""
     is_cut: bool = False
-    """Whether a node was dropped. If so, an unknown node is not necessarily new."""
+    """Whether a node was dropped. If so, an unknown node may not be new."""
     size: int = 0
     _nodes: dict[str, Node] = {}
     """The nodes, by the UID of their pod."""
     _trimmed: int = 0
-    """Number of the last read that dropped missing nodes and series."""
+    """Number of the read in which missing nodes and series were last dropped."""
 
     def get(self, uid: str) -> Node | None:
         return self._nodes.get(uid)
 
     def put(self, uid: str, node: Node) -> None:
-        """Remember a node after a read; drop it if there is no room."""
+        """Remember a node's state after a read; drop the node if there is no room."""
         limit = MAX_VALUES if uid in self._nodes else MAX_VALUES_TO_ADMIT
         self._drop(uid)
         if self.size + node.size > limit:
@@ -136,7 +136,7 @@ class Nodes(msgspec.Struct):
         self.size -= 0 if node is None else node.size
 
     def _drop_absent(self) -> None:
-        """Drop nodes and series that were missing in the last reads, at most once a read."""
+        """Drop nodes and series that were missing in the last reads; only once for each read."""
         if self._trimmed == self.read:
             return
         self._trimmed = self.read
@@ -147,14 +147,14 @@ class Nodes(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """The requests that a cluster answered since the read numbered `since`."""
+    """The requests that a cluster has answered since the read with the number `since`."""
 
     since: int = 0
     answered: Sample = {}
 
 
 def count(tallies: list[Tally], increases: list[Increase]) -> None:
-    """Add each increase to the tallies that began no later than the increase."""
+    """Add each increase to all tallies that began before it or at the same read."""
     for since in {tally.since for tally in tallies}:
         new = request_metrics.total(
             increase.requests for increase in increases if increase.since >= since

@@ -1,9 +1,9 @@
 """Ask the servers of gates (webhooks, Prometheus) in the background; no reconcile waits for them.
 
-A webhook is asked once at each step, and again until it decides. After a restart of this process it
-is asked again with the same id. A Prometheus query is repeated while the step lasts. At most
+A webhook is asked at each step until it decides. After a restart of this process it is asked again
+with the same request ID. A Prometheus query is repeated for as long as the step lasts. At most
 `OF_A_NAMESPACE` requests of one namespace are in flight, so that servers which do not answer cannot
-block other tenants; a request over the limit is sent at a later reconcile.
+block other tenants; a request over this limit is sent at a later reconcile.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ REMEMBERED: Final = 8192
 
 
 class _Inquiry(msgspec.Struct, kw_only=True):
-    """The state of one gate at one step."""
+    """The requests for one gate at one step."""
 
     times: int = 0
     due_at: float = 0.0
     problem: str | None = None
-    """Why the last request was not answered."""
+    """Why the last request had no valid answer; None if it had one."""
     task: asyncio.Task[None] | None = None
 
 
@@ -53,7 +53,7 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the server is not asked again at this step."""
+        """Return whether the server has decided or was asked too often, at this step."""
         is_decided = self.reply is not None and self.reply.outcome is not GateOutcome.INCONCLUSIVE
         return is_decided or self.times >= webhook.MAX_TIMES
 
@@ -63,10 +63,10 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
         return webhook.wait(answer)
 
     def miss(self, problem: errors.RaybusError) -> float:
-        """Record why there is no answer; return the seconds until the next request.
+        """Record why there is no valid answer; return the seconds until the next request.
 
-        The text includes the number of attempts only after the last one, so that the text does not
-        change with each attempt.
+        The recorded text has the number of attempts only after the last one, so that the text does
+        not change with each attempt.
         """
         is_last = self.times >= webhook.MAX_TIMES
         end = (
@@ -85,7 +85,7 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
     gate: PrometheusGate
     readings: Readings = Readings()
     failure: GateResult | None = None
-    """The failed result.
+    """The result if the gate has failed; None if it has not.
 
     It is kept until the step or the candidate changes, so that a later value cannot revoke the
     failure before the failure is recorded.
@@ -114,7 +114,7 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
 
 
 class _Upgrade(msgspec.Struct):
-    """The requests for one upgrade at its present step."""
+    """The requests for the gates of one upgrade at its present step."""
 
     moment: tuple[Candidate, int, datetime | None]
     inquiries: BoundedDict[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
@@ -125,7 +125,7 @@ class _Upgrade(msgspec.Struct):
 
 
 class Inquiries:
-    """The requests to gates' servers for the upgrades of this replica."""
+    """Sends the requests to gates' servers for the upgrades of this replica."""
 
     def __init__(
         self, kube: Kube, outbound: Outbound, background: Background, clock: Clock
@@ -151,7 +151,7 @@ class Inquiries:
             self.forget(uid)
             upgrade = _Upgrade(moment=step.moment)
         self._upgrades[uid] = upgrade
-        # An edit of the policy removed or changed these gates.
+        # Drop gates that an edit of the policy has removed or changed.
         for gate in upgrade.inquiries.keys() - set(asked):
             del upgrade.inquiries[gate]
         results: dict[AnyGate, GateResult] = {}
@@ -169,7 +169,7 @@ class Inquiries:
         return results
 
     def forget(self, uid: str) -> None:
-        """Drop the state of an upgrade and cancel its requests."""
+        """Drop the state of the upgrade to the cluster with this UID, and cancel its requests."""
         self._upgrades.pop(uid, None)
 
     async def _ask(self, step: Checkpoint, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
@@ -191,7 +191,7 @@ class Inquiries:
         inquiry.due_at = self._clock.monotonic() + pause
 
     async def _answer(self, step: Checkpoint, gate: AskingGate) -> Answer:
-        # Check the target before the signing key is read.
+        # Check the target first, so that the signing key is not read for a forbidden one.
         if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:
             raise errors.Unavailable(f"is not asked: {why}")
         request = (
@@ -223,8 +223,8 @@ class Inquiries:
     async def _key(self, namespace: str) -> bytes:
         """Read the signing key of a namespace.
 
-        It is read for every request, so that a new key is used immediately and no key stays in
-        memory. Raises `Unavailable` with the remedy if there is none.
+        The key is read for every request, so that a new key is used immediately and no key stays in
+        memory. Raises `Unavailable` with the remedy if there is no valid key.
         """
         where = f"Secret {namespace}/{webhook.SECRET_NAME}"
         command = (

@@ -1,9 +1,9 @@
 """HTTP requests to servers that tenants name in gates, limited in target, size and time.
 
-Only addresses that `common.targets` permits are reached. A name is resolved once and the connection
-goes to the checked address, so that a second DNS answer cannot lead elsewhere. Redirects are not
-followed, proxies of the environment are not used, and cookies are not kept. Errors never contain
-the path, the query or the answer.
+Requests go only to addresses that `common.targets` permits. A host name is resolved once, and the
+connection goes to the address that was checked, so that a second DNS answer cannot lead elsewhere.
+Redirects are not followed, proxies in the environment are not used, and cookies are not kept.
+Errors never contain the path, the query or the answer.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import httpx
 
 LOOKUPS_AT_ONCE: Final = 4
-"""Number of threads that only look up the addresses of gates' servers.
+"""Number of threads that are used only to look up addresses of gates' servers.
 
-A silent name server therefore delays no other lookup of the process."""
+So a name server that does not answer delays no other lookups of the process."""
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
@@ -45,34 +45,31 @@ class OutboundRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Body of a POST; None for a GET."""
     headers: dict[str, str] = {}
     max_size: int
-    """Maximum bytes of the answer."""
+    """Maximum bytes of the answer's body."""
     seconds: float
 
 
 class Outbound(Protocol):
-    """Access to the servers of gates."""
+    """Sends requests to the servers of gates."""
 
     def refusal(self, url: str, namespace: str) -> str | None:
-        """Return why a server may not be asked for a RayService of this namespace.
-
-        None if it may.
-        """
+        """Return why a RayService of this namespace may not use this server; None if it may."""
         ...
 
     async def send(self, request: OutboundRequest) -> Answer:
-        """Send a request once.
+        """Send a request, without a retry.
 
-        Raises `Unavailable` if there is no answer within the limits, or if the server may not be
-        asked.
+        Raises `Unavailable` if there is no answer within the limits, or if the request is not
+        allowed.
         """
         ...
 
 
 class NoOutbound:
-    """An `Outbound` that sends nothing.
+    """Sends nothing.
 
-    With `permits` no server is refused, since forecasts do not know which servers the administrator
-    allows.
+    With `permits`, `refusal` refuses no server; used for forecasts, which do not know which servers
+    the administrator allows.
     """
 
     def __init__(self, *, permits: bool = False) -> None:
@@ -86,7 +83,7 @@ class NoOutbound:
 
 
 class HttpOutbound:
-    """An `Outbound` over the network."""
+    """Sends requests over the network, to allowed servers only."""
 
     def __init__(self, allowed: Targets, http: "httpx.AsyncClient", resolve: Resolve) -> None:
         self._allowed = allowed
@@ -170,7 +167,7 @@ async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[A
 
 @asynccontextmanager
 async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
-    """Provide the `Outbound` for the servers that `RAYBUS_GATE_TARGETS` allows.
+    """Provide an `Outbound` that reaches only the servers which `RAYBUS_GATE_TARGETS` allows.
 
     If the setting is empty, every server is refused.
     """
@@ -185,7 +182,7 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
 
 @asynccontextmanager
 async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
-    """Provide the `Outbound` for the servers that `allowed` permits."""
+    """Provide an `Outbound` that reaches only the servers which `allowed` permits."""
     pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
     try:
         async with client() as http:
@@ -195,7 +192,7 @@ async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
 
 
 def client() -> "httpx.AsyncClient":
-    """Return a client without connection reuse, proxies, redirects and cookies."""
+    """Return an HTTP client that uses no proxies and keeps no connections or cookies."""
     import httpx  # noqa: PLC0415  (as above)
 
     tls = httpx.create_ssl_context()

@@ -1,10 +1,10 @@
-"""Read an UpgradePolicy: the steps, gates and phases of an upgrade, and its record.
+"""Read an UpgradePolicy (the steps, gates and phases of an upgrade), and its recorded copy.
 
-An upgrade follows the policy that it began with, so a copy of the policy is an annotation of the
-pending RayCluster. An edit applies to the next upgrade, or immediately with `applyEdits: AtOnce`,
-which replaces the copy (ADR 28). The CRD rejects the same specs as `read`. They are checked again
-because the CRD may be older than this build, and because every writer of a RayCluster can replace
-the record.
+An upgrade follows the policy that it began with, so the pending RayCluster has a copy of the policy
+in an annotation, the record. An edit applies to the next upgrade, or immediately with `applyEdits:
+AtOnce`, which replaces the copy (ADR 28). The CRD rejects the same specs as `read`. They are
+checked again because the CRD may be older than this release, and because whoever may write a
+RayCluster can replace the record.
 """
 
 from collections.abc import Sequence
@@ -30,26 +30,25 @@ from common.upgrade.fields import NO_TIME, Fields
 from common.upgrade.gate_types import MAX_STEPS, AnyGate
 
 MAX_RECORD_SIZE: Final = 64 * 1024
-"""Maximum bytes of a record. Legal specs need less than half.
+"""Maximum bytes of a policy's record in an annotation. Legal specs need less than half of it.
 
-All annotations of an object may have 256 KiB."""
+Kubernetes allows 256 KiB for all annotations of one object."""
 WHOLE: Final = 100
 MAX_WARM_UP_REQUESTS: Final = 10_000
 MAX_CONCURRENT_REQUESTS: Final = 16
 MAX_PATH_LENGTH: Final = 1000
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PATH: Final = re2.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
-"""An absolute path. RE2 and Go limit repetitions to 1000, so at most 999 characters follow the
-slash.
+"""Matches an absolute path of at most 1000 characters, since RE2 and Go limit repetitions to 1000.
 """
 _CLIMBS: Final = re2.compile(r"\.\.|//")
-"""Sequences that a client may resolve to another path or host. `PATH` excludes percent signs."""
+"""Sequences with which a path could lead to a different path or host."""
 HEADER_NAME: Final = re2.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 HEADER_VALUE: Final = re2.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 
 
 class OnFailure(StrEnum):
-    """Effect of a failed gate on the upgrade."""
+    """What a failed gate does to the upgrade."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"
@@ -66,7 +65,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step: a traffic weight and its minimum duration."""
 
     weight: int
-    """Percent of the traffic."""
+    """Percent of the traffic that the new cluster gets."""
     hold: timedelta = NO_TIME
     """Minimum time for which the upgrade stays at the weight of this step."""
     pauses: bool = False
@@ -90,7 +89,7 @@ class Mirror(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """How clients can reach a cluster before its first traffic."""
+    """How users can reach a cluster before its first traffic, to test it."""
 
     service: bool = False
     header_name: str | None = None
@@ -106,9 +105,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[AnyGate, ...] = ()
     on_failure: OnFailure = OnFailure.ROLLBACK
     bake: timedelta = NO_TIME
-    """Time that the replaced cluster keeps its capacity after all traffic has moved.
+    """Time for which the replaced cluster keeps its capacity after all traffic has moved.
 
-    With steps the bake is before the promotion, in blue/green after it.
+    In an upgrade with steps, this is before the promotion; in blue/green, after it.
     """
     auto_promote: bool = True
     warm_up: WarmUp | None = None
@@ -118,9 +117,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how often an upgrade begins to count requests for its gates from zero.
+        """Return how often an upgrade counts requests for its gates from zero.
 
-        It does so at each step, and once for mirrored requests.
+        This happens at each step, and once for mirrored requests.
         """
         return max(1, len(self.steps)) + (self.mirror is not None)
 
@@ -131,7 +130,7 @@ class WarmUpProgress(msgspec.Struct):
     wanted: int
     answered: int = 0
     problem: str | None = None
-    """Why a request was not answered; the warm-up has failed then."""
+    """Why the warm-up has failed; None if it has not."""
 
     @property
     def is_over(self) -> bool:
@@ -145,7 +144,7 @@ class WarmUpProgress(msgspec.Struct):
 
 
 class RecordedPolicy(AnnotationRecord, frozen=True, kw_only=True):
-    """The copy of a policy on a pending RayCluster."""
+    """The copy of a policy in the annotation of a pending RayCluster."""
 
     name: str
     uid: str = ""
@@ -168,12 +167,12 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Return whether the policy applies to RayServices of its namespace that name none."""
+        """Return whether RayServices of its namespace that name no policy use this one."""
         return self.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"
 
 
 class PolicyError(ValueError):
-    """An illegal spec; each of `problems` names the field and the legal values."""
+    """The spec of a policy is illegal; each of `problems` has the field and the legal values."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))
@@ -181,9 +180,9 @@ class PolicyError(ValueError):
 
 
 def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
-    """Validate the spec of a policy.
+    """Validate and decode the spec of a policy.
 
-    Raises `PolicyError` if it is not legal, or has unknown fields while `strict`.
+    Raises `PolicyError` if the spec is illegal or, with `strict`, has unknown fields.
     """
     problems: list[str] = []
     fields = Fields(spec, "spec", problems, strict=strict)
@@ -212,7 +211,7 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
 
 
 def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
-    """Return a policy's record as JSON text; raises `PolicyError` if the spec is not legal."""
+    """Return a policy's record as JSON text; raise `PolicyError` if the spec is illegal."""
     read(name, spec)
     return msgspec.json.encode(
         RecordedPolicy(name=name, uid=uid, generation=generation, spec=spec)
@@ -222,13 +221,13 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
 def is_edited(recorded: RecordedPolicy, stored: Stored) -> bool:
     """Return whether a policy was edited after it was recorded.
 
-    False for a policy with another uid, which only has the same name.
+    False if `stored` has a different UID, so that it only has the same name.
     """
     return stored.metadata.uid == recorded.uid and stored.metadata.generation > recorded.generation
 
 
 def record_of(cluster: RayCluster) -> RecordedPolicy | None:
-    """Return the record on a cluster; None if it is missing or raybus cannot have written it."""
+    """Return the policy record of a cluster; None if there is none that raybus can have written."""
     text = _recorded_text(cluster)
     return None if text is None else _record(text)
 
@@ -267,7 +266,7 @@ def _recorded_policy(text: str) -> UpgradePolicy | None:
 
 
 def upgraded_from(cluster: RayCluster | None) -> str:
-    """Return the name of the cluster that this cluster replaces.
+    """Return the name of the cluster that this cluster replaces in an upgrade.
 
     Empty if it replaces none, if the upgrade is over, or if a user wrote an illegal name.
     """
@@ -284,7 +283,7 @@ def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
 
 
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
-    """Return the last step whose weight is at most `weight`; None before the first step."""
+    """Return the step that an upgrade has reached at a weight; None before the first step."""
     return max(
         (step for step in policy.steps if step.weight <= weight),
         key=lambda step: step.weight,
@@ -293,26 +292,30 @@ def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
 
 
 def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
-    """Return whether an upgrade stays at a weight until its gates pass.
+    """Return whether an upgrade must stay at a weight until its gates pass.
 
-    It stays at weight 0, at each step, at every weight if there are no steps, and at `aim`: the
-    step for which the last traffic move was made, even if an edit has removed that step since.
+    It must stay at weight 0, at the weight of each step and, if there are no steps, at every
+    weight. It must also stay at `aim`, the weight of the step for which traffic last moved, even if
+    an edit of the policy has removed that step since.
     """
     is_step = weight == 0 or not policy.steps or any(step.weight == weight for step in policy.steps)
     return is_step or (aim is not None and weight >= aim)
 
 
 def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> int:
-    """Return the weight of the next step, or of `aim` if that is lower; 100 after the last step."""
+    """Return the weight of the next step after `weight`; 100 after the last step.
+
+    `aim` counts as the weight of a step (see `is_stop`).
+    """
     later = [step.weight for step in policy.steps if step.weight > weight]
     return min(later + ([aim] if aim is not None and aim > weight else []), default=WHOLE)
 
 
 def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
-    """Return the gates that can decide before all traffic moves at once.
+    """Return the gates that can decide before all traffic moves at once (blue/green).
 
-    Gates on a metric are included only if the new cluster gets requests before the move, by a
-    warm-up or a preview.
+    Gates on a metric are included only if the new cluster gets requests before the traffic moves,
+    by a warm-up or a preview.
     """
     is_used = policy.warm_up is not None or policy.preview.service
     return tuple(gate for gate in policy.gates if is_used or not isinstance(gate, gate_types.Gate))
@@ -321,9 +324,9 @@ def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
 def pause(
     policy: UpgradePolicy, pending: ServeView, weight: int, approved: Approval | None
 ) -> str | None:
-    """Return why an upgrade waits for its user at a weight; None if it does not wait.
+    """Return a message if an upgrade waits for its user at this weight; None if it does not.
 
-    `approved` is the last pause that the user approved.
+    `approved` is the user's last approval of a pause.
     """
     is_paused = any(step.weight == weight and step.pauses for step in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
@@ -336,7 +339,7 @@ def pause(
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
     parts = spec.sections("steps", MAX_STEPS)
     steps = tuple(step_part.read(_step) for step_part in parts)
-    if problems:  # without legal weights their order cannot be checked
+    if problems:  # the order of illegal weights cannot be checked
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
         if step.weight <= before.weight:

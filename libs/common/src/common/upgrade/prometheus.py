@@ -1,8 +1,8 @@
 """The Prometheus gate: build its query and interpret the answers.
 
-A query is evaluated every `EVERY` seconds. The gate passes while the last value is within the limit
-and fresh. It fails after `EVIDENCE` consecutive values beyond the limit: Prometheus scrapes every
-15 to 30 s, and a single outlier is not enough. A missing value neither passes nor fails the gate.
+A query is sent every `EVERY` seconds. The gate passes while the last value is within the limit and
+at most `FRESH` seconds old. It fails after `EVIDENCE` consecutive values beyond the limit, since a
+single outlier must not be enough. A missing value neither passes nor fails the gate.
 """
 
 from math import isnan
@@ -21,13 +21,13 @@ from common.upgrade.webhook import OK, Answer, Checkpoint, quoted
 EVERY: Final = 15.0
 """Seconds from an answer to the next query."""
 FRESH: Final = 30.0
-"""Seconds for which a value counts: twice `EVERY`, because the next query may be slow."""
+"""Seconds for which a value is valid: twice `EVERY`, because the next query may be slow."""
 EVIDENCE: Final = 3
-"""Consecutive values beyond the limit that fail a gate."""
+"""Number of consecutive values beyond the limit with which a gate fails."""
 MAX_ANSWER_SIZE: Final = 64 * 2**10
 """Maximum bytes of an answer."""
 SECONDS: Final = 10.0
-"""Time limit of one query, in seconds."""
+"""Timeout of one query, in seconds."""
 _NUMBER: Final = re2.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
 _AGGREGATE: Final = "have the query return one, as by sum(...) or max(...)"
 
@@ -45,30 +45,30 @@ class _Data(msgspec.Struct, frozen=True):
 
 class _Series(msgspec.Struct, frozen=True):
     value: tuple[float, str] | None = None
-    """Time and value of a sample; None if the series is a histogram."""
+    """Time and value of the sample; None if the series is a histogram."""
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of a query at one step."""
+    """What is known of a query's values at one step: the last one, and how many were bad."""
 
     value: float | None = None
     """The last value; None if the last query had none."""
     at: float = 0.0
     """Time of the last value, in seconds of a monotonic clock."""
     beyond: int = 0
-    """Number of consecutive values beyond the limit, up to the last one."""
+    """Number of values beyond the limit since the last value within it."""
 
 
 def url(step: Checkpoint, gate: PrometheusGate) -> str:
-    """Return the URL of a query; it asks for two series at most, enough to detect more than one."""
+    """Return the URL of a query. It requests only two series, to detect more than one."""
     asked = {"query": query(step, gate), "timeout": f"{SECONDS:g}s", "limit": "2"}
     return f"{gate.url.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
 
 
 def query(step: Checkpoint, gate: PrometheusGate) -> str:
-    """Return the query with its placeholders replaced by the names of an upgrade.
+    """Return the query with its placeholders replaced by the names of an upgrade's objects.
 
-    These are DNS names, so they cannot end a PromQL string.
+    The names are DNS names, so they cannot end a string in PromQL.
     """
     names = {
         "namespace": step.namespace,
@@ -82,9 +82,9 @@ def query(step: Checkpoint, gate: PrometheusGate) -> str:
 
 
 def read(answer: Answer) -> float:
-    """Return the value of an answer; raises `Unavailable` if there is none.
+    """Return the value in an answer; raise `Unavailable` if there is none.
 
-    Messages quote nothing of the body except Prometheus' own error text, clipped.
+    The error quotes nothing of the body except Prometheus' own error text, shortened.
     """
     no_answer = answer.shown_status if answer.status != OK else "did not answer as Prometheus does"
     if untrusted.is_too_deep(answer.body):
@@ -126,7 +126,7 @@ def _value(data: _Data) -> str:
 
 
 def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float) -> Readings:
-    """Return the readings with the value of one more query, which was answered at `now`."""
+    """Return the readings after another query, which was answered at `now` with `value`."""
     return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
 
 

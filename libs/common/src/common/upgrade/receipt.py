@@ -1,6 +1,6 @@
-"""The receipt of an upgrade: outcome, durations and capacities.
+"""The receipt of an upgrade: a final record of its outcome, durations and capacities.
 
-It is an annotation of the RayService, and part of the event that completes an upgrade.
+It is an annotation of the RayService, and part of the event that reports the completed upgrade.
 """
 
 from datetime import datetime
@@ -20,26 +20,26 @@ class UpgradeOutcome(StrEnum):
 
     PROMOTED = "Promoted"
     ROLLED_BACK = "RolledBack"
-    """Some requests had moved to the new cluster, and moved back."""
+    """Part of the traffic had moved to the new cluster, and was moved back."""
     CANCELLED = "Cancelled"
-    """The upgrade ended before any request had moved."""
+    """The upgrade ended before any traffic had moved."""
     ABORTED = "Aborted"
     """The user or a deadline ended the upgrade."""
 
 
 class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """Duration of each phase."""
+    """Duration of each phase of an upgrade."""
 
     preparing: int
-    """Seconds from the start of the upgrade until the first requests moved."""
+    """Seconds from the start of the upgrade until the first traffic moved."""
     shifting: int
-    """Seconds from the first moved request until the last had moved, forward or back."""
+    """Seconds from the first move of traffic to the last one, forward or back."""
     draining: int
-    """Seconds from the last moved request until the replaced or abandoned cluster was deleted."""
+    """Seconds from the last move of traffic until the replaced or abandoned cluster was deleted."""
 
 
 class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The result of an upgrade; unknown values are null."""
+    """The final record of an upgrade; unknown values are null."""
 
     old: str = msgspec.field(name="from")
     new: str = msgspec.field(name="to")
@@ -48,16 +48,16 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     finished: datetime
     seconds: Seconds
     peak_surge_percent: int | None
-    """Maximum capacity of both clusters together, beyond 100."""
+    """Maximum capacity of both clusters together, in percent above 100."""
     lowest_capacity_percent: int | None
     requests_cut: int | None
-    """Requests in flight when the cluster was deleted."""
+    """Number of requests that were still in flight when the cluster was deleted."""
     steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
     """The weights at which gates were evaluated, with their verdicts."""
 
     @property
     def gated_steps(self) -> tuple[gate_record.StepVerdicts, ...]:
-        """Return `steps` limited in number and length, with texts free of control characters."""
+        """Return `steps` fit for display: limited in size and without control characters."""
         return () if isinstance(self.steps, UnsetType) else gate_record.bounded(self.steps)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 def receipt_of(service: RayService) -> Receipt | None:
-    """Return the receipt of a RayService's last upgrade."""
+    """Return the receipt of a RayService's last upgrade; None if there is no readable one."""
     return annotation_record.decode(
         service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt
     )

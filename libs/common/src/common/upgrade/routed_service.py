@@ -23,14 +23,14 @@ from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
 SETTLES_WITHIN: Final = timedelta(seconds=10)
-"""Time within which a Gateway controller applies a new route (ADR 43)."""
+"""Time within which a Gateway controller is expected to apply a new route (ADR 43)."""
 View = TypeVar("View", bound=ServeView)
 
 
 class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, dict=True):
     """A RayService, its clusters and its routes, as observed for one reconcile.
 
-    Each service adds the fields that only its own decisions need. Derived values are computed once.
+    service-reconciler and traffic-manager each extend this class with fields of their own.
     """
 
     service: RayService
@@ -38,25 +38,25 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     active: View | None = None
     pending: View | None = None
     gateways: Mapping[Place, Gateway | None] = {}
-    """Our Gateway, and the parents of the user's route."""
+    """raybus's own Gateway, and the Gateways to which the user's route is attached."""
     route: HttpRoute | None = None
-    """The route with the weights: ours, or the user's that the annotation names."""
+    """The route that carries the traffic: raybus's own, or the user's named in an annotation."""
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
-    """Routes of users that have, or will get, backends or marks of raybus."""
+    """Routes of users to which raybus has written, or will write, backends and labels."""
     grpc_route: GrpcRoute | None = None
     side_routes: SideRoutes = SideRoutes()
     policy: UpgradePolicy | None = None
-    """The UpgradePolicy that the upgrade follows."""
+    """The UpgradePolicy that the present upgrade follows."""
     warm_up: WarmUpProgress | None = None
     """Progress of the pending cluster's warm-up; None if there is none or it cannot begin yet."""
     answers: Mapping[AnyGate, GateResult] = {}
     """Results of the gates that ask a server, at the present weight.
 
-    In an upgrade that moves all traffic at once, these are the results of all gates.
+    In an upgrade that moves all traffic at once, these are the results of all its gates.
     """
     renewed_record: Record | None = None
-    """The record without entries about an earlier Serve config of the pending cluster.
+    """The traffic record without entries about an earlier Serve config of the pending cluster.
 
     None if the record on the routes has no such entries.
     """
@@ -74,17 +74,17 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """Return the active and the pending cluster, without missing ones."""
+        """Return the active and the pending cluster, as far as they exist."""
         return tuple(view for view in (self.active, self.pending) if view is not None)
 
     @property
     def routes(self) -> tuple[HttpRoute, ...]:
-        """Return the route that carries the traffic, and the routes that carried it before."""
+        """Return the route that carries the traffic, if it exists, and `former_routes`."""
         return self.former_routes if self.route is None else (self.route, *self.former_routes)
 
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that carried the traffic before the present route did."""
+        """Return the other known routes, which may have carried the traffic before."""
         weighted, routes = (
             weighted_route.name_of(self.service),
             (self.our_route, *self.users_routes),
@@ -102,7 +102,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     def is_settled(self) -> bool:
         """Return whether a Gateway has had enough time to apply the last weights.
 
-        Only used for controllers that state no generation in their conditions.
+        Used only for Gateway controllers whose conditions do not have an observed generation.
         """
         return self.moved_at is None or self.observed_at >= self.moved_at + SETTLES_WITHIN
 
@@ -114,5 +114,5 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:
-        """Return why a Gateway takes no requests; None if all take requests."""
+        """Return why a Gateway takes no requests; None if all Gateways take requests."""
         return weighted_route.gateway_trouble(self.service, self.route, self.gateways)

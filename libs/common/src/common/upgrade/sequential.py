@@ -1,11 +1,11 @@
 """Compare a rate with an allowed rate by a test that is valid at every moment.
 
-Requests arrive while a rollout is evaluated, and the first failure ends it, so a test for a fixed
-number of requests would raise a false alarm sooner or later. Here the evidence is a likelihood
-ratio: the probability of the observed count, averaged over all rates by a beta distribution,
-divided by its probability at the allowed rate. If the true rate is at or below the allowed one, the
-ratio ever exceeds 1/alpha with a probability of at most alpha (Ville's inequality; Robbins' method
-of mixtures).
+A rollout is evaluated again and again while requests arrive, and the first failure ends it. So a
+test for a fixed number of requests would raise a false alarm sooner or later. Here the evidence is
+a likelihood ratio: the probability of the observed count, averaged over all rates by a beta
+distribution, divided by its probability at the allowed rate. If the true rate is not above the
+allowed one, the probability that the ratio ever exceeds 1/alpha is at most alpha (Ville's
+inequality; Robbins' method of mixtures).
 
 The beta distribution has its mean at twice the allowed rate. Smaller regressions need more requests
 than most upgrades have, and larger ones are found early with any mean. The rates that such a ratio
@@ -18,19 +18,19 @@ from functools import lru_cache
 from typing import Final
 
 _WEIGHT: Final = 2.0
-"""First parameter of the beta distribution: it counts like this many requests beyond the limit."""
+"""First parameter of the beta distribution; it acts like this many requests beyond the limit."""
 _OF_BOUNDS: Final = (0.5, 0.5)
-"""Parameters of the beta distribution for bounds: Jeffreys' prior."""
+"""Parameters of the beta distribution for confidence bounds: Jeffreys' prior."""
 _HALVINGS: Final = 50
 _NINE_OF_TEN: Final = 1.2816
-"""The 10th percentile of a normal distribution is this many standard deviations below its mean."""
+"""Standard deviations from the mean of a normal distribution down to its 10th percentile."""
 
 
 def evidence(beyond: int, total: int, allowed: float) -> float:
     """Return the logarithm of the likelihood ratio against the allowed rate.
 
-    `beyond` of `total` requests are beyond the limit; `allowed` is the fraction that may be. The
-    result is 0 if the observed rate is not above the allowed one.
+    `beyond` of `total` requests are beyond the limit, and `allowed` is the fraction that is
+    allowed. The result is 0 if the observed rate is not above the allowed one.
     """
     if beyond <= allowed * total:
         return 0.0
@@ -43,7 +43,7 @@ def evidence(beyond: int, total: int, allowed: float) -> float:
 def log_ratio(count: int, total: int, rate: float, weights: tuple[float, float]) -> float:
     """Return log(likelihood of the mixture / likelihood of `rate`), for a rate between 0 and 1.
 
-    `weights` are the parameters of the beta distribution.
+    `weights` are the parameters of the beta distribution that mixes the rates.
     """
     return _log_mixture(count, total, weights) - _log_likelihood(count, total, rate)
 
@@ -62,10 +62,9 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def highest_rate(count: int, total: int, alpha: float) -> float:
-    """Return the upper confidence bound of a rate: the highest rate that is not excluded.
+    """Return the upper confidence bound of a rate, after `count` cases in `total` requests.
 
-    `count` of `total` requests were observed. The bound is too low with probability `alpha` at
-    most.
+    The probability that the bound is too low is at most `alpha`.
     """
     low, high = count / total, 1.0
     least = _log_mixture(count, total, _OF_BOUNDS) + math.log(alpha)
@@ -77,10 +76,10 @@ def highest_rate(count: int, total: int, alpha: float) -> float:
 
 
 def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
-    """Return whether a duration is an upper bound of a quantile.
+    """Return whether a duration is an upper confidence bound of a quantile.
 
-    `below` of `total` observations are below the duration. The answer True is wrong with
-    probability `alpha` at most.
+    `below` of `total` observations are below the duration. The probability that the result True is
+    wrong is at most `alpha`.
     """
     return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(
         alpha
@@ -89,7 +88,7 @@ def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
-    """Return the minimum number of observations that bound a quantile, if all are below it."""
+    """Return the minimum number of observations with which a quantile can have an upper bound."""
     return (
         bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha))
         + 1
@@ -97,9 +96,10 @@ def requests_for_a_bound(quantile: float, alpha: float) -> int:
 
 
 def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
-    """Return about the lowest true rate that `total` requests detect in 9 of 10 cases.
+    """Return approximately the lowest true rate that `total` requests detect in 9 of 10 cases.
 
-    `allowed` is the rate to exceed. None if there are too few requests to detect any rate.
+    A rate is detected if it is shown to exceed `allowed`. None if the requests are too few for that
+    at any rate.
     """
     counts = range(total + 1)
     count = bisect_left(
@@ -110,7 +110,7 @@ def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
     low, high = count / total, 1.0
     for _ in range(_HALVINGS):
         rate = (low + high) / 2
-        # Normal approximation.
+        # Approximate the binomial distribution by a normal one.
         least = total * rate - _NINE_OF_TEN * math.sqrt(total * rate * (1 - rate))
         low, high = (low, rate) if least >= count else (rate, high)
     return high

@@ -4,9 +4,9 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """The conditions of a RayService.
+    """The types of a RayService's conditions.
 
-    Those after the blank line are raybus's own and exist only while they are needed.
+    Those from UpgradePaused on are raybus's own and exist only while they are needed.
     """
 
     READY = "Ready"
@@ -24,7 +24,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of conditions; those after the blank line are raybus's own."""
+    """Reasons of conditions; those from PauseRequested on are raybus's own."""
 
     INITIALIZING = "Initializing"
     INITIALIZING_TIMEOUT = "InitializingTimeout"

@@ -1,4 +1,4 @@
-"""The HTTPRoutes of an UpgradePolicy beside the weighted one: mirror and preview."""
+"""The side routes of an UpgradePolicy: HTTPRoutes for mirrored requests and for a preview."""
 
 from collections.abc import Set
 
@@ -17,7 +17,7 @@ class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
     mirror: HttpRoute | None = None
     preview: HttpRoute | None = None
     foreign: tuple[HttpRoute, ...] = ()
-    """Objects of other owners that occupy the names of wanted side routes."""
+    """Routes of other owners that have the names of side routes which raybus needs."""
 
     @property
     def existing(self) -> tuple[HttpRoute, ...]:
@@ -26,10 +26,10 @@ class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
-    """Return which side routes the policy of an upgrade in steps asks for.
+    """Return which side routes the policy of an upgrade in steps requires.
 
-    The set is empty if the user provides the route: that route belongs to the user's Gateway, and
-    raybus creates no other route there.
+    None are required if the user provides the main route: it belongs to the user's Gateway, and
+    raybus creates no other routes there.
     """
     if policy is None or weighted_route.is_users(service):
         return set()

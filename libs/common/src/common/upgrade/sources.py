@@ -1,6 +1,6 @@
 """Where service-reconciler and traffic-manager read the state of RayServices.
 
-The sources are the cache that the bus fills, the API server, Ray dashboards and gates' servers.
+The sources are the cache that NATS fills, the API server, Ray dashboards and gates' servers.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ KINDS: Final[dict[str, type[Object]]] = {
 
 
 class Sources:
-    """The sources of one process, with the answers of servers and nodes that it remembers."""
+    """The sources of one process, with remembered answers of gates' servers and Ray nodes."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Sources:
         self.inquiries = Inquiries(kube, outbound, background, clock)
 
     def forget(self, objects: Objects) -> None:
-        """Drop the answers about objects that are deleted or that another replica owns now."""
+        """Drop the answers about objects that are deleted or now belong to a different replica."""
         self.serve.forget(objects)
         for obj in objects:
             for part in (self.windows, self.warm_ups, self.inquiries):

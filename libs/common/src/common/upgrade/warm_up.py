@@ -1,9 +1,9 @@
 """Warm up a new cluster: send it requests before any client's, so that models load and caches fill.
 
-The requests go to the proxies of the cluster's nodes in turn, in the background. Each must be
-answered with 200. The first other answer fails the warm-up, and the cluster gets no traffic. A
-request without an answer is sent again a few times, since the node or this process may have been
-slow. Progress is lost when the process ends; the warm-up then begins again.
+The requests are sent in the background to the proxies of the cluster's nodes in turn. If any answer
+is not 200, the warm-up fails, and the cluster gets no traffic. A request without an answer is sent
+again a few times, since the node or this process may have been slow. After a restart of the process
+the warm-up begins again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 MAX_ROUNDS: Final = 3
-"""Number of rounds with unanswered requests after which the warm-up fails."""
+"""Number of rounds with unanswered requests with which the warm-up fails."""
 
 
 class _Run(msgspec.Struct):
@@ -30,15 +30,15 @@ class _Run(msgspec.Struct):
     asked: WarmUp
     progress: WarmUpProgress
     left: list[int]
-    """Numbers of the unanswered requests; the next request is last."""
+    """Numbers of the requests that are still to be sent; the next one is last."""
     rounds: int = 0
-    """Rounds in which a request had no answer."""
+    """Number of rounds in which a request had no answer."""
     is_active: bool = False
     task: asyncio.Task[None] | None = None
 
 
 class WarmUps:
-    """The warm-ups of the clusters that this replica upgrades to."""
+    """The warm-ups of the pending clusters in the upgrades of this replica."""
 
     def __init__(self, serve: ServeApi, background: Background) -> None:
         self._serve = serve
@@ -53,8 +53,8 @@ class WarmUps:
     ) -> WarmUpProgress:
         """Return the progress of a cluster's warm-up; start it, or its next round, if due.
 
-        It begins with the first call that has proxies. It begins again if the warm-up was edited or
-        the cluster runs another Serve config.
+        The warm-up starts with the first call that has `proxies`. It starts again if the warm-up in
+        the policy was edited or the cluster runs a different Serve config.
         """
         uid = candidate.cluster_uid
         run = self._runs.get(uid)
@@ -77,7 +77,7 @@ class WarmUps:
         self._runs.pop(uid, None)
 
     async def _send_round(self, run: _Run, proxies: Sequence[Target]) -> None:
-        """Send the remaining requests until one fails."""
+        """Send the remaining requests, until one fails or is not answered."""
         progress, unanswered = run.progress, list[int]()
 
         async def send() -> None:

@@ -1,9 +1,9 @@
 """The webhook gate: build the request at each step of an upgrade and interpret the answers.
 
-The request is JSON, signed as in Standard Webhooks with a key of the RayService's namespace. A
-legal answer is `{"result": "Pass"}`, `Fail`, or `Wait`, with an optional `text`. Only a legal
-answer passes or fails a gate. After `Wait` the webhook is asked again in 30 s, or after the
-answer's Retry-After. Without a legal answer it is asked again with a growing delay of up to 60 s.
+The request is JSON, signed as in Standard Webhooks with a key of the RayService's namespace. In a
+legal answer, `result` is `Pass`, `Fail` or `Wait`, and `text` is optional. Only with a legal answer
+can the gate pass or fail. After `Wait` the webhook is asked again in 30 s, or after the answer's
+Retry-After. Without a legal answer it is asked again with a growing delay of up to 60 s.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ from common.upgrade.gates import GateOutcome, GateResult
 from common.upgrade.policy import UpgradePolicy
 
 SECRET_NAME: Final = "raybus-webhook-key"  # noqa: S105 - the name of an object
-"""The Secret with the signing key, in the namespace of the RayService.
+"""Name of the Secret with the signing key, in the namespace of the RayService.
 
-The name is fixed, so that no policy can make raybus sign with another Secret.
+The name is fixed, so that no policy can make raybus sign with a different Secret.
 """
 SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
 MAX_ANSWER_SIZE: Final = 16 * 2**10
-"""Maximum bytes of an answer."""
+"""Maximum bytes of an answer's body."""
 MAX_TEXT_LENGTH: Final = 200
-"""Maximum characters of a server's text that messages quote."""
+"""Characters after which messages cut off a server's text that they quote."""
 SECONDS: Final = 10.0
-"""Time limit of one request, in seconds."""
+"""Timeout of one request, in seconds."""
 MAX_TIMES: Final = 10_000
-"""Maximum requests to a webhook at one step: more than three days of `Wait`."""
+"""Maximum requests to a webhook at one step: more than three days of the answer `Wait`."""
 WAIT: Final = 30.0
-"""Seconds from `Wait` to the next request, unless the answer has a Retry-After."""
+"""Seconds from the answer `Wait` to the next request, unless the answer has a Retry-After."""
 MIN_WAIT: Final = 5.0
 MAX_WAIT: Final = 600.0
 MAX_PAUSE: Final = 60.0
-"""Maximum seconds until the next request, if one was not answered."""
+"""Maximum seconds until the next request after one without a legal answer."""
 OK: Final = 200
 _RESULTS: Final = {
     "Pass": GateOutcome.PASS,
@@ -60,13 +60,13 @@ class Strategy(StrEnum):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The point in an upgrade at which a gate is asked."""
+    """The point in an upgrade at which the servers of gates are asked."""
 
     namespace: str
     service: str
     policy: str
     candidate: Candidate
-    """The version that the answer is about."""
+    """The version that the servers are asked about."""
     old: str
     new: str
     strategy: Strategy = Strategy.STEPS
@@ -75,19 +75,19 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     """When the pending cluster got this weight."""
     step: int = 0
-    """Position in the policy's steps, from 1; 0 before the first."""
+    """Position in the policy's steps, from 1; 0 before the first step."""
     steps: int = 0
     addresses: dict[str, str] = {}
     """HOST:PORT of `active`, `pending` and `preview`, to which a webhook may send test requests."""
 
     @property
     def moment(self) -> tuple[Candidate, int, datetime | None]:
-        """Return the values that distinguish this step from the previous step."""
+        """Return the values that change from one step to the next: version, weight and time."""
         return self.candidate, self.weight, self.since
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a webhook."""
+    """The decoded answer of a webhook."""
 
     result: str
     text: str = ""
@@ -98,7 +98,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP answer of a server."""
+    """The HTTP answer of a gate's server."""
 
     status: int
     body: bytes = b""
@@ -106,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_status(self) -> str:
-        """Describe a status other than 200, for messages."""
+        """Return a phrase about a status other than 200, for messages."""
         hint = "; redirects are not followed" if self.status in range(300, 400) else ""
         return f"answered status {self.status}{hint}"
 
@@ -123,11 +123,11 @@ def build_checkpoint(  # noqa: PLR0913  (the identity of a step)
     since: datetime | None = None,
     preview: Service | None = None,
 ) -> Checkpoint:
-    """Describe the present step of an upgrade, for its gates.
+    """Describe the present step of an upgrade, for the requests to gates' servers.
 
-    The pending cluster has `weight` percent of the traffic since `since`. `preview` is the Service
-    with the name of the preview Service. If the RayService does not own it, a webhook does not get
-    its address.
+    The pending cluster has had `weight` percent of the traffic since `since`. `preview` is the
+    Service with the name of the preview Service; a webhook gets its address only if the RayService
+    owns it.
     """
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
@@ -159,10 +159,10 @@ def build_checkpoint(  # noqa: PLR0913  (the identity of a step)
 
 
 def identity(step: Checkpoint, gate: WebhookGate) -> str:
-    """Return the id of a request, by which a receiver detects a repetition.
+    """Return the ID of a request, by which a webhook detects that the request is repeated.
 
-    It is the same after a restart of raybus, which forgets the answer and asks again. A different
-    Serve config gives a different id.
+    The ID is the same if raybus restarts and asks again. It is different for a different Serve
+    config.
     """
     since = "" if step.since is None else step.since.isoformat()
     of, config = step.candidate.cluster_uid, step.candidate.config
@@ -192,9 +192,9 @@ def question(step: Checkpoint, gate: WebhookGate) -> bytes:
 
 
 def read(answer: Answer) -> Reply:
-    """Return the answer of a webhook; raises `Unavailable` if it is not legal.
+    """Decode the answer of a webhook; raise `Unavailable` if it is not legal.
 
-    Messages never quote the body of an illegal answer, except for its `result`, clipped.
+    The error quotes nothing of an illegal answer except the start of its `result`.
     """
     if answer.status != OK:
         raise errors.Unavailable(answer.shown_status)
@@ -213,24 +213,24 @@ def read(answer: Answer) -> Reply:
 
 
 def quoted(text: str) -> str:
-    """Return a server's text fit for messages: one line, clipped, without control characters."""
+    """Return a server's text fit for messages: one short line without control characters."""
     return " ".join(untrusted.clipped(text, MAX_TEXT_LENGTH).split())
 
 
 def pause(times: int) -> float:
-    """Return the seconds until the next request, after `times` requests without an answer."""
+    """Return the seconds until the next request, after `times` requests in all and no answer."""
     return min(MAX_PAUSE, 2.0 ** min(times - 1, 10))
 
 
 def wait(answer: Answer) -> float:
-    """Return the seconds until the next request after `Wait`."""
+    """Return the seconds until the next request, after an answer with the result `Wait`."""
     text = answer.retry_after.strip()
     asked = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else WAIT
     return min(MAX_WAIT, max(MIN_WAIT, asked))
 
 
 def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> GateResult:
-    """Return the result of a gate from its last answer, or from the `problem` without one."""
+    """Return the result of a gate from its last answer (`reply`), or else from the `problem`."""
     if reply is None:
         return gates.unanswered(gate, problem)
     text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"

@@ -1,14 +1,14 @@
 """The HTTPRoute that carries the traffic of a RayService, and the problems that prevent it.
 
-The route is ours (`<RayService>-httproute` on `<RayService>-gateway`), or the user's, which
-`raybus.io/http-route` names. Of a user's route only our backends are written; parents, hostnames,
-matches, filters and other backends are the user's. Our backends are written to the rules that send
-requests to one of our Services (compared by group, kind, namespace and name). If no rule does, they
-are written to the rules without backends, or else to the only rule of the route.
+The route is raybus's own (`<RayService>-httproute` on `<RayService>-gateway`), or a user's route,
+named in the annotation `raybus.io/http-route`. In a user's route, raybus writes only its own
+backends: the Serve Services of the RayService and its clusters. It writes them to the rules that
+already have one of these backends (compared by group, kind, namespace and name). If there is no
+such rule, it writes them to the rules without backends, or else to the only rule of the route.
 
 A route is written only if the RayService owns it, or if its annotation `raybus.io/rayservice` names
-the RayService (ADR 12). A backend counts as ours if the cluster exists or is in the record, never
-by the pattern of its name.
+the RayService (ADR 12). A backend counts as raybus's own only if its cluster exists or is in the
+traffic record, never by the pattern of its name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -39,23 +39,23 @@ from common.upgrade.traffic_record import Record
 Place = tuple[str, str]
 """Namespace and name of an object."""
 MAX_BACKENDS: Final = 16
-"""Maximum backends of a rule in the Gateway API."""
+"""Maximum number of backends that the Gateway API allows in a rule."""
 _LISTED: Final = 10
-"""Maximum number of names that a message lists."""
+"""Maximum number of service names that a message lists."""
 
 
 def name_of(service: RayService) -> str:
-    """Return the name of the HTTPRoute that carries the traffic."""
+    """Return the name of the HTTPRoute that carries the traffic of a RayService."""
     return _given(service) or names.http_route(service.metadata.name)
 
 
 def is_users(service: RayService) -> bool:
-    """Return whether the user provides the route."""
+    """Return whether the user provides the route that carries the traffic."""
     return _given(service) is not None
 
 
 def invalid_route_name(service: RayService) -> str | None:
-    """Return why the route name of the user cannot be used; our route is used instead."""
+    """Return why raybus uses its own route instead of the one that the user names, or None."""
     text = service.metadata.annotations.get(labels.HTTP_ROUTE)
     if text is None or _given(service) is not None:
         return None
@@ -72,7 +72,7 @@ def invalid_route_name(service: RayService) -> str | None:
 
 
 def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...]:
-    """Return the Gateways that must accept requests for the traffic to flow."""
+    """Return namespace and name of each Gateway through which the traffic must flow."""
     meta = service.metadata
     if not is_users(service):
         return ((meta.namespace, names.gateway(meta.name)),)
@@ -85,9 +85,9 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
 def gateway_trouble(
     service: RayService, route: HttpRoute | None, gateways: Mapping[Place, Gateway | None]
 ) -> RoutingProblem | None:
-    """Return the problem of a Gateway that takes no requests; None if all take requests.
+    """Return the problem of a Gateway that takes no requests; None if all Gateways take requests.
 
-    The message names the Gateway.
+    The problem's message names the Gateway.
     """
     for namespace, name in parents_of(service, route):
         gateway = gateways.get((namespace, name))
@@ -95,7 +95,7 @@ def gateway_trouble(
         if gateway is not None and not is_users(service):
             problem = not_ours(service.metadata, gateway.metadata) or problem
         if problem is not None:
-            hint = ""  # a Gateway is never accepted if no controller serves its class
+            hint = ""  # if no controller serves the class of a Gateway, it is never accepted
             if gateway is not None and problem.code is RoutingCode.NOT_ACCEPTED:
                 hint = (
                     f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller "
@@ -114,9 +114,10 @@ def route_trouble(
     *,
     is_settled: bool,
 ) -> RoutingProblem | None:
-    """Return why the traffic does not follow the present route; the message names the route.
+    """Return why the traffic does not follow the route; None if it does.
 
-    `clusters` are the existing clusters. For `is_settled` see `common.api.gateway.route_problem`.
+    The problem's message names the route. `clusters` are the names of the existing clusters. For
+    `is_settled` see `common.api.gateway.route_problem`.
     """
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
@@ -138,7 +139,7 @@ def route_trouble(
 
 
 def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
-    """Return why a route may not be written for a RayService, and the remedy; None if it may."""
+    """Return why raybus may not write a route for a RayService, with the remedy; None if it may."""
     if route.metadata.name == names.http_route(service.metadata.name):
         return not_ours(service.metadata, route.metadata)
     if (other := owner.other_service(route.metadata, service.metadata)) is not None:
@@ -159,7 +160,7 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
-    """Return a problem if an object with the name that raybus needs has another owner.
+    """Return a problem if the RayService does not own `have`, which has a name that raybus needs.
 
     raybus does not modify such an object.
     """
@@ -173,11 +174,11 @@ def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
 
 
 def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
-    """Return the newest record of a RayService on these routes, or else the copy in the status.
+    """Return the newest traffic record of a RayService on these routes, or else in the status.
 
-    Routes that carried the traffic before may keep an old record, since writes to them were
-    refused. Records are never merged: a cluster that is missing in the newest record has no share,
-    even if the status still lists it.
+    Routes that carried the traffic before may still have an old record, if raybus may not write
+    them any more. Records are never merged: a cluster that is missing in the newest record has no
+    traffic, even if the status still lists the cluster.
     """
     records = [record for record in _records(service, routes) if record.clusters]
     return max(
@@ -188,11 +189,11 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
 def own_backends(
     service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
 ) -> frozenset[Reference]:
-    """Return the Serve Services of a RayService and its clusters, both existing and recorded ones.
+    """Return the Serve Services of a RayService and of its existing and recorded clusters.
 
-    `clusters` are the existing clusters; the records on `routes` name further ones. A name that is
-    only in the status does not count: whoever writes the status could have backends of others
-    replaced.
+    `clusters` are the names of the existing clusters; others are in the records on `routes`. A
+    cluster that is only in the status does not count: whoever may write the status could otherwise
+    have backends of other owners replaced.
     """
     recorded = (name for record in _records(service, routes) for name in record.clusters)
     owners = (service.metadata.name, *clusters, *recorded)
@@ -200,15 +201,15 @@ def own_backends(
 
 
 def serve_service(namespace: str, owner: str) -> Reference:
-    """Return the Serve Service of a RayService or of a cluster."""
+    """Return a reference to the Serve Service of `owner`, a RayService or a cluster."""
     return Reference.service(namespace, names.serve_service(owner))
 
 
 def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
-    """Return the indexes of the rules of a user's route that get our backends.
+    """Return the indexes of those rules of a route to which raybus writes its backends.
 
-    `own` is the result of `own_backends`, here and in the functions below. The description of this
-    module lists the order in which rules are chosen.
+    `own` is the result of `own_backends`. The description of this module says how the rules are
+    chosen.
     """
     rules = route.spec.rules
     ours = tuple(
@@ -227,10 +228,10 @@ def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
 
 
 def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
-    """Return whether another writer replaced our backends.
+    """Return whether another writer has replaced raybus's backends (`own`) in a route.
 
-    Weights and record are written in one request, so weights that differ from the record were
-    overwritten.
+    raybus writes weights and record in one request, so another writer must have changed weights
+    that differ from the record.
     """
     shares, namespace = traffic_record.of_route(route).clusters, route.metadata.namespace
     wanted = {
@@ -251,9 +252,9 @@ def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
 
 
 def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
-    """Return a problem if a rule of a user's route has no room for `needed` backends of ours.
+    """Return a problem if a rule of a user's route has no room for `needed` backends of raybus.
 
-    The API server would reject the route: a rule has 16 backends at most.
+    The API server would reject the route: a rule may have at most 16 backends.
     """
     for index in rules_of(route, own):
         backends = route.backends(route.spec.rules[index])
@@ -269,10 +270,9 @@ def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> Rou
 
 
 def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterator[Record]:
-    """Yield the traffic records that certainly belong to this RayService.
+    """Yield the traffic records on those routes that certainly belong to this RayService.
 
-    Their routes are routes that raybus may write, or could write before, and that no other
-    RayService owns or holds.
+    raybus may write such a route, or could write it before, and no other RayService uses it.
     """
     marks = owner.marks(service.metadata.name)
     for route in (some_route for some_route in routes if some_route is not None):
@@ -282,16 +282,16 @@ def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterato
 
 
 def _permitted(have: ObjectMeta) -> list[str]:
-    """Return the service names in a route's permission annotation, without the illegal names.
+    """Return the RayServices that a route's annotation permits, without illegal names.
 
-    Messages to the user quote the returned names, and an illegal name may contain anything.
+    Messages to users quote the names, and an illegal name could contain anything.
     """
     parts = (part.strip() for part in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
     return [part for part in parts if not dns_1123_subdomain_problems(part)]
 
 
 def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
-    """Build the problem of a route without its owner's permission, with the command to grant it."""
+    """Return the problem that a route's owner has not permitted its use, with the remedy."""
     name, meta, permitted = service.metadata.name, route.metadata, _permitted(route.metadata)
     is_there = labels.ROUTE_PERMITS in meta.annotations
     kept = (

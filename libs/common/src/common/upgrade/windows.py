@@ -2,15 +2,15 @@
 
 Serve's proxies count the requests, and each Ray node exports its counters every 10 s. The counters
 are read in the background, so that a node which does not answer delays no decision about health.
-Counts are lost when the process ends; a window then begins again, and the gates wait for as many
-requests again.
+The counts are lost when the process ends; then a window begins again, and the gates wait for as
+many requests again.
 
-In a long step or bake, the earlier requests would hide later errors. Therefore another window
-begins every minute, and the last few of them are evaluated as well. If all traffic moves at once,
-the gates are evaluated before, over all requests that the pending cluster ever answered: those come
-from warm-ups and previews, and survive a restart. After all traffic has moved, the active cluster
-answers no requests. Then the comparison uses its requests of the previous step, or after a restart
-everything that its nodes have counted.
+In a long step or bake, the earlier requests would hide later errors. Therefore an additional window
+begins every minute, and the last few of these are evaluated as well. If all traffic moves at once,
+the gates are evaluated before, over all requests that the pending cluster has ever answered: these
+come from warm-ups and previews, and Ray's counters still have them after a restart of raybus. After
+all traffic has moved, the active cluster answers no requests. Then its requests of the previous
+step are used or, after a restart, everything that its nodes have counted.
 
 `common.upgrade.increases` computes the requests between two reads of a node.
 """
@@ -34,32 +34,32 @@ from common.upgrade.gates import Window
 from common.upgrade.increases import Increase, Node, Nodes, Tally
 
 AGE: Final = 5.0
-"""Seconds between two reads of a node."""
+"""Minimum seconds between two reads of the counters."""
 MAX_NODES: Final = 256
 """Maximum nodes of a cluster whose request counters are read.
 
 In a larger cluster, the requests of these nodes are a sample.
 """
 EXPORT_INTERVAL: Final = 10.0
-"""Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
+"""Seconds between two exports of its counters by a node (Ray's `metrics_report_interval_ms`)."""
 MAX_CONCURRENT_READS: Final = 16
 """Maximum nodes of one cluster whose counters are read concurrently."""
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
-"""Seconds between the starts of two windows within a step."""
+"""Seconds from the start of one window within a step to the start of the next."""
 MAX_RECENT_POLLS: Final = 5
-"""Maximum windows within a step that are evaluated beside the window of the whole step.
+"""Maximum windows within a step that are evaluated in addition to that of the whole step.
 
 The window of the whole step detects slower regressions.
 """
 
 MAX_ALL_VALUES: Final = 2**20
-"""Values to remember for all upgrades together (about 250 MB). Over the limit, the upgrade with the
-most values begins again.
-"""
+"""Maximum counter values to remember for all upgrades together (about 250 MB).
+
+If there are more, the counts of the upgrade with the most values are dropped and begin again."""
 
 Targets: TypeAlias = Mapping[str, Target]
-"""Metrics endpoints of a cluster's nodes, keyed by the UID of the pod."""
+"""Metrics endpoints of a cluster's nodes, by the UID of their pod."""
 
 
 class _Cluster(msgspec.Struct):
@@ -68,7 +68,7 @@ class _Cluster(msgspec.Struct):
     nodes: Nodes = msgspec.field(default_factory=Nodes)
     step: Tally = msgspec.field(default_factory=Tally)
     within: dict[int, Tally] = {}
-    """The counts of the later windows of the step, by the number of the window."""
+    """The counts in the later windows of the step, by the number of the window."""
 
     def begin_step(self) -> None:
         self.step = Tally(since=self.nodes.read)
@@ -93,13 +93,15 @@ class _Upgrade(msgspec.Struct):
     is_whole: bool = False
     """Whether all traffic has moved to the pending cluster."""
     is_unused: bool = False
-    """Whether the pending cluster has never answered a user's request before."""
+    """Whether the pending cluster had not answered any user's request when the counts began."""
     is_read: bool = False
     """Whether the counters were read since the weights or the candidate last changed."""
     begins_at: float = 0.0
-    """When the nodes have exported all requests of the previous candidate, in monotonic seconds."""
+    """When counting may begin, in monotonic seconds.
+
+    By then the nodes have exported all requests that ran with the previous Serve config."""
     restarted_at: float | None = None
-    """Start of the newest window: a window within the step, or that of the whole step."""
+    """When the newest window began, in monotonic seconds; None before the first read."""
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
 
@@ -108,9 +110,9 @@ class _Upgrade(msgspec.Struct):
         return self.active.size + self.pending.size
 
     def begin_step(self, moved_at: datetime | None, *, is_whole: bool) -> None:
-        """Begin new windows because the weights changed.
+        """Begin new windows because the weights or the candidate have changed.
 
-        If all traffic has moved, the active cluster's window is kept for comparison.
+        If all traffic has moved, the counts of the active cluster are kept for comparison.
         """
         self.moved_at, self.is_whole = moved_at, is_whole
         self.is_read, self.restarted_at = False, None
@@ -126,7 +128,7 @@ class _Upgrade(msgspec.Struct):
         self.pending, self.begins_at = _Cluster(), now + EXPORT_INTERVAL
 
     def restart(self, now: float) -> None:
-        """Begin the next window within the step if it is due."""
+        """Begin an additional window within the step if it is due."""
         if self.restarted_at is None:
             self.restarted_at = now
         elif now - self.restarted_at >= RESTARTED_EVERY:
@@ -137,7 +139,7 @@ class _Upgrade(msgspec.Struct):
             self.restarted_at = now
 
     def window(self) -> Window:
-        """Return the window of the step, with the last windows within it that have been read."""
+        """Return the window of the whole step, with the last windows that began within the step."""
         active, pending = self.active, self.pending
         recent = [
             Window(
@@ -177,11 +179,11 @@ class Windows:
         is_whole: bool = False,
         is_unused: bool = False,
     ) -> Window | None:
-        """Return the windows of the present step, and start the next read if due.
+        """Return the windows of the present step, and start the next read of counters if due.
 
         Returns None until the counters have been read in this step. `active` and `pending` are the
         metrics endpoints of the two clusters, and `moved_at` is when the weights last changed.
-        `is_whole` says that the pending cluster has all traffic, `is_unused` that it has never
+        `is_whole` means that the pending cluster has all traffic, and `is_unused` that it has never
         answered a user's request.
         """
         uid, now = candidate.cluster_uid, self._clock.monotonic()
@@ -204,7 +206,7 @@ class Windows:
         return upgrade.window() if upgrade.is_read else None
 
     def forget(self, uid: str) -> None:
-        """Drop the counts of an upgrade."""
+        """Drop the counts of the upgrade to the cluster with this UID."""
         self._upgrades.pop(uid, None)
 
     async def _read(self, upgrade: _Upgrade, active: Targets, pending: Targets) -> None:
@@ -213,8 +215,8 @@ class Windows:
         for cluster in (upgrade.pending, upgrade.active):
             cluster.nodes.read += 1
         await self._count(upgrade.pending, pending, is_new=upgrade.is_unused)
-        # once all traffic has moved, every request that the active cluster ever answered is
-        # comparable
+        # After all traffic has moved, all requests that the active cluster has ever answered may be
+        # used for comparison.
         await self._count(upgrade.active, active, is_new=upgrade.is_whole and is_unread)
         if (upgrade.candidate, upgrade.moved_at) == began:
             upgrade.is_read = True
@@ -222,9 +224,9 @@ class Windows:
         self._limit()
 
     async def _count(self, cluster: _Cluster, targets: Targets, *, is_new: bool) -> None:
-        """Read the nodes of a cluster and add their requests since the last read.
+        """Read the counters of a cluster's nodes and add the requests since the last read.
 
-        With `is_new`, all requests that an unknown node ever answered count.
+        With `is_new`, all requests that an unknown node has ever answered are added.
         """
         nodes, new_increases = cluster.nodes, list[Increase]()
 
@@ -251,7 +253,7 @@ class Windows:
         cluster.count(new_increases)
 
     def _limit(self) -> None:
-        """Drop the largest upgrades until the rest is within `MAX_ALL_VALUES`."""
+        """Drop the counts of the largest upgrades until the rest is within `MAX_ALL_VALUES`."""
         sizes = {uid: upgrade.size for uid, upgrade in self._upgrades.items()}
         while sum(sizes.values()) > MAX_ALL_VALUES:
             largest = max(sizes, key=sizes.__getitem__)

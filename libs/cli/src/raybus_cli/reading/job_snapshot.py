@@ -16,7 +16,7 @@ FINISHED: Final = frozenset({DeploymentState.COMPLETE, DeploymentState.FAILED})
 ENDED: Final = FINISHED | {DeploymentState.VALIDATION_FAILED}
 """The values of `status.jobDeploymentStatus` after which the job does not run again."""
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-"""Label of an object that Kueue suspends and resumes; its value is the name of the LocalQueue."""
+"""Label whose value is the Kueue LocalQueue that suspends and resumes an object."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ class EventRepetition(ApiStruct, frozen=True, kw_only=True):
 
 
 class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
-    """An Event of events.k8s.io/v1, as kubelet, scheduler and controllers write them."""
+    """An Event of events.k8s.io/v1, as the kubelet, the scheduler and controllers write it."""
 
     metadata: ObjectMeta
     event_time: datetime | None = None
@@ -48,7 +48,7 @@ class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """The time of the last repetition."""
+        """The time of the last occurrence."""
         last = self.series.last_observed_time if self.series is not None else None
         return (
             last

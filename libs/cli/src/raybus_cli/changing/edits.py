@@ -63,7 +63,7 @@ def parse(given: str) -> Assignment:
 
 
 def find_image_problem(image: str) -> str | None:
-    """Return why a text is not an image reference; None if it is."""
+    """Return why a text is not an image reference; None if it is one."""
     rest, at, digest = image.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return "a digest is sha256: and 64 hexadecimal digits"
@@ -160,7 +160,7 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
     """Return the edits that set the images.
 
     Raises `Rejected` for an unknown group or container, for two images for one container, and if
-    every container has its image already.
+    every container already has its image.
     """
     wanted: dict[FieldPath, FieldEdit] = {}
     given: dict[FieldPath, str] = {}

@@ -65,7 +65,7 @@ def pause(service: RayService) -> ControlAction:
 def resume(service: RayService) -> ControlAction:
     """Return the action that resumes the upgrade.
 
-    Raises `Rejected` if it is not paused, or if a deadline or a failed gate paused it.
+    Raises `Rejected` if the upgrade is not paused, or if a deadline or a failed gate paused it.
     """
     name, paused = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
     is_asked = labels.PAUSE in service.metadata.annotations

@@ -84,7 +84,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> list[HistoryEntry]:
 
 
 class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and one of its Serve config records (`given`), None if the cluster has none."""
+    """A cluster and one of its Serve config records; `given` is None if there is no record."""
 
     cluster: RayCluster
     given: revision.Revision | None

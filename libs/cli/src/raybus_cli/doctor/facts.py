@@ -70,7 +70,7 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether volume claims without a class get this one."""
+        """Whether volume claims that name no class get this class."""
         return (
             self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
         )

@@ -289,9 +289,9 @@ def _check_clusters(
 ) -> Iterator[BlockingCause]:
     """Yield the causes on the cluster that serves next, on each of its pods, and on the Gateway.
 
-    The status of the RayService has the full messages of failing applications. If it names any on
-    this cluster, the dashboard's report about applications is skipped. `offered` are the names of
-    the resources that the nodes have; None if they were not read.
+    The status of the RayService has the full messages of failing applications. If it names
+    applications of this cluster, the dashboard's report about applications is skipped. `offered`
+    are the names of the resources that the nodes have; None if they were not read.
     """
     view = (
         observed.active

@@ -184,7 +184,7 @@ def find_remedy(code: Code, name: str) -> str:
 
 
 def _check_spec(job: RayJob) -> Iterator[BlockingCause]:
-    """Yield a cause if the spec breaks a rule. A job that has ended keeps its outcome anyway."""
+    """Yield a cause if the spec breaks a rule, unless the job has ended and keeps its outcome."""
     if job.status.job_deployment_status in FINISHED:
         return
     violation = rules.metadata(job.metadata) or rules.spec(job, BETA) or rules.status(job)

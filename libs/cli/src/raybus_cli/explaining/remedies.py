@@ -301,7 +301,7 @@ PREVIOUS_LOGS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previ
 def find_remedy(code: Code, name: str, *, reason: str = "") -> str:
     """Return the remedy for a code of the RayService `name`.
 
-    `reason` is the reason of the condition that has the code, if one has.
+    `reason` is the reason of the condition that has the code, empty if there is no such condition.
     """
     text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)

@@ -429,7 +429,7 @@ API_VERSION: Final = "ray.io/v1"
 def lint(
     document: ManifestDocument, gates: Gates, *, beside: Sequence[ManifestDocument] = ()
 ) -> list[LintFinding]:
-    """Return the findings about a document, sorted by line; empty for other kinds than `KINDS`.
+    """Return the findings about a document, sorted by line; empty if its kind is not in `KINDS`.
 
     `beside` are the other documents, among which the HTTPRoute of a RayService is looked up.
     """

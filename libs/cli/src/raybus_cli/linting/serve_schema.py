@@ -341,7 +341,7 @@ def _find_number_violation(value: object, field: Field) -> tuple[LintLevel, str]
 
 
 def _parse_number(value: object) -> float | None:
-    """Convert a value to a number as Serve does; None if it cannot."""
+    """Convert a value to a number as Serve does; None if that is impossible."""
     if not isinstance(value, int | float | str):
         return None
     try:

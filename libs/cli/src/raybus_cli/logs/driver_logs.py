@@ -66,7 +66,7 @@ class DriverLog:
         """The problem that was reported last."""
 
     async def copy(self, job: RayJob, extent: LogExtent) -> None:
-        """Print the log; with `extent.follow` until the job has ended.
+        """Print the log; with `extent.follow`, continue until the job has ended.
 
         Raises `Rejected` if there is no log to read.
         """

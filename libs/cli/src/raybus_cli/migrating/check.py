@@ -159,7 +159,7 @@ def check_webhooks(around: ClusterSurroundings) -> Iterator[MigrationFinding]:
 def _is_kuberays(hook: Hook) -> bool:
     """Return whether KubeRay's operator probably answers a webhook.
 
-    Such a webhook checks objects that raybus takes over, at a Service in the cluster.
+    Such a webhook is served by a Service in the cluster, and checks objects that raybus takes over.
     """
     if not hook.client_config.get("service"):
         return False

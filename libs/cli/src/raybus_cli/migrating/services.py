@@ -136,9 +136,9 @@ def _report_silence(*views: ClusterView | None) -> list[MigrationFinding]:
 
 
 def _check_spec_hash(seen: Observed) -> list[MigrationFinding]:
-    """Return a note if a cluster's spec hash was written by another algorithm.
+    """Return a note if a cluster's spec hash was computed by a different algorithm.
 
-    Its spec is compared instead.
+    The cluster's spec is compared instead.
     """
     view = seen.pending or seen.active
     if view is None or not seen.names.active:

@@ -220,7 +220,7 @@ def _compute_unavailable(goal: RayService, sizing: Sizing) -> int:
 
 
 def _set_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
-    """Return `sizing` with `percent` as its surge, and with a step that is not larger than that."""
+    """Return `sizing` with `percent` as its surge, and with a step that does not exceed that."""
     if percent is None:
         return sizing
     step = goal.raw_upgrade_options.get("stepSizePercent") if sizing.step is None else sizing.step

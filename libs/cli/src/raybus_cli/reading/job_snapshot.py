@@ -26,9 +26,9 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     cluster: RayCluster | None = None
     """The cluster of the present or last attempt; None if it does not exist or is not readable."""
     pods: tuple[Pod, ...] = ()
-    """The pods of the cluster, by name."""
+    """The pods of the cluster, sorted by name."""
     submitters: tuple[Pod, ...] = ()
-    """The pods of the Kubernetes Job that submits the job, by name."""
+    """The pods of the Kubernetes Job that submits the job, sorted by name."""
     events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayJob, its cluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class GateFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waits: bool
     """Whether the upgrade waits at the present step for this gate."""
     requests: int
-    """The requests that the new cluster answered at this weight."""
+    """Number of requests that the new cluster answered at the present traffic weight."""
     value: float | None
     """A fraction of the requests, seconds, or the result of a query, depending on the gate."""
     limit: float | None

@@ -1,9 +1,9 @@
 """Derives the phase of a RayService, and the reason of a blocking issue, from its conditions.
 
 If several conditions are true, the first one in `_BY_CONDITION` decides. Each reason has a section
-of that name in docs/troubleshooting.md. If the message of that condition ends with a cause found by
-service-reconciler, this cause becomes the reason and the message of the phase, and the phase of a
-first start is `Degraded`.
+of that name in docs/troubleshooting.md. If the message of the deciding condition ends with a cause
+found by service-reconciler, this cause becomes the reason and the message of the phase, and the
+phase of a first start is `Degraded`.
 """
 
 from enum import StrEnum

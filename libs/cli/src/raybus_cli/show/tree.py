@@ -324,8 +324,8 @@ _WANTED: Final = (
     ("HeadPodReady", True),
     ("RayClusterProvisioned", True),
 )
-"""Conditions with the value that each has if all is well, most important first. The message of the
-first condition with a different value is shown.
+"""Conditions and their healthy values, most important first. The message of the first one that
+differs is shown.
 """
 
 

@@ -48,7 +48,7 @@ def complete_jobs(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _complete_targets(*accepted: ArgumentKind) -> Callable[[Any, str], list[str]]:
-    """Return a function that completes `NAME` of a RayService, or `KIND/NAME` of accepted kinds."""
+    """Return a function that completes `NAME` of a RayService or `KIND/NAME` of accepted kinds."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         typed, slash, begun = incomplete.partition("/")
@@ -100,7 +100,7 @@ def complete_names(resource: Resource, given: Any, incomplete: str) -> list[str]
     """Return the names of a kind that start with `incomplete`.
 
     `given` are the options typed so far, which select the cluster and the namespace. The list is
-    empty if the cluster cannot be read within `SECONDS`.
+    empty if the names cannot be read within `COMPLETION_TIMEOUT_SECONDS`.
     """
     try:
         access = kubeconfigs.find(
@@ -125,7 +125,7 @@ async def _list_names(access: KubeAccess, resource: Resource) -> list[str]:
 
 
 def _parse_name(kind: ArgumentKind, given: str) -> str:
-    """Return the name in `NAME` or `KIND/NAME`; raise `BadParameter` for another kind."""
+    """Return the name in `NAME` or `KIND/NAME`; raise `BadParameter` if KIND is not `kind`."""
     typed, slash, name = given.partition("/")
     if not slash:
         return given
@@ -156,9 +156,9 @@ NameArgument = Annotated[
 
 
 def _parse_target(accepted: tuple[ArgumentKind, ...], given: str) -> NamedTarget:
-    """Parse `NAME` of a RayService, or `KIND/NAME`.
+    """Parse `NAME`, which names a RayService, or `KIND/NAME`.
 
-    Raises `BadParameter` for a kind that is not accepted.
+    Raises `BadParameter` for a kind that is not in `accepted`.
     """
     typed, slash, name = given.partition("/")
     if not slash:

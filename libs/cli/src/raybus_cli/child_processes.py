@@ -1,4 +1,4 @@
-"""Helpers for child processes: free ports, signals, and the end together with the parent."""
+"""Helpers for child processes: free ports, signals, and children that die with their parent."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
 _CHOICE: Final = range(10_000, 30_000)
-"""Ports to choose from: below the kernel's range for outgoing connections, and below the node ports
-of Kubernetes.
+"""Range in which free ports are searched. It is below the kernel's range for outgoing connections
+and below the node ports of Kubernetes.
 """
 
 
@@ -40,7 +40,7 @@ def signal_child(process: asyncio.subprocess.Process, number: signal.Signals) ->
 
 
 async def end_child(process: asyncio.subprocess.Process) -> None:
-    """Kill a child process of asyncio, unless it has exited, and wait until it has."""
+    """Kill a child process of asyncio if it still runs, and wait until it has exited."""
     signal_child(process, signal.SIGKILL)
     await process.wait()
 

@@ -1,9 +1,9 @@
 """`raybus completion`: prints completion scripts, and answers kubectl's plugin completion.
 
 The scripts are typer's. They run `raybus` and pass the arguments typed so far in environment
-variables; only the module of the subcommand that is being typed is imported. kubectl completes a
-plugin by running `kubectl_complete-raybus` with those arguments. That program prints one candidate
-per line, then `:4`, which tells kubectl not to complete file names.
+variables. `raybus` then imports only the module of the subcommand that is being typed. kubectl
+completes a plugin by running `kubectl_complete-raybus` with the arguments typed so far. That
+program prints one candidate per line, then `:4`, which tells kubectl not to complete file names.
 """
 
 import os
@@ -20,8 +20,8 @@ from typer.main import get_command
 
 PROGRAM: Final = "raybus"
 VARIABLE: Final = "_RAYBUS_COMPLETE"
-"""The environment variable that the scripts set. Typer derives its name from the program's, and
-treats the run as a completion request if it is set.
+"""Environment variable by which the scripts request completion; typer derives its name from the
+program's.
 """
 ZSH_ARGUMENTS: Final = "_TYPER_COMPLETE_ARGS"
 BASH_ARGUMENTS: Final = "COMP_WORDS"
@@ -53,9 +53,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
 def build_script(shell: Shell) -> str:
     """Return the completion script of a shell.
 
-    zsh can also load the script from a file on its `fpath`, which must begin with `#compdef`. It
-    does so at the first completion and runs the script as the completion function, so the script
-    must then complete instead of only registering its function.
+    zsh can also load the script from a folder in `fpath`, if the script begins with `#compdef`. At
+    the first Tab, zsh then runs the whole script as the completion function. Therefore the script
+    must print completions at once instead of only registering its function.
     """
     begin()
     app = typer.Typer()

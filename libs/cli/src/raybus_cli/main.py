@@ -1,8 +1,8 @@
 """`raybus`: imports the module of the requested subcommand and runs it.
 
-Other modules are not imported, so that a broken one disables no other subcommand and each starts
-quickly. A subcommand of another package (`raybus-dashboard`, `localcluster`) is there while that
-package is installed.
+Other modules are not imported, so that each subcommand starts quickly and a broken module disables
+only its own. A subcommand of another package (`raybus-dashboard`, `localcluster`) exists only while
+that package is installed.
 
 Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a wait.
 Standard output carries results only.

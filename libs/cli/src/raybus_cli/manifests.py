@@ -1,4 +1,4 @@
-"""Reads the manifests that a command is given by `-f` or `-k`, in YAML or JSON.
+"""Reads the manifests that are passed to a command by `-f` or `-k`, in YAML or JSON.
 
 The line number of every field is kept, so that findings can point to it.
 """
@@ -53,8 +53,8 @@ class ManifestDocument(msgspec.Struct, frozen=True, kw_only=True):
 def read(file: str) -> list[ManifestDocument]:
     """Read the documents of a file, or of standard input for `-`.
 
-    Raises `InvalidSpec`, which names the file and where possible the line, if the file cannot be
-    read or is not YAML.
+    Raises `InvalidSpec` if the file cannot be read or is not YAML. The error names the file and,
+    where possible, the line.
     """
     return parse(_read_text(file), "standard input" if file == STDIN else file)
 

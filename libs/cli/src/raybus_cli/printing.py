@@ -1,9 +1,9 @@
 """Prints results on standard output in the format of `-o`.
 
-Colours are used on a terminal only. A pipe gets untruncated lines. Tables look as kubectl's do: a
-table that is wider than the terminal first loses its columns with the highest rank, then its widest
-cells are cut. A tree line that is too wide first gets a shorter form of its details, then its name
-loses its beginning.
+Colours are used on a terminal only. A pipe gets untruncated lines. Tables look like kubectl's. If a
+table is wider than the terminal, the columns with the highest rank are dropped first, then the
+widest cells are cut. If a line of a tree is too wide, first its details are shortened, then the
+beginning of its name is cut off.
 """
 
 import difflib
@@ -110,7 +110,7 @@ def show(what: RenderableType) -> None:
 
 
 def format_command(text: str) -> RenderableType:
-    """Format a shell command for copying: a terminal wraps it, but it contains no line break."""
+    """Format a shell command for copying: a terminal may wrap it, but no line break is inserted."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
@@ -194,7 +194,7 @@ class FittingLine(msgspec.Struct, frozen=True):
 
 
 def _cut_name(name: Text, width: int) -> Text:
-    """Cut off the beginning of a name, because the names of a group's pods differ at the end."""
+    """Cut off the beginning of a name: the names of a group's pods differ at the end."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
         return name
@@ -211,7 +211,8 @@ class Column(msgspec.Struct, frozen=True):
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell that is too wide loses its beginning, as for images, whose tag matters most.
+    """Whether a cell that is too wide loses its beginning, as image names do: their tag matters
+    most.
     """
 
 

@@ -62,13 +62,13 @@ class NoSuchObject(errors.NotFound):
 
 
 class AccessDenied(errors.Forbidden):
-    """The user of the dashboard page lacks a right; the message names it."""
+    """The user of the dashboard page lacks a right, which the message names."""
 
 
 class InAnotherNamespace(errors.NotFound):
-    """The object is not in this namespace, but other namespaces have one of that name.
+    """The object is not in this namespace, but other namespaces have an object of that name.
 
-    The message lists them.
+    The message lists these namespaces.
     """
 
 
@@ -120,7 +120,7 @@ def format_error(problem: BaseException) -> str:
 
 
 def is_not_served(problem: BaseException) -> bool:
-    """Return whether the API server does not serve the requested kind.
+    """Return whether a request failed because the API server does not serve the requested kind.
 
     Its CRD is not installed, for example.
     """
@@ -154,7 +154,8 @@ def select_access(
 ) -> KubeAccess:
     """Select the cluster and namespace of a command.
 
-    An error is printed as one line, and ends the process with `code` or the error's own exit code.
+    An error is printed as one line. The process then exits with `code`, or with the error's own
+    exit code.
     """
     try:
         return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
@@ -167,8 +168,8 @@ def run(
 ) -> T:
     """Run `work` with a connected client and return its result.
 
-    An error is printed as one line and ends the process with `code`, or with the error's own exit
-    code. Ctrl-C exits with 130.
+    An error is printed as one line. The process then exits with `code`, or with the error's own
+    exit code. Ctrl-C exits with 130.
     """
     try:
         return asyncio.run(run_connected(access, work))
@@ -224,8 +225,8 @@ async def connect(access: KubeAccess) -> KubeClient:
 async def run_connected(access: KubeAccess, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` with a connected client and return its result.
 
-    If it raises `NoSuchObject`, the error is extended by the namespaces that have an object of that
-    name.
+    If `work` raises `NoSuchObject`, the namespaces that have an object of that name are added to
+    the error.
     """
     kube = await connect(access)
 
@@ -235,7 +236,7 @@ async def run_connected(access: KubeAccess, work: Callable[[KubeClient], Awaitab
     try:
         # On Python 3.11 a TaskGroup that fails also counts as a cancellation of the task that
         # awaits it, which would look like Ctrl-C; so `work` runs in a task of its own.
-        # A TaskGroup would be miscounted here as well.
+        # A TaskGroup here would be counted in the same way.
         return await asyncio.create_task(run_within_client())  # noqa: TID251
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
@@ -296,7 +297,7 @@ async def find_dashboard(kube: KubeClient, cluster: RayCluster) -> Target:
 def build_token_error(
     problem: errors.Unauthenticated, head: Target, cluster: RayCluster
 ) -> errors.Unauthenticated:
-    """Return the error for a Ray dashboard (`head`) that rejects the token, with a remedy.
+    """Return the error for a Ray dashboard at `head` that rejects the token, with a remedy.
 
     `problem` is the dashboard's answer.
     """

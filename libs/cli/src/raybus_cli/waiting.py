@@ -1,4 +1,4 @@
-"""Waiting at the terminal: polling with a time limit, and the end by SIGTERM or Ctrl-C."""
+"""Waiting at the terminal: polling with a time limit, and stopping at SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -45,9 +45,9 @@ def parse_seconds(given: str | int) -> float:
 async def poll_until(
     read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float
 ) -> T:
-    """Poll `read` until `pending` returns an empty text, and return that reading.
+    """Call `read` repeatedly until `pending` of its result is empty, and return that result.
 
-    After `limit` seconds the last reading is returned, even if something is pending. Each change of
+    After `limit` seconds the last result is returned, even if something is pending. Each change of
     the pending text is printed on standard error. `Unavailable` and `Throttled` errors are retried
     until the limit and then raised.
     """

@@ -64,7 +64,8 @@ async def collect(
 ) -> Files:
     """Return the files of an archive about the RayService `name`.
 
-    `raybus` is the namespace of raybus. Raises `NotFound` if there is no such RayService.
+    `raybus` is the namespace in which raybus runs. Raises `NotFound` if there is no such
+    RayService.
     """
     service = await reader.read_ray_service(kube, namespace, name)
     collector = _Collector(kube)
@@ -109,7 +110,7 @@ async def collect(
 
 
 def build_archive(files: Files, folder: str, *, now: datetime) -> bytes:
-    """Return a tar.gz with the files in one folder."""
+    """Return a tar.gz archive whose top folder is `folder` and contains `files`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for path, text in sorted(files.items()):
@@ -123,7 +124,7 @@ def build_archive(files: Files, folder: str, *, now: datetime) -> bytes:
 async def _collect_ray_logs(
     collector: "_Collector", service: RayService, pods: list[Json], *, now: datetime
 ) -> None:
-    """Add the logs of Ray's pods to the archive, heads first, with an index for `raybus logs`."""
+    """Add the logs of Ray's pods to the archive, heads first, and their index for `raybus logs`."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _get_label(pod, labels.NODE_TYPE) != labels.HEAD)
     collector.unseen += [
@@ -157,9 +158,9 @@ async def _collect_ray_logs(
 
 
 def _put_ray_first(pod: Json, cluster: Json) -> Json:
-    """Return the pod with Ray's container as its first one.
+    """Return the pod with Ray's container moved to the first place.
 
-    `raybus logs` reads the first kept container by default.
+    From an archive, `raybus logs` reads the first container of a pod by default.
     """
     name = traits.ray_container_name(ray_cluster.decode(cluster), msgspec.convert(pod, Pod))
     ordered = sorted(pod["spec"]["containers"], key=lambda container: container["name"] != name)

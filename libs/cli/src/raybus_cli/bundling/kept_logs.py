@@ -26,9 +26,10 @@ MAX_SIZE: Final = 512 * 2**20
 """Maximum bytes of the files in an archive, unpacked."""
 MAX_FILES: Final = 10_000
 CHUNK_SIZE: Final = 2**16
-"""Maximum bytes to read after the last file, up to the end of the archive.
+"""Maximum bytes to read after the last file, to reach the end of the archive.
 
-gzip verifies its checksum only at the end, and tar pads an archive to blocks of 10 KiB."""
+gzip verifies its checksum only there, and tar pads an archive to blocks of 10 KiB.
+"""
 REMEDY: Final = "name an archive that 'raybus bundle' made"
 
 
@@ -54,12 +55,12 @@ class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     active: str
     pending: str
     lines: int
-    """Maximum number of lines that were read of each log."""
+    """Number of lines to which each log was limited when it was collected."""
     logs: list[KeptLog]
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The index of an archive, and the logs by path."""
+    """The logs of Ray's pods in an archive, by path, and their index."""
 
     index: Index
     texts: dict[str, bytes]
@@ -91,7 +92,7 @@ def read(path: Path) -> Archive:
 
 
 def _read_files(file: IO[bytes], path: Path) -> dict[str, bytes]:
-    """Return the files in the folder of logs, by path without the archive's own folder."""
+    """Return the files below `FOLDER` in an archive, by path without the archive's top folder."""
     contents: dict[str, bytes] = {}
     with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
         for member in _list_members(tar, path):

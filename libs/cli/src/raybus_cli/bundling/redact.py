@@ -4,8 +4,8 @@ Names and structure stay, because they are needed to find a bug. Values that a u
 anything (annotations, environments, headers, URLs) are removed unless a list here permits them.
 Other values are judged by their name (`password`) and by their form (`ghp_…`).
 
-Texts may come from a hostile tenant, so the time is linear in their length: patterns are compiled
-by RE2, and each search starts after the last value.
+Texts may come from a hostile tenant, so the time must be linear in their length: patterns are
+compiled by RE2, and each search continues after the value that was found last.
 """
 
 from typing import Any, Final, cast
@@ -37,7 +37,7 @@ ANNOTATIONS: Final = frozenset(
         "kubectl.kubernetes.io/restartedAt",
     }
 )
-"""Annotations whose values are kept: raybus decides by them, and users do not write to them."""
+"""Annotations whose values are kept, because they control operators and contain no secrets."""
 HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "content-length", "content-type", "host", "user-agent"}
 )
@@ -51,8 +51,8 @@ HOSTS: Final = (
     "localhost",
     "pypi.org",
 )
-"""Host names, or suffixes of them, whose URL paths are kept. On other hosts, a path may contain a
-token.
+"""Host names, or suffixes of host names, whose URL paths are kept. On other hosts, a path may
+contain a token.
 """
 
 _FLAGS: Final = rb"(?i)"
@@ -234,9 +234,9 @@ def _redact_pairs(line: bytes) -> bytes:
 
 
 def _find_name_start(line: bytes, start: int, limit: int) -> int:
-    """Return the position at which the name begins that contains the word at `start`.
+    """Return where a name begins, given the position `start` of a word in it.
 
-    For the word `token` the name may be `api_token`. The position is at most 100 characters before
+    For the word `token`, the name may be `api_token`. The result is at most 100 characters before
     `start`, and not before `limit`.
     """
     before = line[max(limit, start - 100) : start]
@@ -244,9 +244,9 @@ def _find_name_start(line: bytes, start: int, limit: int) -> int:
 
 
 def _find_value_start(line: bytes, begin: int, end: int) -> int | None:
-    """Return the position of the value that follows the name `line[begin:end]`.
+    """Return the start of the value that follows the name `line[begin:end]`.
 
-    The result is None if the name is a word of prose without a value.
+    The result is None if no value follows, as after a word in prose.
     """
     separator = _SEPARATOR.match(line, end)
     if separator is not None:
@@ -429,7 +429,7 @@ def _redact_field(name: str, content: object) -> object:
 
 
 def _list_keys_below(fields: dict[str, Any]) -> list[str]:
-    """Return the names of the fields in a mapping and in its direct children."""
+    """Return the keys of a mapping and of the mappings that are its direct values."""
     children = (
         cast("dict[str, Any]", inner) for inner in fields.values() if isinstance(inner, dict)
     )

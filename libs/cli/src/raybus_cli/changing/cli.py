@@ -147,7 +147,7 @@ def _run(
 
 
 def report(target: NamedTarget, done: str, *, is_dry_run: bool) -> str:
-    """Return the last line of output: the change (`done`), and the command that watches it."""
+    """Return the last line of output: the change (`done`), and a command that shows its effect."""
     if is_dry_run:
         return f"{target.full_name} {done} (dry run: nothing is changed)"
     return (

@@ -3,9 +3,9 @@
 Users name containers as `GROUP=IMAGE` or `GROUP/CONTAINER=IMAGE`. Image references follow the OCI
 distribution specification: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 
-The patch tests uid and generation, and no text of the spec. The API server compares texts in their
-encoded form, where `<`, `>` and `&` are escaped, so a test of a shell command would never succeed.
-The generation changes only with the spec, so a status update causes no conflict.
+The patch tests uid and generation instead of the old texts in the spec. The API server compares
+texts in their encoded form, where `<`, `>` and `&` are escaped, so a test of a shell command would
+never succeed. The generation changes only with the spec, so a status update causes no conflict.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def parse(given: str) -> Assignment:
 
 
 def find_image_problem(image: str) -> str | None:
-    """Return why a text is not an image reference; None if it is."""
+    """Return why a text is not an image reference; None if it is one."""
     rest, at, digest = image.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return "a digest is sha256: and 64 hexadecimal digits"
@@ -160,7 +160,7 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
     """Return the edits that set the images.
 
     Raises `Rejected` for an unknown group or container, for two images for one container, and if
-    every container has its image already.
+    every container already has its image.
     """
     wanted: dict[FieldPath, FieldEdit] = {}
     given: dict[FieldPath, str] = {}
@@ -183,7 +183,7 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[FieldEdi
 def _select_containers(
     known: list[TemplateGroup], assignment: Assignment
 ) -> list[tuple[FieldPath, str]]:
-    """Return path and present value of each image field that an assignment selects in `known`.
+    """Return path and present value of each image field that an assignment selects.
 
     `known` are all groups of the cluster spec.
     """
@@ -214,10 +214,10 @@ def _select_containers(
 
 
 def build_operations(meta: ObjectMeta, root: FieldPath, edits: Sequence[FieldEdit]) -> list[Body]:
-    """Build the JSON patch that makes the edits in the part of the object at the path `root`.
+    """Build the JSON patch that applies `edits` to the cluster spec at `root`, a path in an object.
 
-    The API server rejects the patch if the object was created again under the same name, or if its
-    spec changed.
+    The API server rejects the patch if the object was deleted and created again under the same
+    name, or if its spec changed.
     """
     tests: list[Body] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},

@@ -1,7 +1,7 @@
 """Reads an object, plans a change and applies it by a JSON patch.
 
-If the spec changed in between, the object is read and planned again. The effects on a RayCluster
-without a RayService are planned here, because `raybus plan` covers RayServices only.
+If the spec changes before the patch, the object is read and planned again. The effects on a
+RayCluster without a RayService are planned here, because `raybus plan` covers RayServices only.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ Decide = Callable[[Json], Sequence[FieldEdit]]
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a user requested; `decide` computes its edits.
 
-    `must_restart` refuses a change by which no new pod would be created.
+    With `must_restart`, a change that would create no new pod is rejected.
     """
 
     target: NamedTarget

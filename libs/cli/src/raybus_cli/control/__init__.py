@@ -1,4 +1,1 @@
-"""The commands that control upgrades.
-
-They are `raybus pause`, `resume`, `promote`, `abort`, `retry`, `undo` and `history`.
-"""
+"""`raybus pause`, `resume`, `promote`, `abort`, `retry`, `undo`, `history`: control of upgrades."""

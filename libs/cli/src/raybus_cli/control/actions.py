@@ -27,7 +27,7 @@ class ControlAction(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str | None]
     """Annotations to set; None removes an annotation."""
     effect: str
-    """Word for the result in the output, as in kubectl's: `paused`."""
+    """Word for the result in the output, in the style of kubectl: `paused`."""
     note: str = ""
     is_dry_run: bool = False
     is_done: Callable[[RayService], bool]
@@ -65,7 +65,7 @@ def pause(service: RayService) -> ControlAction:
 def resume(service: RayService) -> ControlAction:
     """Return the action that resumes the upgrade.
 
-    Raises `Rejected` if it is not paused, or if a deadline or a failed gate paused it.
+    Raises `Rejected` if the upgrade is not paused, or if a deadline or a failed gate paused it.
     """
     name, paused = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
     is_asked = labels.PAUSE in service.metadata.annotations
@@ -108,13 +108,13 @@ def resume(service: RayService) -> ControlAction:
 
 
 def _is_paused_on_request(service: RayService) -> bool:
-    """Return whether the pause annotation is in effect. `resume` ends no other kind of pause."""
+    """Return whether the pause annotation holds the upgrade, not a policy, a deadline or a gate."""
     paused = conditions.find(service.status.conditions, PAUSED)
     return paused is not None and (paused.status, paused.reason) == ("True", REQUESTED)
 
 
 def _approve_pause(service: RayService) -> ControlAction:
-    """Return the action that ends a pause of an UpgradePolicy.
+    """Return the action that ends a pause which an UpgradePolicy requires.
 
     Later pauses of the same upgrade remain.
     """

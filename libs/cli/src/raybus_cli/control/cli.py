@@ -50,7 +50,7 @@ SHORT_HASH: Final = 10
 
 
 def _build_command(write: Write, text: str) -> Callable[..., None]:
-    """Build a command that performs one write on each named RayService; `text` is its help text."""
+    """Build a command that performs `write` on each named RayService; `text` is its help text."""
 
     def command(
         names: NamesArgument,

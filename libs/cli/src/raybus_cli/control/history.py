@@ -1,8 +1,8 @@
-"""The stored specs of a RayService, and the patch by which `raybus undo` restores one.
+"""The stored specs of a RayService, and the patch by which `raybus undo` restores one of them.
 
-service-reconciler records a spec in a ControllerRevision before it creates a cluster for it. Later
-in-place changes, and specs of another operator, are read from the existing clusters and their Serve
-configs.
+service-reconciler records a spec in a ControllerRevision before it creates a cluster for the spec.
+Later in-place changes, and specs of another operator, are read from the existing clusters and their
+Serve configs.
 
 Replica counts are not restored: a group keeps the scale of the RayService's group of the same name,
 and fields that an autoscaler wrote on the cluster are removed.
@@ -34,7 +34,7 @@ _RANKS: Final = ("active", "pending", "leaving", "gone")
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A spec that a cluster of the RayService has or had."""
+    """A spec that a cluster of the RayService runs or once ran."""
 
     number: int
     """Revision number; the newest is the largest."""
@@ -42,7 +42,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster that runs the spec; empty if it is gone."""
     role: str
     replaces: int | None
-    """Number of the revision that served before, if recorded."""
+    """Number of the revision that served before this one, if recorded."""
     outcome: str = ""
     """Result of the upgrade to the spec, if recorded: `Promoted`, `Aborted`, `RolledBack`,
     `Cancelled` or `InProgress`.
@@ -84,7 +84,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> list[HistoryEntry]:
 
 
 class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and one of its Serve config records (`given`), which is None without records."""
+    """A cluster and one of its Serve config records; `given` is None if there is no record."""
 
     cluster: RayCluster
     given: revision.Revision | None
@@ -106,10 +106,10 @@ class _ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _list_configs(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
-    """Return the Serve config records of a cluster, oldest first, without refused ones.
+    """Return the Serve config records of a cluster, oldest first, without configs that Ray refused.
 
-    Only the newest record is returned for a cluster that does not run the RayService's spec. The
-    list is `[None]` for a cluster without records.
+    For a cluster that does not run the RayService's present spec, only the newest record is
+    returned. For a cluster without records, the list is `[None]`.
     """
     records = [
         record
@@ -164,7 +164,7 @@ def _build_entry(
 
 
 def _derive_content(snapshot: Snapshot, goal: Goal) -> Json:
-    """Return the fields of an entry that are derived from its recorded spec, `goal`."""
+    """Return the fields of a history entry that are derived from its recorded spec, `goal`."""
     asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
     digest, used = goal.spec_hash, tree.list_images(config)
     return {
@@ -189,9 +189,10 @@ def _find_role(snapshot: Snapshot, name: str) -> str:
 
 
 def _decide_outcome(snapshot: Snapshot, entry: HistoryEntry, entries: list[HistoryEntry]) -> str:
-    """Return the result of the upgrade to a spec.
+    """Return the result of the upgrade to the spec of `entry`.
 
-    It is empty if status, receipt and records do not show a result.
+    The result is empty if status, receipt (final record of the last upgrade) and stored revisions
+    do not show it.
     """
     if entry.role == "pending" and snapshot.active:
         return IN_PROGRESS
@@ -207,18 +208,18 @@ def _decide_outcome(snapshot: Snapshot, entry: HistoryEntry, entries: list[Histo
 
 
 def _was_replaced(entry: HistoryEntry, entries: list[HistoryEntry]) -> bool:
-    """Return whether another entry names this one as the revision that served before it."""
+    """Return whether another entry records `entry` as the revision that served before it."""
     return any(other.replaces == entry.number for other in entries)
 
 
 def _find_last_cluster(
     snapshot: Snapshot, receipt: Receipt, entries: list[HistoryEntry], entry: HistoryEntry
 ) -> str:
-    """Return the new cluster of the last upgrade, if that upgrade failed and was to `entry`.
+    """Return the new cluster of the last upgrade, if that upgrade failed and its spec was `entry`.
 
-    The result is otherwise empty. `receipt` is the receipt of the last upgrade. A failed upgrade
-    leaves the old cluster active and deletes the new one. Its entry is therefore the newest entry
-    that was to replace the active spec and that no existing cluster runs.
+    The result is empty otherwise. `receipt` is the final record of the last upgrade. A failed
+    upgrade leaves the old cluster active and deletes the new one. The entry of the upgrade is
+    therefore the newest entry that followed the active spec and that no existing cluster runs.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""
@@ -245,7 +246,7 @@ def _list_applications(text: str | None) -> frozenset[str]:
 
 
 def describe_upgrades(snapshot: Snapshot) -> list[str]:
-    """Return lines about the last upgrade, from its receipt, and about the upgrade in progress."""
+    """Return lines about the last upgrade (its final record) and about an upgrade in progress."""
     receipt = receipt_of(snapshot.service)
     ended = (
         []
@@ -343,7 +344,7 @@ def describe_change(
 ) -> str:
     """Describe the restored fields and the planned effect (`outcome`).
 
-    The text is that of a dry run unless `is_done`.
+    Unless `is_done`, the text says that it was a dry run.
     """
     verb = ("is" if len(change.fields) == 1 else "are") if is_done else "would be"
     effect = _EFFECTS.get(outcome, "")
@@ -358,7 +359,7 @@ def describe_change(
 
 
 def build_action(note: str, generation: int, *, is_dry_run: bool) -> ControlAction:
-    """Return the action of an undo; it is done when raybus has observed the new generation."""
+    """Return the action of `raybus undo`, which is done when raybus observes the new generation."""
     return ControlAction(
         annotations={},
         effect="rolled back",
@@ -384,10 +385,10 @@ def _restore_scale(config: Json, goal: Json) -> Json:
 
 
 def _restore_group_scale(group: Json, wanted: Json | None) -> Json:
-    """Return a group of an earlier spec with the scale of the RayService's present group.
+    """Return a worker group of an earlier spec with the scale of the present group `wanted`.
 
-    The present group is `wanted`; None if the present spec has no group of that name. Fields that
-    an autoscaler wrote are removed.
+    `wanted` is None if the present spec has no group of the same name. Fields that an autoscaler
+    wrote are removed.
     """
     recorded: Json = group.get("scaleStrategy") or {}
     strategy = {key: value for key, value in recorded.items() if key != "workersToDelete"}

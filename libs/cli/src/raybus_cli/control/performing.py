@@ -65,7 +65,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporting(msgspec.Struct, frozen=True):
-    """The options for output and waiting that all commands for upgrades have."""
+    """The options for output and waiting, which all upgrade commands have."""
 
     output: Output
     wait: bool
@@ -74,7 +74,7 @@ class Reporting(msgspec.Struct, frozen=True):
 
 
 def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
-    """Return a command that patches the annotations of an action.
+    """Return a command that sets the annotations of an action on a RayService.
 
     `decide` returns the action for the present RayService, or raises `Rejected`.
     """
@@ -93,9 +93,9 @@ def by_annotations(decide: Callable[[RayService], ControlAction]) -> Write:
 def build_restoring_write(
     number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, UpgradePlan], None]
 ) -> Write:
-    """Return a command that restores the revision `number`; None is the spec that served before.
+    """Return a command that restores the revision `number`; None means the spec that served before.
 
-    `show` is called with the plan before it is applied.
+    `show` is called with the plan before the plan is applied.
     """
 
     async def write(kube: KubeClient, namespace: str, name: str) -> ControlAction:
@@ -122,8 +122,8 @@ def build_restoring_write(
 def perform(write: Write, names: Sequence[str], access: KubeAccess, how: Reporting) -> None:
     """Perform the command `write` on each RayService, and print the results.
 
-    An error on one RayService is printed and does not stop the others. Exits with 1 if one failed,
-    and with 3 if one did not show the effect within the timeout.
+    An error on one RayService is printed and does not stop the others. Exits with 1 if any failed,
+    and with 3 if any did not show the effect within the timeout.
     """
     code, done = 0, dict[str, ControlAction]()
     for name in dict.fromkeys(names):
@@ -160,9 +160,10 @@ async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> C
 async def _wait(
     namespace: str, done: Mapping[str, ControlAction], limit: float, kube: KubeClient
 ) -> dict[str, str]:
-    """Wait for the effects of the actions in `done`, by name of the RayService.
+    """Wait at most `limit` seconds for the effects of the actions in `done`.
 
-    Return why an effect is pending after `limit` seconds, by the same name; empty if none is.
+    The keys of `done` and of the result are names of RayServices. The result says for each pending
+    effect why it is pending.
     """
 
     async def read() -> dict[str, str]:

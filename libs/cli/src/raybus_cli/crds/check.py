@@ -1,7 +1,8 @@
 """What happens to a cluster's objects if its CRDs are replaced by those of this version.
 
-A removed field is dropped whenever its object is written. A field of another type, a new rule and a
-newly required field make the API server refuse the next write of the objects that they concern.
+A removed field is dropped whenever its object is written. If a field changes its type, becomes
+required or gets a new rule, the API server refuses the next write of each object that does not
+comply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

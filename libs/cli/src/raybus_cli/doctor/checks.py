@@ -22,12 +22,9 @@ LEADER: Final = "ray-operator-leader"
 EXPIRY_WARNING: Final = timedelta(days=30)
 """Remaining validity below which a certificate leads to a warning."""
 STALE_LEASE_AGE: Final = timedelta(seconds=60)
-"""Age of the last renewal above which a Lease counts as free.
-
-It is long enough to allow for clocks that differ.
-"""
+"""A Lease renewed longer ago counts as free; a shorter age may be due to clocks that differ."""
 MAX_SHOWN_SERVICES: Final = 10
-"""Maximum number of faulty RayServices with a check of their own."""
+"""Maximum number of faulty RayServices that get a check of their own."""
 INSTALL: Final = (
     "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
 )
@@ -67,7 +64,7 @@ def check_all(facts: Facts, *, now: datetime) -> list[Check]:
 
 
 def _list_alive(facts: Facts, service: str, *, now: datetime) -> list[Lease]:
-    """Return the Leases of a service's replicas that were renewed within `STALE`."""
+    """Return the Leases of a service's replicas that were renewed within `STALE_LEASE_AGE`."""
     return [
         lease
         for lease in facts.leases or ()
@@ -93,7 +90,7 @@ def _check_outside_services(facts: Facts, *, now: datetime) -> Iterator[Check]:
 
 
 def _describe_logs(facts: Facts, service: str) -> str:
-    """Return how a user reads the logs of a service, as a part of a remedy."""
+    """Return how a user reads the logs of a service, for use in a remedy."""
     if facts.is_outside:
         return f"'docker compose logs {service}', or the output of 'raybus up'"
     return f"'kubectl -n {facts.namespace} logs deploy/{service}'"
@@ -158,8 +155,8 @@ def _find_image(template: Json) -> str:
 def _check_nats_pods(facts: Facts, *, now: datetime) -> Iterator[Check]:
     """Check the pods and the certificates of NATS in the cluster.
 
-    This is not needed for services outside the cluster: a replica that does not reach NATS has no
-    partitions, and the check of the partitions fails.
+    Services outside the cluster need no such check: a replica that does not reach NATS has no
+    partitions, so the check of the partitions fails.
     """
     yield from check.categorize(Category.NATS, Hint.NATS, _check_nats(facts))
     yield from check.categorize(

@@ -40,7 +40,7 @@ MARKS: Final = {
 
 
 def draw(checks: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
-    """Return the report of the checks; with `is_ascii`, without other characters."""
+    """Return the report of the checks; `is_ascii` replaces all characters that are not ASCII."""
     shown = list(_format_lines(checks, is_ascii=is_ascii))
     if is_ascii:
         shown = [

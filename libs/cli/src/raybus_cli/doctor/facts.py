@@ -1,6 +1,6 @@
 """Facts about an installation, and the API objects that they consist of.
 
-None stands for facts that the caller may not read.
+A fact is None if the caller may not read it.
 """
 
 from datetime import datetime
@@ -70,7 +70,7 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether volume claims without a class get this one."""
+        """Whether volume claims that name no class get this class."""
         return (
             self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
         )
@@ -80,7 +80,8 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a subject may do something at the API server."""
 
     subject: str
-    """Who may do it: `you`, the name of a raybus service, or `<service> for <feature gate>`."""
+    """Who needs the right: `you`, the name of a raybus service, or `<service> for <feature gate>`.
+    """
     verb: str
     resource: str
     group: str

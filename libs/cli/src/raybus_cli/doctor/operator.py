@@ -176,7 +176,6 @@ def _split_image(image: str) -> tuple[str, str]:
 
 
 def _find_mounted(workload: Workload, container: Json, path: str) -> MountedKey | None:
-    """Return the ConfigMap key that is mounted at a path; None if there is none."""
     for mount in _get_items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
         key = (

@@ -208,7 +208,7 @@ def check_kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
 def _is_apart(operator: Watching, ours: frozenset[str]) -> bool:
     """Return whether an operator watches none of the namespaces that raybus watches (`ours`).
 
-    The result is False if the namespaces of the operator or of raybus are unknown.
+    Unknown namespaces of the operator or of raybus count as shared.
     """
     return bool(operator.namespaces and ours) and not operator.namespaces & ours
 

@@ -109,8 +109,8 @@ RIGHTS_TO_INSTALL_INSIDE: Final = (
 async def read_installation(kube: KubeClient, namespace: str) -> Facts:
     """Read the facts about the installation of raybus in a namespace.
 
-    If raybus has no pods in it, but replicas outside the cluster have Leases in some namespace, the
-    facts are about those replicas.
+    If raybus has no pods in the namespace, but replicas outside the cluster hold Leases in any
+    namespace, the facts are about those replicas.
     """
     outside = await find_outside_namespace(kube, namespace)
     namespace = outside or namespace
@@ -141,7 +141,7 @@ async def read_installation(kube: KubeClient, namespace: str) -> Facts:
 
 
 async def find_outside_namespace(kube: Kube, namespace: str) -> str | None:
-    """Return the namespace of the Leases of replicas that run outside the cluster.
+    """Return the namespace with the Leases of replicas that run outside the cluster.
 
     The result is None if raybus has pods in `namespace`, or if there are no such Leases. If several
     namespaces have such Leases, the one with the newest renewal is returned.
@@ -323,11 +323,11 @@ async def _has_cert_manager(kube: KubeClient) -> bool | None:
 async def read_rights(
     kube: Kube, namespace: str, gates: Gates, watched: frozenset[str], *, is_outside: bool = False
 ) -> list[Right]:
-    """Return the rights of the caller and of the services, in each `watched` namespace.
+    """Return the rights of the caller and of the services, in each namespace of `watched`.
 
-    If `watched` is empty, the rights are checked for the whole cluster, where a Role grants
-    nothing. Services outside the cluster have the rights of the user of their kubeconfig, so only
-    the caller's rights are returned.
+    If `watched` is empty, the rights are checked for the whole cluster; a Role does not grant
+    those. If the services run outside the cluster (`is_outside`), they have the rights of their
+    kubeconfig's user, so only the caller's rights are returned.
     """
     asked = [("you", *target) for target in _RIGHTS_OF_CALLER]
     if not is_outside:
@@ -357,9 +357,9 @@ async def _review_right(
     *,
     namespace: str = "",
 ) -> Right:
-    """Ask the API server whether `user` has a right; None is the caller.
+    """Ask the API server whether `user` (None: the caller) has a right.
 
-    `subject` is the name of the user in the report. Without `namespace`, the right is that for the
+    `subject` is the name of the user in the report. Without `namespace`, the right must hold in the
     whole cluster.
     """
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}

@@ -99,7 +99,7 @@ def build(
     """Return the attempts of a RayJob, oldest first.
 
     Events of an earlier RayJob of the same name are left out. The status adds what no event has
-    reported, so for the last attempt the status alone is enough.
+    reported; for the last attempt, the status is enough without events.
     """
     known: dict[str, Attempt] = {}
     for event in events:
@@ -116,7 +116,7 @@ def build(
 
 
 def _add_event(entry: Attempt | None, event: CloudEvent[JobEventData]) -> Attempt:
-    """Return an attempt with the information of an event; a known end is kept."""
+    """Return `entry` updated by an event; None stands for a new attempt. A known end is kept."""
     data = event.data
     if entry is None:
         entry = _begin(data.attempt)
@@ -166,7 +166,7 @@ def _read_status(job: RayJob, attempt: JobAttempt) -> Attempt | None:
 
 
 def _merge(told: Attempt | None, shown: Attempt) -> Attempt:
-    """Return an attempt with the information of its events (`told`) and of the status (`shown`)."""
+    """Combine what the events (`told`) and the status (`shown`) of an attempt say about it."""
     if told is None:
         return shown
     return msgspec.structs.replace(

@@ -118,7 +118,7 @@ async def _show(chosen: EventOptions, access: KubeAccess | None, way: NatsAccess
 async def _expect(access: KubeAccess, selected: SelectedObject) -> None:
     """Raise `NotFound` if no RayService and no RayJob has the selected name.
 
-    Do nothing if the caller may not read them.
+    If the caller may not read such objects, the object is assumed to exist.
     """
     missing: list[errors.NotFound] = []
     for resource in (RAY_SERVICE, RAY_JOB):
@@ -149,9 +149,9 @@ async def _get(resource: Resource, namespace: str, name: str, kube: KubeClient) 
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
-    """Exit with the error's code.
+    """Exit with the error's code, or with 0 if Ctrl-C ended `--follow`.
 
-    A closed pipe, as by `| head`, is raised again for `main`, and Ctrl-C ends `--follow` with 0.
+    A closed pipe, as by `| head`, is raised again for `main`.
     """
     if isinstance(problem, KeyboardInterrupt):
         raise SystemExit(0 if is_following else INTERRUPTED)

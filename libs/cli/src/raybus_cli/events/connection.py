@@ -120,9 +120,10 @@ def _read_address(folder: Path | None) -> str:
 NATS_PORT: Final = 4222
 RESTART_SECONDS: Final = 1.0
 ENTRY: Final = "raybus-"
-"""Prefix of the ConfigMap entries that this command makes.
+"""Prefix of the ConfigMap entries that `raybus events` creates.
 
-The start time of the command follows, in Unix seconds."""
+The start time of the command follows, in Unix seconds.
+"""
 LEFT_BEHIND_SECONDS: Final = 86_400
 
 
@@ -152,7 +153,7 @@ class Forwarding:
         self._environment = {**os.environ, **environment}
 
     async def keep(self) -> NoReturn:
-        """Run kubectl, and restart it when it exits.
+        """Run kubectl until cancelled, and start it again whenever it exits.
 
         kubectl exits when the pod behind the Service is deleted.
         """
@@ -204,7 +205,7 @@ async def register_key(
 
 
 def _is_left_behind(entry: str, now: int) -> bool:
-    """Return whether an entry belongs to a command that started over a day ago.
+    """Return whether an entry belongs to a command that started over a day before `now`.
 
     Such a command was probably killed. If it still runs, it registers its key again.
     """

@@ -28,7 +28,7 @@ Connect = Callable[[run.ReadEvents], Coroutine[Any, Any, None]]
 
 
 class EventCollector:
-    """Collects the stored events of RayJobs, and ends the read when all were received."""
+    """Collects the stored events of RayJobs, and stops the reader when all were received."""
 
     def __init__(self) -> None:
         self.events: list[CloudEvent[JobEventData]] = []
@@ -80,7 +80,7 @@ def read_events(
 
 
 async def collect(collector: EventCollector, namespace: str, name: str, way: NatsAccess) -> None:
-    """Read the stored events of a RayJob into the collector."""
+    """Read the stored events of a RayJob into `collector`; `way` says how to connect to NATS."""
     subject = subjects.build_event_subject(namespace, name, "*")
     async with run.connect_to_bus(way) as reach:
         await reach.read(

@@ -98,7 +98,9 @@ TEXTS: Final[Mapping[type[EventData], str]] = {
     JobSuspended: "job suspended in attempt {data.attempt.number}",
     JobDeleted: "job deleted ({data.state})",
 }
-"""The description of each kind of event. `_build_parts` has the parts that are no field."""
+"""The description of each kind of event. `_build_parts` computes the placeholders that are no
+field.
+"""
 
 _OUTCOMES: Final[Mapping[str, str]] = {
     GateOutcome.PASS: "passed",
@@ -108,7 +110,7 @@ _OUTCOMES: Final[Mapping[str, str]] = {
 
 
 def describe_data(data: EventData) -> str:
-    """Return the description of an event's data; of an unknown kind only what is common."""
+    """Return the description of an event's data; of an unknown kind, only the common fields."""
     text = TEXTS.get(type(data))
     if text is not None:
         return text.format(data=data, **_build_parts(data))
@@ -186,7 +188,7 @@ def _format_direction(direction: Direction) -> str:
 
 
 def format_object(source: str) -> str:
-    """Return NAMESPACE/NAME of an event's source.
+    """Return the object of an event's source as NAMESPACE/NAME.
 
     A source that is no object of raybus is returned unchanged.
     """

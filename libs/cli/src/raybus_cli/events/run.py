@@ -52,7 +52,7 @@ class EventReceiver(Protocol):
 
 
 class EventReader:
-    """Reads the events that a subject filter selects, from `begin` on."""
+    """Reads the events that a subject filter selects, starting at `begin`."""
 
     def __init__(self, bus: Bus, subject: str, begin: StartPolicy) -> None:
         self._bus = bus
@@ -67,8 +67,8 @@ class EventReader:
     ) -> None:
         """Pass events to `receiver` until one of its methods returns False.
 
-        If `is_patient`, `Unavailable` and `NotFound` after a first success are passed to `report`
-        and retried; otherwise they are raised.
+        If `is_patient`, `Unavailable` and `NotFound` errors that follow a successful read are
+        passed to `report` and the read is repeated. Otherwise these errors are raised.
         """
         while True:
             try:
@@ -85,7 +85,7 @@ class EventReader:
     async def _read(self, receiver: EventReceiver) -> str | None:
         """Read until a method of `receiver` returns False, or until the read breaks.
 
-        Returns None in the first case, the reason in the second.
+        Returns None in the first case, and the reason in the second.
         """
         info = await self._bus.stream(EVENTS_STREAM)
         if self._created not in {None, info.created}:
@@ -116,10 +116,7 @@ class BreakableConnection(Protocol):
 
 
 class EventHandOver:
-    """Passes the events of one read to the receiver as they arrive.
-
-    So no event has to be stored.
-    """
+    """Passes the events of one read to the receiver as they arrive, so that none is buffered."""
 
     def __init__(self, receiver: EventReceiver) -> None:
         self.last: int | None = None
@@ -130,7 +127,8 @@ class EventHandOver:
     async def run(self, reading: BreakableConnection) -> str | None:
         """Wait until the receiver wants no more events, or until the read breaks.
 
-        Returns None in the first case, the reason in the second. Raises an error of the receiver.
+        Returns None in the first case, and the reason in the second. Raises an error of the
+        receiver.
         """
         async with asyncio.TaskGroup() as group:
             broken = group.create_task(reading.until_broken())
@@ -148,9 +146,9 @@ class EventHandOver:
         self._continue(self._receiver.finish_stored)
 
     def _continue(self, step: Callable[[], bool]) -> bool:
-        """Call `step`, a method of the receiver of the events, unless the read has ended.
+        """Call `step`, a bound method of the receiver, unless the read has ended.
 
-        If `step` returns False or raises an error, the read ends. Return whether `step` was called
+        The read ends if `step` returns False or raises an error. Return whether `step` was called
         and raised no error.
         """
         if self._ended.done():
@@ -178,7 +176,7 @@ class NatsAccess(msgspec.Struct, frozen=True):
 
     settings: Settings
     within: float = CONNECT_SECONDS
-    """Timeout in seconds for connecting to NATS."""
+    """Timeout of connecting to NATS, in seconds."""
     keys: Keys | None = None
     """Credentials of the connection, if the settings name no seed file."""
 
@@ -244,9 +242,9 @@ class StoredEvents:
         is_patient: bool,
         report: ReportProblem,
     ) -> None:
-        """Pass the events that `subject` selects to `receiver` until a method of it returns False.
+        """Pass events whose subject matches `subject` to `receiver` until one method returns False.
 
-        With `is_patient`, errors after a first success are passed to `report` and the read is
+        If `is_patient`, errors that follow a successful read are passed to `report` and the read is
         repeated. Raises `NotFound` if there is no stream.
         """
         try:
@@ -263,7 +261,7 @@ class StoredEvents:
 
 @contextlib.asynccontextmanager
 async def connect_to_bus(way: NatsAccess) -> AsyncGenerator[StoredEvents]:
-    """Connect to NATS for a `with` block.
+    """Connect to NATS for an `async with` block.
 
     Raises `Unavailable` if NATS does not answer within `way.within` seconds, `Forbidden` if it
     rejects the user.

@@ -20,7 +20,8 @@ RESOURCES: Final = {
     for family in event_catalogue.FAMILIES
     for name in (family.resource, family.resource.removesuffix("s"))
 }
-"""The resource, such as `rayjobs`, for each kind with which an argument may begin."""
+"""Maps each kind that may begin an argument, such as `rayjob`, to its resource, such as `rayjobs`.
+"""
 
 
 class SelectedObject(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class EventOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_start(self) -> bool:
-        """Whether the options set a first event, so that a limit counts from there."""
+        """Whether the options set a first event, from which a limit then counts."""
         return self.since is not None or self.replay is not None
 
 
@@ -156,7 +157,7 @@ def check_limit(limit: int | None) -> int | None:
 
 
 MAX_REMEMBERED: Final = 10_000
-"""Ids kept to recognise repeated events; a repetition comes within minutes."""
+"""Maximum number of event ids kept to recognise repeated events, which come within minutes."""
 
 
 class CloudEventKey(msgspec.Struct, frozen=True):
@@ -208,7 +209,7 @@ class EventPrinter:
         return not self._options.has_start or self.count != self._options.limit
 
     def _is_selected(self, subject: str, identity: CloudEventKey) -> bool:
-        """Return whether an event passes the filters that subjects cannot express."""
+        """Return whether an event passes the filters that NATS subjects cannot express."""
         selected, kinds = self._options.selected, self._options.kinds
         if kinds and subject.rpartition(".")[2] not in kinds:
             return False
@@ -218,7 +219,7 @@ class EventPrinter:
         return source is not None and source.resource == selected.resource
 
     def finish_stored(self) -> bool:
-        """Print the lines that a limit held back; return whether to wait for new events."""
+        """Print the lines held back for a limit; return whether to wait for new events."""
         self._is_held_back = False
         while self._last:
             self._show(self._last.popleft())

@@ -46,7 +46,7 @@ _BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
 def add_events(
     snapshot: Snapshot, causes: list[BlockingCause], *, now: datetime
 ) -> list[BlockingCause]:
-    """Add the newest Warnings to the causes as evidence, and append those that match no cause.
+    """Add the newest Warnings to the causes as evidence; append Warnings that match no cause.
 
     The result is empty for a RayService that is ready and has no causes.
     """
@@ -155,7 +155,7 @@ def is_past(pod: Pod, code: Code) -> bool:
 
 
 def _select_current(snapshot: Snapshot, *, now: datetime) -> Iterator[KubernetesEvent]:
-    """Yield the Warnings about the present state, newest first; repeated ones only once."""
+    """Yield the Warnings about the present state, newest first, without repetitions."""
     stays = {
         pod.metadata.name
         for name in (snapshot.active, snapshot.pending)
@@ -206,7 +206,7 @@ def _format_note(snapshot: Snapshot, event: KubernetesEvent) -> str:
 def _find_beginning(snapshot: Snapshot) -> datetime | None:
     """Return when the present state began; None if unknown.
 
-    During an upgrade, this is the creation of the pending cluster, else the end of the last
+    During an upgrade, this is the creation of the pending cluster, otherwise the end of the last
     upgrade.
     """
     pending = snapshot.find_cluster(snapshot.pending)

@@ -71,9 +71,9 @@ _EXCEPTION: Final = re2.compile(r"[A-Za-z_][\w.]*(: |$)")
 then a colon or the end.
 """
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
-"""Codes of the conditions that are due to a user's own settings."""
+"""Codes of the conditions that users, deadlines and gates cause."""
 _POLICY_ENDING_CONDITIONS: Final = ("UpgradeAborted", "RollbackInProgress")
-"""Conditions that are true if an upgrade no longer applies edits of its policy."""
+"""Conditions of an upgrade to which later edits of its policy no longer apply."""
 _SPECIFIC_REASONS: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
@@ -81,9 +81,9 @@ _SPECIFIC_REASONS: Final = {
     Reason.INSUFFICIENT_REPLICAS,
     Reason.GATE_INCONCLUSIVE,
 }
-"""Reasons of problems that are more specific than the reasons of their Events.
+"""Reasons of problems that are more specific than the reasons of the Events about them.
 
-A finding has such a reason as its code.
+They are used as the codes of findings.
 """
 
 
@@ -98,7 +98,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gates: Gates | None = None
     """The gates of the UpgradePolicy at the upgrade's present weight."""
     policy_edit: str | None = None
-    """States that the policy was edited after the upgrade began, and when the edit takes effect."""
+    """Text which says that the policy was edited after the upgrade began, and when the edit takes
+    effect.
+    """
     unseen: list[str] = []
 
 
@@ -216,7 +218,7 @@ def _check_spec(observed: Observed) -> Iterator[BlockingCause]:
 
 
 def _find_requested_states(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield a cause for each state that a user requested, such as a pause, or a deadline caused."""
+    """Yield a cause for each state, such as a pause, that a user, a deadline or a gate caused."""
     name, current = snapshot.service.metadata.name, phase.derive_phase(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
         yield BlockingCause(
@@ -268,10 +270,7 @@ def _check_manager(snapshot: Snapshot, *, now: datetime) -> Iterator[BlockingCau
 
 
 def _check_serve_config(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield a cause for the fields of the Serve config that Ray's schema rejects.
-
-    The config need not have been sent yet.
-    """
+    """Yield a cause if Ray's schema rejects fields of the Serve config, even before it is sent."""
     fields = serve_schema.summarize_refused_fields(snapshot.service.serve_config)
     if fields:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
@@ -290,9 +289,9 @@ def _check_clusters(
 ) -> Iterator[BlockingCause]:
     """Yield the causes on the cluster that serves next, on each of its pods, and on the Gateway.
 
-    If the RayService's status names failing applications of that cluster, the dashboard's report
-    about applications is skipped, because the status has the full messages. `offered` are the names
-    of the resources that the nodes have; None if they were not read.
+    The status of the RayService has the full messages of failing applications. If it names
+    applications of this cluster, the dashboard's report about applications is skipped. `offered`
+    are the names of the resources that the nodes have; None if they were not read.
     """
     view = (
         observed.active
@@ -420,7 +419,8 @@ def _format_last_exception(message: str) -> str:
 def _add_stall(snapshot: Snapshot, causes: list[BlockingCause]) -> list[BlockingCause]:
     """Add the condition UpgradeStalled to the causes.
 
-    The condition becomes evidence of the cause that it names, or a cause of its own.
+    If the condition names one of the causes, it becomes evidence of that cause. Otherwise it
+    becomes a cause of its own.
     """
     stalled = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
     if stalled is None or stalled.status != "True":

@@ -1,8 +1,8 @@
 """The blocking issues of a RayJob and of a RayCronJob, most likely first. Does no I/O.
 
-A job does not start for the causes that job-reconciler writes into its status
-(`common.ray.start_problems`); this module applies the same rules to every pod. Conditions of the
-status and Warning Events are evidence for those causes, or causes of their own.
+job-reconciler writes into a job's status why the job does not start (`common.ray.start_problems`).
+This module applies the same rules to every pod. Conditions of the status and Warning Events are
+evidence for those causes, or causes of their own.
 """
 
 import shlex
@@ -63,7 +63,7 @@ _REFUSALS: Final = {
 _RESTATED: Final = frozenset(
     {"RayJobNotStarted", "RayJobFailed", "RayJobRetrying", "InvalidRayJobSpec"}
 )
-"""Reasons of Events that repeat the status, or report a cause that this module finds itself."""
+"""Reasons of Events that repeat the status, or a cause that this module finds itself."""
 _REMEDIES: Final = {
     Code.INVALID_JOB: (
         "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply"
@@ -184,10 +184,7 @@ def find_remedy(code: Code, name: str) -> str:
 
 
 def _check_spec(job: RayJob) -> Iterator[BlockingCause]:
-    """Yield a cause for the rule that the spec breaks.
-
-    A job that has ended is not checked, because it keeps its outcome.
-    """
+    """Yield a cause if the spec breaks a rule, unless the job has ended and keeps its outcome."""
     if job.status.job_deployment_status in FINISHED:
         return
     violation = rules.metadata(job.metadata) or rules.spec(job, BETA) or rules.status(job)
@@ -349,7 +346,7 @@ def _classify(event: KubernetesEvent) -> tuple[Rank, Code]:
 
 
 def _select_warnings(snapshot: JobSnapshot, now: datetime) -> Iterator[KubernetesEvent]:
-    """Yield the Warnings about the present attempt, newest first; repeated ones only once."""
+    """Yield the Warnings about the present attempt, newest first, without repetitions."""
     began = snapshot.job.status.start_time
     pods = {pod.metadata.name: pod for pod in (*snapshot.pods, *snapshot.submitters)}
     seen: set[tuple[str, str, str]] = set()
@@ -408,7 +405,7 @@ def explain_cron_job(snapshot: CronJobSnapshot, *, now: datetime) -> JobExplanat
 
 
 def _convert_cron_events(snapshot: CronJobSnapshot, now: datetime) -> list[BlockingCause]:
-    """Return a cause for each of the newest Warnings; repeated ones only once."""
+    """Return a cause for each of the newest Warnings, without repetitions."""
     causes: dict[str, BlockingCause] = {}
     for event in reversed(snapshot.events):
         note = f"{event.reason}: {event.note}"

@@ -23,7 +23,7 @@ class Rank(IntEnum):
     SPEC = 0
     """The spec is invalid; nothing progresses before it is corrected."""
     REQUESTED = 1
-    """A user requested this state."""
+    """A user, a deadline or a gate caused this state."""
     UNMANAGED = 2
     """No controller manages the object."""
     QUOTA = 3
@@ -37,7 +37,7 @@ class Rank(IntEnum):
 
 
 class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason, found on one object, why a RayService is not ready or a RayJob does not run."""
+    """One reason why a RayService is not ready or a RayJob does not run, found on one object."""
 
     rank: Rank
     code: Code
@@ -53,14 +53,14 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     container: str = ""
     origin: str = ""
-    """The text in which service-reconciler or job-reconciler reports the same cause."""
+    """The text by which service-reconciler or job-reconciler reports the same cause."""
     job: str = ""
     """The RayJob that failed; empty if the cause is not the failure of a RayCronJob's run."""
     evidence: tuple[str, ...] = ()
     detail: str = ""
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether the message of a condition or Event contains the text of this cause."""
+        """Return whether `text`, the message of a condition or Event, contains this cause."""
         return any(part and part in text for part in (self.what, self.origin))
 
 
@@ -301,7 +301,7 @@ PREVIOUS_LOGS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previ
 def find_remedy(code: Code, name: str, *, reason: str = "") -> str:
     """Return the remedy for a code of the RayService `name`.
 
-    `reason` is the reason of the condition that has the code, if one has.
+    `reason` is the reason of the condition that has the code, empty if there is no such condition.
     """
     text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)
@@ -337,7 +337,7 @@ def find_resource_remedy(message: str, offered: Set[str] | None) -> str:
 
 
 def find_event_remedy(snapshot: Snapshot, code: Code) -> str:
-    """Return the remedy for a Warning Event that is a cause of its own."""
+    """Return the remedy for a Warning Event that matches no other cause; `code` is its code."""
     return (
         find_capacity_remedy(snapshot, "", None)
         if code is Code.INSUFFICIENT_CAPACITY

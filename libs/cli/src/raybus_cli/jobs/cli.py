@@ -170,7 +170,7 @@ def _full_name(name: str) -> str:
 
 
 def _print(report: JobReport, output: Output, *, is_followed: bool) -> None:
-    """Print the result. In text the standard output of a followed job is the driver's log."""
+    """Print the result; on standard error if standard output is the log of a followed job."""
     if output in {Output.JSON, Output.YAML}:
         printing.print_data(report, output)
     elif output is Output.NAME:

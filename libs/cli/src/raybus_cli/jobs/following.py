@@ -1,4 +1,4 @@
-"""Follows a RayJob to its end, and copies the log of its driver meanwhile.
+"""Follows a RayJob to its end, and meanwhile copies the log of its driver.
 
 The driver's log is that of the container that submits the job: in the pod of a Kubernetes Job, or
 in the head pod. In the other submission modes Ray's dashboard has that log.
@@ -91,7 +91,7 @@ class DriverLogs:
                 self._copies[name] = self._group.create_task(self._copy(log))
 
     async def finish(self) -> None:
-        """Wait for the ends of the logs, at most `LOG_SECONDS`."""
+        """Wait until all logs are copied to their end, at most `LOG_SECONDS`."""
         if not self._copies:
             return
         _, late = await asyncio.wait(self._copies.values(), timeout=LOG_SECONDS)

@@ -33,7 +33,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_entrypoint(words: Sequence[str]) -> str:
-    """Return the shell command of the arguments after `--`.
+    """Return the arguments after `--` as one shell command.
 
     A single argument is a whole command, such as `'python a.py && python b.py'`. Several arguments
     are quoted, so that the job gets them as they were typed.
@@ -90,7 +90,7 @@ def _build_template(container: str, options: ClusterOptions, gpus: int) -> Json:
 
 
 def adopt(documents: Sequence[ManifestDocument], name: str | None, entrypoint: str) -> Body:
-    """Return the RayJob of a manifest, with another name or entrypoint if these are given.
+    """Return the RayJob of a manifest, with its name or entrypoint replaced if a new one is given.
 
     Raises `InvalidSpec` unless the manifest has exactly one object, a RayJob.
     """

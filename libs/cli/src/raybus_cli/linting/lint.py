@@ -1,9 +1,9 @@
-"""All findings about a document; no request is sent to a cluster.
+"""All findings about a manifest document; no request is sent to a cluster.
 
-Checked are the schema of the generated CRDs, then the rules of the services and of Serve. The API
-server would silently drop an unknown field, so an unknown field is an error, which suggests the
-most similar known name. Valid manifests get advice about settings that cost availability, money or
-time.
+The document is checked against the schema of the generated CRDs, then by the rules of the services
+and of Serve. The API server would silently drop an unknown field, so an unknown field is an error,
+which suggests the most similar known name. Valid manifests get advice about settings that cost
+availability, money or time.
 """
 
 import difflib
@@ -155,7 +155,7 @@ def find_rule_problems(document: ManifestDocument, gates: Gates) -> list[Problem
 def find_route_problems(
     document: ManifestDocument, beside: Sequence[ManifestDocument]
 ) -> Iterator[Problem]:
-    """Yield why the HTTPRoute that a RayService names would be refused.
+    """Yield the reasons why the HTTPRoute that a RayService names would be refused.
 
     The route is checked only if it is among the documents `beside`.
     """
@@ -213,10 +213,10 @@ def _check_cluster(body: Json, gates: Gates) -> Iterator[str]:
 
 
 def _find_place(document: ManifestDocument, text: str) -> FieldPath:
-    """Return the field that a message is about.
+    """Return the path of the field that a message (`text`) is about.
 
-    Candidates are an annotation that the message names, a path that starts with `spec`, and the
-    first field name in the message; else `spec` is returned.
+    This is the first of: an annotation that the message names, a path that starts with `spec`, the
+    first field name in the message, and `spec`.
     """
     annotations: Json = cast("Json", document.body.get("metadata") or {}).get("annotations") or {}
     for name in annotations:
@@ -242,7 +242,7 @@ def _find_place(document: ManifestDocument, text: str) -> FieldPath:
 
 
 def _is_in_named_group(document: ManifestDocument, path: FieldPath, text: str) -> bool:
-    """Return whether a field belongs to a worker group that a message names."""
+    """Return whether a field belongs to a worker group that a message (`text`) names."""
     value: object = document.body
     for part in path:
         value = cast("Any", value)[part]
@@ -306,7 +306,7 @@ def _advise_on_service(spec: Json, config: Json) -> Iterator[Problem]:
 
 
 def _advise_on_proxies(spec: Json, config: Json) -> Iterator[Problem]:
-    """Yield why requests may not reach the pods, given the proxies of the Serve config."""
+    """Yield why requests may not reach pods with the proxy settings of the Serve config."""
     text, path = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
     if serve_config.is_empty(text) or serve_config.parse(text).problem is not None:
         return
@@ -429,7 +429,7 @@ API_VERSION: Final = "ray.io/v1"
 def lint(
     document: ManifestDocument, gates: Gates, *, beside: Sequence[ManifestDocument] = ()
 ) -> list[LintFinding]:
-    """Return the findings about a document, sorted by line; empty for other kinds than `KINDS`.
+    """Return the findings about a document, sorted by line; empty if its kind is not in `KINDS`.
 
     `beside` are the other documents, among which the HTTPRoute of a RayService is looked up.
     """

@@ -56,9 +56,9 @@ class FieldType(StrEnum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """The type of a field.
+    """The type and range of a field.
 
-    A number must be at least `least` and more than `above`, if they are set.
+    A number must be at least `least` and more than `above`, if these limits are set.
     """
 
     kind: FieldType = FieldType.ANY
@@ -178,20 +178,21 @@ def check_config(text: str) -> Iterator[Verdict]:
 
 
 MAX_SHOWN_CONFIG: Final = 64 * 2**10
-"""Maximum characters of a Serve config that is checked whenever its object is shown.
+"""Longest Serve config, in characters, that is still checked each time its object is shown.
 
-The costliest config of this length takes half a second.
+Checking the costliest config of this length takes half a second.
 """
 MAX_FIELDS: Final = 20
 MAX_FIELD_LENGTH: Final = 500
-"""Maximum characters of the text about one refused field; its reason may repeat a long value."""
+"""Maximum characters of the text about one refused field; the reason in it may quote a long value.
+"""
 
 
 def summarize_refused_fields(text: str) -> tuple[str, ...]:
     """Return the fields that Serve refuses, each with its reason, for a view of many objects.
 
-    The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which would take
-    seconds to check. Ray's own error message is shown instead.
+    For a config of more than `MAX_SHOWN_CONFIG` characters, the result is empty, because the check
+    would take seconds. Ray's own error message is then shown instead.
     """
     return list_refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
 
@@ -340,7 +341,7 @@ def _find_number_violation(value: object, field: Field) -> tuple[LintLevel, str]
 
 
 def _parse_number(value: object) -> float | None:
-    """Convert a value to a number as Serve does; None if it cannot."""
+    """Convert a value to a number as Serve does; None if that is impossible."""
     if not isinstance(value, int | float | str):
         return None
     try:
@@ -350,7 +351,7 @@ def _parse_number(value: object) -> float | None:
 
 
 def _import_path(value: str) -> str:
-    """Return what is wrong with an import path; empty if nothing is."""
+    """Return what is wrong with an import path; empty if nothing is wrong."""
     parts = value.split(":") if ":" in value else value.split(".")
     if len(parts) == 1 or (":" in value and len(parts) > 2):
         return "must have the form module:name or module.name"
@@ -358,7 +359,7 @@ def _import_path(value: str) -> str:
 
 
 def _find_prefix_violation(value: str) -> str:
-    """Return what is wrong with a route prefix; empty if nothing is."""
+    """Return what is wrong with a route prefix; empty if nothing is wrong."""
     if not value.startswith("/"):
         return "must start with /"
     if value != "/" and value.endswith("/"):
@@ -369,9 +370,9 @@ def _find_prefix_violation(value: str) -> str:
 def _check_duplicates(
     applications: list[tuple[int, Json]], key: str, default: str
 ) -> Iterator[Verdict]:
-    """Yield the applications whose value for `key` is also that of an earlier application.
+    """Yield a finding for each application with the same `key` as an earlier application.
 
-    An absent key has the default value; null is ignored.
+    If an application lacks the key, it has the value `default`. null is ignored.
     """
     seen: set[str] = set()
     for at, application in applications:

@@ -34,7 +34,7 @@ from raybus_cli.reading.kinds import NamedTarget
 
 
 def check(choice: LogChoice, extent: LogExtent) -> None:
-    """Raise `InvalidSpec` for options that an archive cannot serve."""
+    """Raise `InvalidSpec` for options that do not work with an archive."""
     needing = {
         "-f": extent.follow,
         "--since": extent.since is not None,
@@ -49,7 +49,7 @@ def check(choice: LogChoice, extent: LogExtent) -> None:
 
 
 def select(archive: Archive, target: NamedTarget, choice: LogChoice) -> list[KeptLog]:
-    """Return the selected logs of an archive; raise `Rejected` if it has none of them."""
+    """Return the selected logs of an archive; raise `Rejected` if the archive has none of them."""
     index = archive.index
     if target.resource in {RAY_JOB, RAY_CRON_JOB}:
         raise errors.Rejected("a bundle has the logs of a RayService, and none of a job")

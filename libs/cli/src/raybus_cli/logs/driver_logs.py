@@ -1,8 +1,8 @@
-"""The log of a driver that no pod has, read from the jobs API of Ray's dashboard.
+"""Reads a driver's log from the jobs API of Ray's dashboard, for jobs that no pod submits.
 
 The API returns the whole log as one text. To follow it, the text is read again and again, and only
-what is new is printed; so a dashboard that is silent for a while loses no line. While the job runs,
-the pauses grow with the duration of a read.
+its new part is printed; so a dashboard that is silent for a while loses no line. While the job
+runs, the pauses grow with the duration of a read.
 """
 
 import asyncio
@@ -23,9 +23,10 @@ from raybus_cli.reading import reader
 from raybus_cli.reading.job_snapshot import ENDED
 
 MAX_LOG_SIZE: Final = 64 * 2**20
-"""Maximum bytes of an answer with a log."""
+"""Maximum bytes of a response with a log."""
 FOLLOW_INTERVAL: Final = 2.0
-"""Seconds between two reads of a followed job's status, and at least between two of its log."""
+"""Seconds between two reads of a followed job's status, and at least between two reads of its log.
+"""
 READ_COST: Final = 5
 """Minimum pause between two reads of a log, as a multiple of the duration of a read."""
 _DRIVER: Final = "driver"
@@ -36,7 +37,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class DriverLog:
-    """The log of the driver of a RayJob's present attempt; a later attempt has another log."""
+    """Prints the log of a RayJob's driver; each attempt of the RayJob has its own log."""
 
     def __init__(
         self,
@@ -57,15 +58,15 @@ class DriverLog:
         self._source = LogSource(name, _DRIVER)
         self._job_id = ""
         self._printed = ""
-        """The part of the present attempt's log that has been printed, or skipped by `tail`."""
+        """The part of the present attempt's log that was printed, or skipped because of `tail`."""
         self._splitter = Splitter()
         self._next_read = 0.0
-        """Time of the event loop before which the log of a running job is not read again."""
+        """Time of the event loop before which the log of a running job must not be read again."""
         self._problem = ""
         """The problem that was reported last."""
 
     async def copy(self, job: RayJob, extent: LogExtent) -> None:
-        """Print the log; with `extent.follow` until the job has ended.
+        """Print the log; with `extent.follow`, continue until the job has ended.
 
         Raises `Rejected` if there is no log to read.
         """
@@ -79,7 +80,7 @@ class DriverLog:
     async def follow(self, tail: int | None = None) -> None:
         """Print the log of each attempt until the job has ended.
 
-        A problem of the API server or the dashboard is reported, and the log is read on after it.
+        An error of the API server or the dashboard is reported, and reading continues after it.
         Raises `Unauthenticated` if the dashboard rejects the token, since no retry corrects that.
         """
         while True:
@@ -151,7 +152,7 @@ class DriverLog:
             raise errors.Unavailable(text) from problem
 
     def _print_new(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
-        """Print the part of a log's `text` that has not been printed.
+        """Print the part of `text`, the log of an attempt, that has not been printed.
 
         Of a new attempt, only the last `tail` lines are printed, unless `tail` is None.
         """

@@ -1,6 +1,6 @@
 """Finds the logs that the options select: of a cluster's pods, or of Serve replicas.
 
-A cluster that is gone has no logs.
+A deleted cluster has no logs.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ def build_gone_error(
 ) -> errors.Rejected | None:
     """Return the error for a cluster that an upgrade replaced or gave up.
 
-    The result is None if no receipt of `services` names the cluster. `instead` is a remedy for the
-    message.
+    The result is None if no final record of an upgrade of `services` names the cluster. `instead`
+    is a remedy for the message.
     """
     for service in services:
         if (receipt := receipt_of(service)) is not None and (
@@ -146,7 +146,7 @@ async def _find_cluster(
 async def _read_cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
     """Read a RayCluster.
 
-    For a deleted cluster the error says since when it is gone, if a RayService's receipt has that.
+    If the cluster was deleted and a RayService's upgrade record names it, the error says when.
     """
     try:
         return await reader.read_ray_cluster(kube, namespace, name)

@@ -53,11 +53,11 @@ class LogPosition:
         self._count = 0
         """Number of copied lines with that time."""
         self._repeated = 0
-        """Number of lines with that time that the current stream has repeated."""
+        """Number of lines with that time that the current stream has repeated so far."""
         self._pieces = 0
         """Number of copied pieces of the last line."""
         self._skipped = 0.0
-        """Number of the next pieces of the current line that were copied before."""
+        """Number of next pieces of the current line to skip, because they were copied before."""
 
     def build_query(self, query: Mapping[str, str]) -> dict[str, str]:
         """Return the parameters of a request that continues at this position."""
@@ -68,7 +68,7 @@ class LogPosition:
         return {**kept, "timestamps": "true", "sinceTime": self._last.decode()}
 
     def skip_copied(self, pieces: list[Piece]) -> list[bytes]:
-        """Return the text of each piece that was not copied before, without the line's time."""
+        """Return the texts of pieces that were not copied before, without the kubelet's times."""
         return [text for piece in pieces if (text := self._skip_copied(piece)) is not None]
 
     def _skip_copied(self, piece: Piece) -> bytes | None:
@@ -86,7 +86,7 @@ class LogPosition:
     def _count_copied(self, stamp: bytes) -> float:
         """Return how many pieces of the line that begins now were copied before; inf for all.
 
-        `stamp` is the time of the line.
+        `stamp` is the time before the line.
         """
         if stamp != self._last:
             if self._last and _build_time_key(stamp) < _build_time_key(self._last):
@@ -157,7 +157,7 @@ class LogReader:
         return sum(task.result() for task in tasks)
 
     async def _read(self, log: Log, *, is_only: bool) -> bool:
-        """Copy one log; return whether it failed."""
+        """Copy one log; return True if this failed, or raise the error if `is_only`."""
         try:
             if self._is_following and not log.is_of_ray:
                 await self._follow(log)
@@ -172,7 +172,7 @@ class LogReader:
         return False
 
     async def _follow(self, log: Log) -> None:
-        """Copy a log until its container ends; read on where a broken stream stopped."""
+        """Copy a log until its container ends; continue where a broken stream stopped."""
         position = LogPosition()
         while True:
             query = position.build_query(log.query)
@@ -194,7 +194,7 @@ class LogReader:
         """Copy the complete lines of a log; return the rest, which has no line end.
 
         `position` records the copied lines, and drops lines that an earlier stream has copied. The
-        rest is not copied, since a resumed stream repeats its line as a whole.
+        rest is not copied, since a resumed stream repeats the whole line.
         """
         if not log.is_placed:
             raise errors.Rejected(
@@ -220,10 +220,7 @@ class LogReader:
         )
 
     def _remove_token(self, lines: list[bytes]) -> list[bytes]:
-        """Remove the dashboard's token from lines.
-
-        The dashboard may repeat the request headers in its response.
-        """
+        """Remove the dashboard's token from lines: the dashboard may repeat request headers."""
         for value in (self._headers or {}).values():
             lines = [untrusted.without(line, value.rpartition(" ")[2]) for line in lines]
         return lines
@@ -244,10 +241,10 @@ class LogReader:
             )
 
     async def _find_end(self, log: Log) -> str | None:
-        """Return why a log is complete whose stream has ended; None if the log continues.
+        """Return why the log ends where its stream has ended; None if the log continues.
 
-        The API server also ends the stream of a running container, for example when it restarts.
-        The result is empty if the user may not read the pod.
+        The API server also ends the stream of a running container, for example when the API server
+        restarts. The result is empty if the user may not read the pod.
         """
         try:
             body = await self._kube.get(POD, self._namespace, log.source.pod)
@@ -279,7 +276,7 @@ async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
 
 
 def refine_error(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
-    """Return the error of reading a log, with a remedy."""
+    """Add a remedy, if one is known, to an error that was raised by reading a log."""
     text = str(problem)
     if log.is_of_ray:
         return problem

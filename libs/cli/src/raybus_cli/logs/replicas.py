@@ -21,7 +21,7 @@ LOG_STREAM_PATH: Final = "/api/v0/logs/stream"
 PORT: Final = "dashboard"
 WHOLE_LOG: Final = "-1"
 READ_FAILED: Final = b"[get_logs] Fetch log error"
-"""Start of the text that Ray returns for an error."""
+"""Start of the text that Ray returns instead of a log after an error."""
 SECONDS_OF_RAY: Final = "0.5"
 """Seconds between Ray's reads of a followed file."""
 _FILE: Final = re2.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")

@@ -72,7 +72,7 @@ class Piece(NamedTuple):
 class Splitter:
     """Splits the chunks of a stream into lines, without line ends.
 
-    A long line is divided at multiples of `MAX_LINE_SIZE`, however it is spread over chunks.
+    A long line is cut at multiples of `MAX_LINE_SIZE`, wherever the chunks end.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ def check(choice: LogChoice, extent: LogExtent, target: NamedTarget) -> None:
 
 
 def check_raw(raw: bool, *, is_terminal: bool) -> None:
-    """Raise `InvalidSpec` for `--raw` on a terminal, which escapes in a log could control."""
+    """Raise `InvalidSpec` for `--raw` on a terminal, because escapes in a log could control it."""
     if raw and is_terminal:
         raise errors.InvalidSpec(
             "--raw would pass the escapes of a log to this terminal: write it to a file or a pipe"
@@ -270,9 +270,9 @@ def select_cluster(service: RayService, asked: str | None, known: Sequence[str] 
 
 
 def select_pods(pods: Sequence[Pod], choice: LogChoice, of: str, target: NamedTarget) -> list[Pod]:
-    """Return the selected pods of the RayCluster named `of`.
+    """Return the selected pods of the RayCluster named `of`; `target` is what the user named.
 
-    Raises `Rejected` if there are none or too many. `target` is the object that the user named.
+    Raises `Rejected` if no pod or too many pods are selected.
     """
     there = sorted(pods, key=lambda pod: (_get_node_type(pod) != labels.HEAD, pod.metadata.name))
     if choice.pod is not None:
@@ -326,7 +326,7 @@ def select_logs(
     extent: LogExtent,
     of: RayCluster | None = None,
 ) -> list[Log]:
-    """Return one log for each pod: of the selected container, else of the Ray container.
+    """Return one log for each pod: of the selected container, otherwise of the Ray container.
 
     `of` is the RayCluster of the pods; without it the first container counts as the Ray container.
     """

@@ -1,7 +1,4 @@
-"""Finds the pods and the containers that submit a RayJob. Their log is that of the driver.
-
-Does no I/O.
-"""
+"""Finds the pods and containers that submit a RayJob and have its driver's log. Does no I/O."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,12 +17,12 @@ _MODES: Final = frozenset({SubmissionMode.K8S_JOB, SubmissionMode.SIDECAR})
 
 
 def has_submitter(job: RayJob) -> bool:
-    """Return whether a pod submits the job, maybe later; otherwise Ray has the driver's log."""
+    """Return whether a pod submits the job; otherwise only Ray has the log of the driver."""
     return job.spec.submission_mode in _MODES
 
 
 def build_selector(job: RayJob) -> str:
-    """Return the label selector of the pods with the driver's log; empty if there are none yet."""
+    """Return the label selector of the pods with the driver's log; empty if none can exist yet."""
     mode, cluster = job.spec.submission_mode, job.status.ray_cluster_name
     if mode == SubmissionMode.K8S_JOB:
         return format_selector({labels.KUBERNETES_JOB_NAME: job.metadata.name})
@@ -52,7 +49,7 @@ def has_started(pod: Pod, container: str) -> bool:
 def select_logs(
     namespace: str, job: RayJob, pods: Sequence[Pod], choice: LogChoice, extent: LogExtent
 ) -> list[Log]:
-    """Return the log of the newest of the job's pods, or with `--all` of all pods, oldest first.
+    """Return the log of the newest of the RayJob's pods; with `--all`, those of all, oldest first.
 
     Raises `Rejected` if there is no pod.
     """
@@ -89,7 +86,7 @@ def check_of_ray(choice: LogChoice, extent: LogExtent) -> None:
 
 
 def check(choice: LogChoice) -> None:
-    """Raise `InvalidSpec` for options that select pods of a cluster, and so not of a RayJob."""
+    """Raise `InvalidSpec` for options that select pods of a cluster instead of a RayJob."""
     wrong = {
         "--cluster": choice.cluster is not None,
         "--head": choice.head,

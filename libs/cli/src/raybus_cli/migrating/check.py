@@ -1,7 +1,7 @@
 """`raybus migrate check`: reports what would change if raybus replaced KubeRay's operator.
 
 The report covers the settings of the operator, the Ray objects, and other objects that affect the
-take-over.
+replacement.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def _check_both_running(
     *,
     now: datetime,
 ) -> MigrationFinding:
-    """Return the finding for the case that both operators run.
+    """Return the finding about KubeRay's operator and raybus both running.
 
     It is only a note if they watch different namespaces, or share the Lease of the leader election.
     """
@@ -132,7 +132,8 @@ def check_gateways(
 def check_webhooks(around: ClusterSurroundings) -> Iterator[MigrationFinding]:
     """Yield a finding for each webhook configuration of KubeRay's operator.
 
-    The API server would reject every change once the operator is gone.
+    Once the operator is gone, its webhooks no longer answer, and the API server rejects every
+    change.
     """
     if around.webhooks is None:
         yield findings.report_unread(
@@ -158,7 +159,7 @@ def check_webhooks(around: ClusterSurroundings) -> Iterator[MigrationFinding]:
 def _is_kuberays(hook: Hook) -> bool:
     """Return whether KubeRay's operator probably answers a webhook.
 
-    Such a webhook checks objects that raybus takes over, at a Service in the cluster.
+    Such a webhook is served by a Service in the cluster, and checks objects that raybus takes over.
     """
     if not hook.client_config.get("service"):
         return False
@@ -176,10 +177,7 @@ T = TypeVar("T", RayCluster, RayService, RayJob, RayCronJob)
 
 
 def refuse_write() -> None:
-    """Raise `Invariant`; the client calls this function before each write.
-
-    A check must not write.
-    """
+    """Raise `Invariant`: the check must not write. The client calls this before each write."""
     raise errors.Invariant("a check must not write")
 
 
@@ -192,7 +190,7 @@ async def check(
     clock: Clock | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> MigrationReport:
-    """Return the report on a take-over.
+    """Return the report on replacing KubeRay's operator by raybus.
 
     `raybus_namespace` is the existing or planned namespace of raybus. `namespace` restricts the
     check to one namespace; None checks all namespaces that the configuration watches. `progress` is
@@ -244,7 +242,7 @@ async def _read_configuration(
 ) -> tuple[Configuration, dict[str, str], list[MigrationFinding]]:
     """Return the configuration that raybus would have, its environment variables, and the findings.
 
-    An installed raybus has its own configuration, and differences from KubeRay's are findings.
+    An installed raybus keeps its configuration, and differences from KubeRay's are findings.
     Otherwise KubeRay's configuration is translated.
     """
     served = await settings.list_served_versions(kube)
@@ -309,7 +307,7 @@ async def _judge_each(
 ) -> list[Subject]:
     """Return the result of `judge` for each object, ordered by namespace and name.
 
-    At most `MAX_CONCURRENT_OBJECTS` objects are judged concurrently.
+    At most `MAX_CONCURRENT_OBJECTS` objects are judged at the same time.
     """
     slots = asyncio.Semaphore(MAX_CONCURRENT_OBJECTS)
 

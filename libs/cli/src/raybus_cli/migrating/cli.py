@@ -75,4 +75,4 @@ def _print_progress(line: str) -> None:
 
 
 def _ignore_progress(_line: str) -> None:
-    """Ignore the progress of a command that is not run at a terminal."""
+    """Ignore progress messages, because the command does not run at a terminal."""

@@ -28,7 +28,7 @@ UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready,
 
 
 async def judge(cluster: RayCluster, reads: Observer, *, now: datetime) -> Subject:
-    """Return what would change on a RayCluster, which `reads` observes as the service would."""
+    """Return what would change on a RayCluster; `reads` observes it as cluster-reconciler would."""
     meta = cluster.metadata
     return findings.build_subject(
         ray_cluster.KIND, meta.namespace, meta.name, await _judge(cluster, reads, now=now)
@@ -65,7 +65,7 @@ def _report_refusal(note: str) -> list[MigrationFinding]:
 
 
 def _compare_status(observed: Observed, plan: ClusterPlan) -> list[MigrationFinding]:
-    """Return the findings about the fields of the status that would change."""
+    """Return the findings about the status fields that the plan would change."""
     outcome = execute.make_outcome(plan, Executed())
     if not plan.writes_status or compute.find_head_violation(observed, outcome) is not None:
         return []

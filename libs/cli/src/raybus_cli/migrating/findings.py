@@ -1,8 +1,8 @@
-"""Findings about a take-over, derived from the services' plans for an object. Does no I/O.
+"""Findings about an object that raybus takes over from KubeRay, derived from the services' plans.
 
-A write to annotations that only operators read is a note, because it touches no pod, Service, spec
-or traffic. The next step of an upgrade in progress is also a note, because KubeRay would take the
-same step.
+Does no I/O. A write to annotations that only operators read is a note, because it touches no pod,
+Service, spec or traffic. The next step of an upgrade in progress is also a note, because KubeRay
+would take the same step.
 
 Serve reports each application's config with defaults filled in. Two configs are therefore equal if
 all fields of the wanted config are in the reported one.
@@ -45,7 +45,7 @@ class MigrationLevel(StrEnum):
     UNSUPPORTED = "unsupported"
     """Something is used that raybus does not support."""
     CHANGE = "change"
-    """The take-over would change something."""
+    """Replacing KubeRay's operator by raybus would change something."""
 
 
 _WORST: Final = (MigrationLevel.CHANGE, MigrationLevel.UNSUPPORTED, MigrationLevel.UNREAD)
@@ -60,7 +60,7 @@ class MigrationFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object, and what the take-over would change on it."""
+    """An object, and what would change on it if raybus replaced KubeRay's operator."""
 
     kind: str
     namespace: str
@@ -92,7 +92,7 @@ def add_note(text: str, remedy: str = "") -> MigrationFinding:
 
 
 def report_change(text: str, remedy: str = "") -> MigrationFinding:
-    """Return a finding about something that the take-over would change."""
+    """Return a finding about something that raybus would change."""
     return MigrationFinding(level=MigrationLevel.CHANGE, text=text, remedy=remedy)
 
 
@@ -107,7 +107,7 @@ def report_unread(text: str, remedy: str = "") -> MigrationFinding:
 
 
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
-"""Kinds that the next step of an upgrade may change."""
+"""Kinds that an upgrade in progress may change in its next step."""
 _WARNING: Final = "Warning"
 
 
@@ -126,14 +126,14 @@ def judge_cluster_plan(plan: ClusterPlan, remedy: str) -> list[MigrationFinding]
 
 
 class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a RayService that decides how an action is judged."""
+    """Facts about a RayService by which its planned actions are judged."""
 
     moves: bool
     """Whether an upgrade is in progress."""
     remedy: str
     """Remedy that is added to each change."""
     is_held: Callable[[Submit], bool]
-    """Function that returns whether a cluster's Serve already has the config of an action."""
+    """Function that returns whether Serve already has the config that an action would send."""
 
 
 def judge_service_actions(
@@ -213,9 +213,9 @@ def _note_warning(event: KubeEvent) -> Iterator[MigrationFinding]:
 
 
 def _list_fields(patch: Json) -> Iterator[str]:
-    """Yield the fields that a patch writes, two levels deep, without `resourceVersion`.
+    """Yield the fields that a patch writes, as paths of at most two names.
 
-    `resourceVersion` is the precondition of the patch.
+    `resourceVersion` is left out, because it is only the precondition of the patch.
     """
     for outer, inner in patch.items():
         if not isinstance(inner, dict):

@@ -21,13 +21,13 @@ _CORRECT: Final = "correct the spec before KubeRay stops"
 
 
 def judge_job(job: RayJob, config: Config) -> Subject:
-    """Return what a take-over changes on a RayJob."""
+    """Return what would change on a RayJob if raybus replaced KubeRay's operator."""
     meta = job.metadata
     return findings.build_subject(ray_job.KIND, meta.namespace, meta.name, _judge_job(job, config))
 
 
 def judge_cron_job(cron_job: RayCronJob, config: Config) -> Subject:
-    """Return what a take-over changes on a RayCronJob."""
+    """Return what would change on a RayCronJob if raybus replaced KubeRay's operator."""
     meta = cron_job.metadata
     all_findings = _judge_cron_job(cron_job, config)
     return findings.build_subject(ray_cron_job.KIND, meta.namespace, meta.name, all_findings)

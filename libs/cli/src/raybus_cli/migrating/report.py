@@ -23,7 +23,7 @@ class MigrationVerdict(StrEnum):
     """The overall result of the check."""
 
     READY = "ready"
-    """The take-over would change nothing."""
+    """The replacement of KubeRay's operator would change nothing."""
     NOT_READY = "not ready"
     """Something would change or is not supported."""
     UNREAD = "unread"
@@ -41,7 +41,7 @@ class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What taking a cluster over from KubeRay would change."""
+    """What would change in a Kubernetes cluster if raybus replaced KubeRay's operator."""
 
     verdict: MigrationVerdict
     kuberay: list[OperatorSummary]

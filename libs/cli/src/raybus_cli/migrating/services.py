@@ -50,7 +50,7 @@ class Observers(msgspec.Struct, frozen=True):
 def build_observers(
     kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock
 ) -> Observers:
-    """Build the observers of both services on the objects in `cache`, which the survey has read."""
+    """Build the observers of both services; they read the objects in `cache`."""
     silent, unasked = (
         Background(idle=True),
         NoOutbound(permits=True),
@@ -60,7 +60,7 @@ def build_observers(
 
 
 async def judge(service: RayService, observers: Observers, *, now: datetime) -> Subject:
-    """Return what would change on a RayService."""
+    """Return what would change on a RayService if raybus replaced KubeRay's operator."""
     meta = service.metadata
     if service.manager != labels.MANAGED_BY_US:
         notes = [findings.add_note("belongs to neither operator: spec.managedBy names another one")]
@@ -94,7 +94,7 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
 
 
 def _get_details(seen: Observed, cluster: str) -> ServeDetails | None:
-    """Return the Serve state of a cluster in an observation; None if it was not reported."""
+    """Return a cluster's Serve state in the observation `seen`; None if it was not reported."""
     views = (
         view for view in (seen.active, seen.pending) if view is not None and view.name == cluster
     )
@@ -102,7 +102,7 @@ def _get_details(seen: Observed, cluster: str) -> ServeDetails | None:
 
 
 def _note_upgrade(seen: Observed) -> list[MigrationFinding]:
-    """Return a note about an upgrade in progress and its present step."""
+    """Return a note about an upgrade in progress, with present capacities and traffic shares."""
     active, pending = seen.names.active, seen.names.pending
     if not active or not pending:
         return []
@@ -136,9 +136,9 @@ def _report_silence(*views: ClusterView | None) -> list[MigrationFinding]:
 
 
 def _check_spec_hash(seen: Observed) -> list[MigrationFinding]:
-    """Return a note if a cluster's spec hash was written by another algorithm.
+    """Return a note if a cluster's spec hash was computed by a different algorithm.
 
-    Its spec is compared instead.
+    The cluster's spec is compared instead.
     """
     view = seen.pending or seen.active
     if view is None or not seen.names.active:

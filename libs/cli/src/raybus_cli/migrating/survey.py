@@ -1,4 +1,4 @@
-"""Reads all facts about a cluster that is to be taken over, and writes nothing.
+"""Reads all facts that `raybus migrate check` needs about a cluster, and writes nothing.
 
 A fact that the user may not read is None, and is listed in `Survey.unread`.
 """
@@ -85,7 +85,7 @@ class InstalledOperators(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSurroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that affect the take-over, other than Ray objects and operators."""
+    """Objects other than Ray objects and operators that affect a replacement of KubeRay."""
 
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
     """The configurations of admission webhooks, each with its kind."""
@@ -94,7 +94,7 @@ class ClusterSurroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 T = TypeVar("T")
 Scope = tuple[str | None, ...]
-"""Namespaces to check; `(None,)` means all."""
+"""The namespaces to check; `(None,)` means all namespaces."""
 
 _OBSERVED_KINDS: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (RAY_CLUSTER, RayCluster, ""),

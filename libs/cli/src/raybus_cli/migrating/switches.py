@@ -97,7 +97,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """An empty environment that records which variables are looked up."""
+    """An empty environment that records the names of the variables that are looked up."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
@@ -194,8 +194,8 @@ def list_settings(operator: InstalledOperator) -> list[Setting]:
 def build_configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
     """Return the configuration that raybus would have with an environment.
 
-    `file_text` is the text of its configuration file, if it has one. Raise `InvalidSpec` for
-    invalid values.
+    `file_text` is the text of raybus's configuration file, None without a file. Raise `InvalidSpec`
+    for invalid values.
     """
     parsed = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
@@ -228,7 +228,7 @@ def find_differences(wanted: Configuration, actual: Configuration) -> list[str]:
 
 def _format_value(value: object) -> str:
     if isinstance(value, frozenset):
-        # The set has Gates.
+        # Only feature gates form a set.
         return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]
     return "none" if value == "" else str(value)
 

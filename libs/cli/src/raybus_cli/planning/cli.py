@@ -201,7 +201,7 @@ async def _try_manifest(
 ) -> tuple[bytes | None, bytes]:
     """Return the stored object, and the object as the API server would store the manifest.
 
-    The stored object is None if there is none of that name.
+    The stored object is None if no object of that name exists.
     """
     try:
         stored = await kube.get(resource, namespace, document.name)
@@ -238,9 +238,9 @@ async def _plan(
 
 
 def _merge_manifest(stored: Body, document: ManifestDocument) -> Body:
-    """Merge a manifest into the stored object as kubectl does: its spec replaces the stored spec.
+    """Merge a manifest into the stored object as kubectl does.
 
-    Its labels and annotations are added.
+    The manifest's spec replaces the stored spec; its labels and annotations are added.
     """
     meta: Json = dict(stored["metadata"])
     for field in ("labels", "annotations"):

@@ -2,8 +2,8 @@
 
 Amounts are counted as in the RayCluster's status: requests, or limits where there is no request.
 During an upgrade in steps, the workers of a cluster are assumed to follow its capacity, as they do
-if Ray's autoscaler removes idle nodes in time. `at_most` is the request if no node is removed. The
-requests are compared with the ResourceQuotas of the namespace.
+if Ray's autoscaler removes idle nodes in time. `at_most` is the request if no node is removed
+before the upgrade ends. The requests are compared with the ResourceQuotas of the namespace.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,10 +39,10 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def compute_demand(
     cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None
 ) -> Amounts:
-    """Return the request of a cluster at `percent` of its capacity.
+    """Return the resource requests of a cluster at `percent` of its capacity.
 
-    One of the amounts, `pods`, is the number of pods. `sizes` maps group names to replicas, and
-    replaces the replicas in the spec.
+    The result also has the number of pods, as `pods`. `sizes` maps group names to replicas, which
+    replace the replicas in the spec.
     """
     count = _build_worker_counter(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
@@ -55,10 +55,10 @@ def build_cluster(config: Json) -> RayCluster:
 
 
 def list_group_sizes(cluster: RayCluster, goal: Json) -> dict[str, int]:
-    """Return the present replicas of each group, if the new config enables Ray's autoscaler.
+    """Return the present replicas by group if the new config (`goal`) enables Ray's autoscaler.
 
-    `goal` is the new config. The autoscaler decides on replicas, so the numbers in the manifest do
-    not apply. The result is empty without the autoscaler.
+    The autoscaler decides on replicas, so the numbers in the manifest do not apply. Without the
+    autoscaler, the result is empty.
     """
     if not goal.get("enableInTreeAutoscaling"):
         return {}
@@ -76,8 +76,7 @@ def compute_peak_in_steps(
 ) -> Peak:
     """Return the peak of an upgrade that moves traffic and capacity in steps.
 
-    `rollout` is the simulated upgrade. `sizes` are the replicas of the new cluster's groups, by
-    name.
+    `rollout` is the simulated upgrade. `sizes` maps names of the new cluster's groups to replicas.
     """
     moments = [
         add_amounts(
@@ -131,7 +130,7 @@ REQUESTS: Final = "requests."
 
 
 class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A resource that a ResourceQuota limits and that an upgrade needs more of."""
+    """The check of one ResourceQuota on one resource of which an upgrade needs more."""
 
     quota: str
     resource: str
@@ -145,8 +144,8 @@ class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
     """Return for each limited resource whether its quota has room for an upgrade.
 
-    `now` and `peak` are the requests before and during the upgrade. Resources of which no more is
-    needed are left out. Quotas on `limits.*` are not checked.
+    `now` and `peak` are the requests before and during the upgrade. A resource is left out if the
+    upgrade needs no more of it. Quotas on `limits.*` are not checked.
     """
     checks: list[QuotaCheck] = []
     for quota in quotas:

@@ -1,7 +1,7 @@
 """The fields that differ between the present spec and a new one, each with its effect.
 
-To find the effect of a field inside `rayClusterConfig`, that change alone is made to the old spec.
-The result goes through the hash by which the service decides whether a new cluster is needed.
+To find the effect of a field inside `rayClusterConfig`, that field alone is changed in the old
+spec. The hash of the result shows whether the service needs a new cluster.
 """
 
 import copy
@@ -70,8 +70,8 @@ def compare_job_specs(
 ) -> list[SpecDifference]:
     """Return the differences between two specs of a RayJob or RayCronJob, field by field.
 
-    `find_effect` returns the effect of a field of the spec and a note. `config` is the field with
-    the spec of the cluster.
+    `find_effect` maps a field of the spec to its effect and a note. `config` is the name of the
+    field that holds the spec of the cluster.
     """
     return _describe(old, new, lambda path, _: find_effect(str(path[0])), config)
 
@@ -175,15 +175,15 @@ def _replace_field(config: Json, path: FieldPath, value: object) -> Json:
 
 
 def _name_groups(path: FieldPath, old: Json, new: Json, config: str) -> FieldPath:
-    """Replace the index of a worker group in a path by its name.
+    """Replace the index of a worker group in a path by the group's name.
 
-    The index is kept if the groups at that index have different names in both specs.
+    The index is kept if the two specs have groups of different names at this index.
     """
     if path[:2] != (config, GROUPS) or len(path) < len((config, GROUPS, 0)):
         return path
     at = cast("int", path[2])
     names = {_group_name(spec, at, config) for spec in (old, new)} - {None}
-    # None was removed from the names.
+    # `names` has no None, which was removed above.
     return (*path[:2], names.pop(), *path[3:]) if len(names) == 1 else path  # pyright: ignore[reportReturnType]
 
 

@@ -1,7 +1,7 @@
 """The effect of a manifest on a RayJob or RayCronJob, and what the job needs. Does no I/O.
 
 The objects of an attempt are built by job-reconciler's own functions, so that their requests are
-those that the cluster will see.
+those of the real objects.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ from raybus_cli.reading.job_snapshot import ENDED, FINISHED
 from raybus_cli.reading.snapshot import Quota
 
 NEW_NAME: Final = "new"
-"""Suffix in place of the random one for the name of the next attempt's cluster."""
+"""Suffix of the name of the next attempt's cluster in a plan; the real suffix is random."""
 MAX_RUNS: Final = 3
 """Number of next runs of a RayCronJob that a plan lists."""
 _WAITING: Final = frozenset({DeploymentState.NEW, DeploymentState.SUSPENDED})
@@ -62,7 +62,7 @@ class PlannedPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`head`, the name of a worker group, or `submitter`."""
     pods: int
     max_pods: int
-    """Maximum pods with Ray's autoscaler."""
+    """Maximum number of pods to which Ray's autoscaler may scale."""
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -135,7 +135,7 @@ def plan_change(stored: RayJob, goal: RayJob, gates: Gates, quotas: tuple[Quota,
     plan = structs.replace(_build(goal, outcome, notes), differences=changed)
     if outcome in {JobPlanOutcome.NOTHING, JobPlanOutcome.SUSPENDED} or state in ENDED:
         return plan
-    # The quotas already count what the present attempt requests.
+    # The use in the quotas already includes the requests of the present attempt.
     starts = state in _WAITING
     return _add_demand(plan, goal, gates, quotas if starts else ())
 
@@ -268,7 +268,7 @@ def _list_pods(cluster: ray_cluster.RayCluster) -> Iterator[PlannedPods]:
 
 
 def _list_limits(cluster: ray_cluster.RayCluster) -> dict[str, int]:
-    """Return the maximum replicas of each group, if Ray's autoscaler is enabled."""
+    """Return the maximum replicas by group if Ray's autoscaler is enabled."""
     if not cluster.spec.enable_in_tree_autoscaling:
         return {}
     groups = traits.active_groups(cluster)

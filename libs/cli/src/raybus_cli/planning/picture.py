@@ -44,7 +44,7 @@ def draw(plan: UpgradePlan) -> RenderableType:
 
 
 def format_difference(difference: SpecDifference) -> list[Text]:
-    """Format a changed field in separate lines, because field paths are too long for a column."""
+    """Format a changed field on lines of its own: field paths are too long for a column."""
     lines = [
         difference.field,
         f"{difference.old} → {difference.new}",
@@ -58,10 +58,7 @@ def format_difference(difference: SpecDifference) -> list[Text]:
 
 
 def _build_cost_table(plan: UpgradePlan) -> Table:
-    """Build the cost table, with a row for each resource.
-
-    The columns are the present state and each strategy.
-    """
+    """Build the cost table: a row per resource, columns for the present and each strategy."""
     names = sorted({name for choice in plan.ways for name in choice.peak})
     is_now = bool(plan.now)
     rows = [

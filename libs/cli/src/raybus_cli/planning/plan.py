@@ -26,7 +26,7 @@ NEW_CLUSTER: Final = "NewCluster"
 
 
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
-    """Upgrade options that replace the manifest's for this plan.
+    """Upgrade options of the command line, which replace those of the manifest for this plan.
 
     None keeps the manifest's value.
     """
@@ -54,12 +54,12 @@ class StrategyCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     None if no upgrade can finish with these options."""
     moves: int
     peak_percent: int
-    """Maximum capacity of both clusters together, in percent of one cluster."""
+    """Highest total capacity of both clusters during the upgrade; 100 is one full cluster."""
     lowest_percent: int = WHOLE
-    """Minimum capacity of both clusters together, in percent of one cluster."""
+    """Lowest total capacity of both clusters during the upgrade; 100 is one full cluster."""
     peak: Amounts
     at_most: Amounts
-    """The peak if no node is removed during the upgrade."""
+    """The largest request if no node is removed during the upgrade."""
     quotas: list[QuotaCheck] = []
 
 
@@ -77,9 +77,7 @@ class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     surge: Surge | None = None
     """The largest surge that fits; None without `--surge`."""
     preparing_seconds: int | None = None
-    """Seconds until the new cluster of the last upgrade was ready; None if that cluster was not
-    promoted.
-    """
+    """Seconds until the new cluster of the last upgrade was ready; None unless it was promoted."""
     kept_seconds: int = DEFAULT_DELETION_DELAY
     """Seconds that the old cluster is kept after the upgrade."""
     policy: PolicyPlan | None = None
@@ -199,7 +197,7 @@ def _compare_strategies(
 def _choose_policy(goal: RayService, sizing: Sizing) -> Policy | None:
     """Return the options of an upgrade in steps: those of `sizing`, else those of the manifest.
 
-    The result is None if the options are missing or invalid.
+    The result is None if options are missing or invalid.
     """
     tried = {
         "maxSurgePercent": sizing.surge,
@@ -214,7 +212,6 @@ def _choose_policy(goal: RayService, sizing: Sizing) -> Policy | None:
 
 
 def _compute_unavailable(goal: RayService, sizing: Sizing) -> int:
-    """Return the percentage of capacity that may be unavailable."""
     return (
         upgrade_controls.read_controls(goal).unavailable
         if sizing.unavailable is None
@@ -223,7 +220,7 @@ def _compute_unavailable(goal: RayService, sizing: Sizing) -> int:
 
 
 def _set_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
-    """Return the sizing with a surge, and with a step that does not exceed the surge."""
+    """Return `sizing` with `percent` as its surge, and with a step that does not exceed that."""
     if percent is None:
         return sizing
     step = goal.raw_upgrade_options.get("stepSizePercent") if sizing.step is None else sizing.step

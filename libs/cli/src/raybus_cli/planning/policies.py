@@ -44,7 +44,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def choose_policy(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
     """Describe the policy called `name`, or the default policy if `name` is empty.
 
-    Returns None without either. `in_steps` says whether the traffic moves in steps or at once.
+    The result is None if there is no default policy either. `in_steps` says whether the traffic
+    moves in steps or at once.
     """
     if name:
         matching = [policy for policy in policies if policy.metadata.name == name]
@@ -61,7 +62,7 @@ def choose_policy(name: str, policies: list[Stored], *, in_steps: bool = True) -
 
 
 def describe_policy(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
-    """Describe a stored policy, for traffic that moves in steps or at once.
+    """Describe a stored policy for traffic that moves in steps or, without `in_steps`, at once.
 
     The description of an invalid policy has a `problem`.
     """
@@ -114,7 +115,8 @@ def describe_gate(gate: AnyGate, policy: UpgradePolicy) -> str:
 def find_unused_parts(policy: UpgradePolicy) -> dict[str, str]:
     """Return the parts of a policy that do not apply if all traffic moves at once, by field.
 
-    Such an upgrade has no weights, and the new cluster may get no requests before it is promoted.
+    Such an upgrade has no traffic weights, and the new cluster may get no requests before it is
+    promoted.
     """
     measured = {
         f"spec.gates[{position}]": f"gate {gate.title} ({NO_REQUESTS})"
@@ -163,10 +165,10 @@ def summarize_policy(policy: UpgradePolicy) -> str:
 
 
 def describe_power(policy: UpgradePolicy) -> list[str]:
-    """Return the smallest error rates that the policy's gates detect, a line for each gate.
+    """Return the smallest error rates that the policy's gates detect, one line per gate.
 
-    Only gates on the error rate have a line. The rates are detected with a probability of 90 %, in
-    `minRequests` requests and in ten times as many.
+    Only gates on the error rate have a line. It has two rates that are detected with a probability
+    of 90 %: in `minRequests` requests, and in ten times as many.
     """
     lines = list[str]()
     for gate in policy.gates:

@@ -42,7 +42,7 @@ class PlanOutcome(StrEnum):
     ROLLED_BACK = "rolled back"
     """The service returns to its active cluster."""
     RECREATED = "recreated"
-    """All pods of a RayCluster are deleted and created again."""
+    """All pods of a RayCluster are deleted, and new pods are created."""
     SUSPENDED = "suspended"
     REFUSED = "refused"
 
@@ -75,7 +75,7 @@ def _predict(observed: Observed, present: RayService, *, now: datetime) -> Predi
 def _predict_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
     """Return the effect of a plan that suspends or resumes the service; None for any other plan.
 
-    `old` are the conditions before the plan, `new` those that it writes.
+    `old` are the conditions before the plan; `new` are the conditions that the plan writes.
     """
     if is_true(old, ConditionType.SUSPENDING):
         return _build_prediction(
@@ -132,7 +132,7 @@ def _build_prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
 
 
 def _find_status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
-    """Return the status that the plan writes, or the present one."""
+    """Return the status that the plan writes, or the present status if it writes none."""
     written = (action.status for action in plan.actions if isinstance(action, UpdateServiceStatus))
     return next(written, observed.service.status)
 
@@ -164,8 +164,8 @@ def _describe_config_change(
 ) -> list[str]:
     """Return a note if the plan changes the Serve config of the cluster in `view`.
 
-    `present` is the stored RayService. The config is sent now, or later if the dashboard does not
-    answer yet or if traffic-manager sends it.
+    `present` is the stored RayService. The config may be sent later: if the dashboard does not
+    answer yet, or if traffic-manager sends it.
     """
     if view is None:
         return []

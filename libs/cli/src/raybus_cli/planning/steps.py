@@ -41,13 +41,13 @@ def build_policy(service: RayService, gates: Gates = BETA) -> Policy | None:
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MAX_MOMENTS: Final = 1000
-"""Limit of simulated changes. No upgrade has more: 100 moves of traffic, and 100 changes of
-capacity for each cluster.
+"""Maximum number of simulated changes. No upgrade has more than 100 moves of traffic, and 100
+changes of capacity for each cluster.
 """
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacities and weights in percent, at a time after the new cluster was ready."""
+    """Capacities and traffic weights in percent, at a time after the new cluster was ready."""
 
     seconds: float
     active_capacity: int
@@ -75,7 +75,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_capacity(self) -> int:
-        """Maximum capacity of both clusters together, in percent."""
+        """Highest total capacity of both clusters, in percent of one full cluster."""
         return max(
             (moment.active_capacity + moment.pending_capacity for moment in self.moments),
             default=WHOLE,
@@ -83,7 +83,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def min_capacity(self) -> int:
-        """Minimum capacity of both clusters together, in percent."""
+        """Lowest total capacity of both clusters, in percent of one full cluster."""
         return min(
             (moment.active_capacity + moment.pending_capacity for moment in self.moments),
             default=WHOLE,
@@ -93,8 +93,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 def simulate(policy: Policy) -> Rollout:
     """Simulate an upgrade whose new cluster is ready as soon as the route contains it.
 
-    The first interval counts from that moment, as in KubeRay. For a cluster that starts slowly,
-    part or all of that interval has passed before the cluster is ready.
+    The first interval begins at that moment, as in KubeRay. If a real cluster starts slowly, part
+    or all of this interval has passed when it is ready.
     """
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
     migration = _build_migration(WHOLE, 0, 0, _START, None)

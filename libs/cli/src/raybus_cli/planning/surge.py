@@ -1,8 +1,7 @@
 """Finds the largest `maxSurgePercent` that fits into the ResourceQuotas of the namespace.
 
-Does no I/O.
-Percentages are rounded up to whole pods, as the services do. Free room on the nodes is not
-considered.
+Does no I/O. Percentages are rounded up to whole pods, as the services do. Whether the nodes have
+room is not considered.
 """
 
 from collections.abc import Mapping
@@ -35,15 +34,15 @@ def find_surge(
     sizes: Mapping[str, int],
     unavailable: int,
 ) -> Surge:
-    """Return the largest surge whose peak fits into every quota.
+    """Return the largest surge at which the requests of the upgrade never exceed a quota.
 
-    `sizes` are the replicas by group if Ray's autoscaler decides on them; `unavailable` is the
+    `sizes` maps groups to replicas if Ray's autoscaler decides on them. `unavailable` is the
     percentage of capacity that may be missing.
     """
     now, limits = demand.compute_demand(old), list[QuotaCheck]()
     for percent in range(WHOLE, 0, -1):
-        # Steps as large as the surge have the same peak as smaller steps, because the surge limits
-        # the capacities of a round.
+        # A step as large as the surge needs as much as smaller steps, because the surge
+        # limits the capacities at any time.
         policy = Policy(
             surge=percent, step=percent, interval=timedelta(seconds=1), unavailable=unavailable
         )

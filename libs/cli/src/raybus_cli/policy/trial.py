@@ -47,8 +47,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     outcome: GateOutcome
     requests: int
     value: float | None
-    """A fraction of requests, seconds, or the result of a Prometheus query, depending on the
-    gate.
+    """A fraction of requests, seconds, or the result of a Prometheus query, depending on the gate.
     """
     limit: float | None
     route: str
@@ -160,9 +159,9 @@ def format_trial(trial: Trial) -> list[str]:
 async def run_queries(
     policy: UpgradePolicy, step: Checkpoint
 ) -> Mapping[PrometheusGate, GateResult]:
-    """Run the Prometheus queries of a policy, and return the results by gate.
+    """Run the Prometheus queries of a policy once, and return the results by gate.
 
-    The names in `step` replace the placeholders of the queries.
+    `step` has the names that replace the placeholders of the queries.
     """
     return {
         gate: await _run_query(gate, step)
@@ -188,13 +187,13 @@ async def _run_query(gate: PrometheusGate, step: Checkpoint) -> GateResult:
 
 MAX_CONCURRENT_READS: Final = 16
 READ_TIMEOUT_SECONDS: Final = 10.0
-"""Timeout of reading the metrics of one pod."""
+"""Seconds until a read of one pod's metrics times out."""
 
 
 async def measure(kube: KubeClient, namespace: str, cluster: str) -> RequestMetrics:
-    """Read and sum the request metrics of a cluster's pods.
+    """Read the request metrics of a cluster's pods, and return their sum.
 
-    Raise `Rejected` if no pod reports any.
+    Raise `Rejected` if no pod reports metrics.
     """
     body = await kube.list(
         POD, namespace, label_selector=format_selector({labels.CLUSTER: cluster})
@@ -274,7 +273,7 @@ def find_violations(document: ManifestDocument) -> list[LintFinding]:
 def advise(document: ManifestDocument, services: Iterable[ManifestDocument]) -> list[LintFinding]:
     """Return advice for a valid policy about parts that do not apply to some of `services`.
 
-    These are RayServices that follow the policy and move all their traffic at once.
+    Some parts do not apply to RayServices that follow the policy and move all traffic at once.
     """
     followers = [
         service.name

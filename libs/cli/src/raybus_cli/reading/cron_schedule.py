@@ -12,7 +12,7 @@ from job_reconciler.cron.validation import InvalidCronJob, Timetable
 
 
 class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a RayCronJob that its schedule predicts."""
+    """The runs that the schedule of a RayCronJob predicts."""
 
     cron_job: RayCronJob
     timetable: Timetable | None

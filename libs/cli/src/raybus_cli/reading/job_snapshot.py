@@ -16,7 +16,7 @@ FINISHED: Final = frozenset({DeploymentState.COMPLETE, DeploymentState.FAILED})
 ENDED: Final = FINISHED | {DeploymentState.VALIDATION_FAILED}
 """The values of `status.jobDeploymentStatus` after which the job does not run again."""
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-"""Label of an object that Kueue suspends and resumes; its value is the name of the LocalQueue."""
+"""Label whose value is the Kueue LocalQueue that suspends and resumes an object."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +26,9 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     cluster: RayCluster | None = None
     """The cluster of the present or last attempt; None if it does not exist or is not readable."""
     pods: tuple[Pod, ...] = ()
-    """The pods of the cluster, by name."""
+    """The pods of the cluster, sorted by name."""
     submitters: tuple[Pod, ...] = ()
-    """The pods of the Kubernetes Job that submits the job, by name."""
+    """The pods of the Kubernetes Job that submits the job, sorted by name."""
     events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayJob, its cluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()

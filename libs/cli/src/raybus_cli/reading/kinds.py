@@ -27,7 +27,7 @@ class ArgumentKind(msgspec.Struct, frozen=True):
     def is_named(self, text: str) -> bool:
         """Return whether a text names this kind.
 
-        A kind is named in singular or plural, with or without group and version.
+        A kind may be named in singular or plural, with or without group and version.
         """
         head, _, rest = text.casefold().partition(".")
         ends = {"", self.resource.group, f"{self.resource.version}.{self.resource.group}"}

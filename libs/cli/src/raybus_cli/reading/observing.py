@@ -1,6 +1,6 @@
-"""Converts a snapshot into `Observed`, so that commands can run service-reconciler's decisions.
+"""Converts a snapshot into `Observed`, the input of service-reconciler's decision functions.
 
-It also finds image pulls that fail.
+Also finds image pulls that fail.
 """
 
 from collections.abc import Iterable
@@ -99,11 +99,11 @@ def _find_service(snapshot: Snapshot, name: str) -> Service | None:
 
 
 FINAL_REASONS: Final = {"InvalidImageName", "ErrImageNeverPull"}
-"""Waiting reasons of an image that no retry of the kubelet can pull."""
+"""Reasons why a container waits for an image that no retry of the kubelet can pull."""
 PULL_REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL_REASONS}
 LASTING_AFTER: Final = timedelta(minutes=3)
-"""Age of a pod after which a failed pull is reported as lasting. It exceeds the kubelet's first
-retries and a registry's restart.
+"""Age of a pod after which a failed pull is reported as lasting. It exceeds the time of the
+kubelet's first retries and of a registry's restart.
 """
 _IMAGE: Final = re2.compile(r'image "([^"]+)"')
 _WRAPPED: Final = re2.compile(
@@ -159,7 +159,7 @@ def find_image_pull(pod: Pod, events: Iterable[KubernetesEvent] = ()) -> ImagePu
 
 
 def is_lasting(pod: Pod, pull: ImagePull, *, now: datetime) -> bool:
-    """Return whether the pull will not succeed without a change."""
+    """Return whether retries will not make the image pull succeed."""
     born = pod.metadata.creation_timestamp
     return pull.is_final or (born is not None and now - born >= LASTING_AFTER)
 

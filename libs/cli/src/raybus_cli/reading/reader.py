@@ -1,4 +1,4 @@
-"""Reads snapshots and makes dry-run requests at the API server.
+"""Reads snapshots of objects, and makes dry-run requests.
 
 Objects that the user may not read, or whose API is not installed, are left out and listed in
 `unseen`.
@@ -134,9 +134,9 @@ async def list_objects(
 
 
 def convert_list_error(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
-    """Return the error of a list request, converted for the user.
+    """Return the error of a list request as the user is to see it.
 
-    A rejected selector becomes `InvalidSpec`, which names the option.
+    If the API server rejects the selector, this is `InvalidSpec`, which names the option.
     """
     if not selector or not isinstance(problem, errors.Rejected):
         return problem
@@ -237,7 +237,7 @@ class SnapshotReader:
     async def list_labelled(
         self, resource: Resource, view: type[T], marks: dict[str, str]
     ) -> list[T]:
-        """List the objects of a kind that have all labels in `marks`."""
+        """List the objects of a kind that have every label and value in `marks`."""
         selector = format_selector(marks)
 
         async def ask() -> list[T]:
@@ -249,7 +249,7 @@ class SnapshotReader:
     async def list_of_clusters(
         self, resource: Resource, view: type[T], clusters: list[RayCluster]
     ) -> list[T]:
-        """List the objects of a kind that belong to any of some clusters."""
+        """List the objects of a kind that belong to any of `clusters`."""
         objects: list[T] = []
         for cluster in clusters:
             name = cluster.metadata.name
@@ -278,7 +278,7 @@ class SnapshotReader:
     async def read_route(
         self, service: RayService, resource: Resource, view: type[T], name: str
     ) -> T | None:
-        """Read a route of a RayService; None if its traffic does not move in steps.
+        """Read a route of a RayService; None if it is unreadable or traffic does not move in steps.
 
         Only upgrades in steps need the Gateway API, so it may not be installed.
         """

@@ -35,7 +35,7 @@ class EventRepetition(ApiStruct, frozen=True, kw_only=True):
 
 
 class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
-    """An Event of events.k8s.io/v1, as kubelet, scheduler and controllers write them."""
+    """An Event of events.k8s.io/v1, as the kubelet, the scheduler and controllers write it."""
 
     metadata: ObjectMeta
     event_time: datetime | None = None
@@ -48,7 +48,7 @@ class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """The time of the last repetition."""
+        """The time of the last occurrence."""
         last = self.series.last_observed_time if self.series is not None else None
         return (
             last
@@ -79,7 +79,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[RayCluster, ...] = ()
     """All clusters that carry the RayService's labels, oldest first."""
     pods: tuple[Pod, ...] = ()
-    """The pods of the clusters, by name."""
+    """The pods of the clusters, sorted by name."""
     services: tuple[Service, ...] = ()
     events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayService, its clusters and its pods, oldest first."""
@@ -124,7 +124,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     service: RayService | None = None
     """The RayService that the cluster belongs to, if there is one and the user may read it."""
     pods: tuple[Pod, ...] = ()
-    """The pods of the cluster, by name."""
+    """The pods of the cluster, sorted by name."""
     events: tuple[KubernetesEvent, ...] = ()
     """Events about the RayCluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Finds the code of a cause in the text by which service-reconciler reports the cause.
 
-The conditions Ready and UpgradeInProgress have KubeRay's reasons, so they name a cause only at the
-end of their message. Their texts are in `service_reconciler.problems`.
+The conditions Ready and UpgradeInProgress have KubeRay's reasons, so only the end of their message
+names a cause. The texts of causes are in `service_reconciler.problems`.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ PAGE: Final = "docs/troubleshooting.md"
 class Code(StrEnum):
     """Why a RayService does not serve its spec, or why a RayJob does not start or has failed.
 
-    If a condition or an Event reports the same, its reason has the same value.
+    A condition or Event that reports the same has the same value as its reason.
     """
 
     INVALID_SPEC = "InvalidRayServiceSpec"
@@ -73,7 +73,7 @@ class Code(StrEnum):
 
     @property
     def anchor(self) -> str:
-        """The section of the documentation about this reason."""
+        """Link to the section of the documentation about this code."""
         return f"{PAGE}#{self.lower()}"
 
 
@@ -139,9 +139,9 @@ def find_code(cause: str) -> Code | None:
 
 
 def summarize_refusal(message: str, config: str) -> str:
-    """Replace Ray's response to a Serve config by the fields that it refuses.
+    """Replace Ray's response to a Serve config by the fields that Ray refuses.
 
-    The message is unchanged if the fields cannot be found.
+    `message` is returned unchanged if the fields cannot be found.
     """
     match = _REFUSAL.search(message)
     if match is None:

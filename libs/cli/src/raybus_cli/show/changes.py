@@ -18,7 +18,9 @@ from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
 STARTUP_SECONDS: Final = 60.0
-"""Time after an outage in which a restarted API server may not yet serve all kinds and rights."""
+"""Seconds after an outage during which a restarted API server may not yet serve all kinds and
+rights.
+"""
 T = TypeVar("T")
 
 
@@ -28,7 +30,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class ObjectStore(Generic[T]):
-    """The objects of a watched kind; implements `common.kube.watch.WatchSink`."""
+    """The objects of a watched kind, kept up to date; implements `common.kube.watch.WatchSink`."""
 
     def __init__(self, view: type[T], changed: asyncio.Event) -> None:
         self.is_listed = False
@@ -40,7 +42,7 @@ class ObjectStore(Generic[T]):
     def objects(self) -> Iterable[T]:
         return self._objects.values()
 
-    # An object that cannot be read completely is shown as far as it can be.
+    # An object that was read only in part is shown as far as possible.
     def present(self, raw: bytes, reason: str = "") -> None:  # noqa: ARG002
         self._objects[_read_key(raw)] = msgspec.json.decode(raw, type=self._view)
         self._changed.set()
@@ -49,7 +51,7 @@ class ObjectStore(Generic[T]):
         self._objects.pop(_read_key(raw), None)
         self._changed.set()
 
-    # The watch itself resumes at the version.
+    # `version` is not needed: the watch itself continues there.
     def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
         self._objects = {key: obj for key, obj in self._objects.items() if key in keys}
         self.is_listed = True
@@ -57,7 +59,7 @@ class ObjectStore(Generic[T]):
 
 
 class Signal:
-    """Signals changes of a watched collection without storing its objects.
+    """Signals changes of a watched collection, and stores only the objects' versions.
 
     Implements `common.kube.watch.WatchSink`.
     """
@@ -77,7 +79,7 @@ class Signal:
         self._versions.pop(_read_key(raw), None)
         self._changed.set()
 
-    # The watch itself resumes at the version.
+    # `version` is not needed: the watch itself continues there.
     def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
         if gone := self._versions.keys() - keys:
             self._versions = {
@@ -94,7 +96,7 @@ class EventSignal:
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.objects: frozenset[tuple[str, str]] = frozenset()
-        """Objects whose Events count, as pairs of kind and name."""
+        """The objects whose Events are signalled, as pairs of kind and name."""
         self._changed = changed
 
     def present(self, raw: bytes, reason: str = "") -> None:
@@ -108,7 +110,7 @@ class EventSignal:
         """Ignore an Event that expires."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Ignore the list of Events, because each refresh lists them."""
+        """Ignore that Events were listed, because each refresh of the view lists them."""
 
 
 class ChangeWatcher:
@@ -151,9 +153,9 @@ class ChangeWatcher:
             self._watches[target] = watch, self._group.create_task(watch.run())
 
     def report_failure(self, problem: errors.RaybusError) -> None:
-        """Print that the API server does not answer, once per outage.
+        """Print an error that the API server does not answer, once per outage.
 
-        Raise any other error if waiting cannot remove it.
+        Raise any other error that waiting cannot remove.
         """
         now = asyncio.get_running_loop().time()
         if isinstance(problem, session.RETRYABLE_ERRORS):

@@ -244,7 +244,7 @@ def _show_tables(tables: TableSource, access: KubeAccess, output: Output, *, wat
 
 
 def _show_trees(access: KubeAccess, objects: Sequence[NamedTarget], output: Output) -> None:
-    """Print the objects that exist, then report the objects that do not."""
+    """Print the objects that exist, then report those that do not exist."""
 
     async def work(kube: KubeClient) -> tuple[OutputFrame, list[errors.NotFound]]:
         snapshots: list[AnySnapshot] = []

@@ -1,6 +1,7 @@
-"""The output of `raybus get` and `raybus list` for one read of the objects, in each format.
+"""The output of `raybus get` and `raybus list`, prepared for every output format.
 
-It has a picture for a terminal, and a line and a document for each object.
+After each read of the objects, there is one picture for a terminal, and a line and a document for
+each object.
 """
 
 from collections.abc import Iterable, Sequence
@@ -229,7 +230,7 @@ def _get_place(meta: ObjectMeta) -> tuple[str, str]:
 
 DELETED_STATE: Final = "Deleted"
 _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
-"""A fixed time for `Item.state`, so that two reads differ only if the objects do."""
+"""A fixed time to compute `Item.state` with, so that two reads differ only if the objects do."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +244,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Table heading, printed above the first line of its kind."""
     document: Any
     state: Any
-    """A value that is equal in two reads if the object did not change, whatever time has passed."""
+    """A value that changes only if the object changes, however much time passes."""
 
     @property
     def full_name(self) -> str:
@@ -252,7 +253,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of a command for one read of the objects, in every format."""
+    """What a command outputs after reading the objects once, prepared for every output format."""
 
     picture: RenderableType | None
     """The picture for a terminal; None if there is nothing to show."""
@@ -316,8 +317,8 @@ def build_listing(
 ) -> OutputFrame:
     """Build the tables of all objects.
 
-    `before` are the items of the last frame. An object that has been deleted since is included once
-    more, as deleted.
+    `before` are the items of the last frame. Objects that have been deleted since are included once
+    more, marked as deleted.
     """
     services = build_service_table(listing.services, wide=wide, all_namespaces=all_namespaces)
     clusters = build_cluster_table(listing.clusters, wide=wide, all_namespaces=all_namespaces)
@@ -365,7 +366,7 @@ def _build_items(kind: ArgumentKind, rows: Iterable[AnyRow], table: Table) -> li
 
 
 def _without_ages(row: AnyRow) -> AnyRow:
-    """Return a row without the values that change although the object does not."""
+    """Return a row without the values that change with time alone."""
     match row:
         case JobRow():
             return structs.replace(row, age_seconds=None, seconds=None)

@@ -1,7 +1,4 @@
-"""The gates of an upgrade at its present weight, as commands and the dashboard page show them.
-
-Does no I/O.
-"""
+"""The gates of an upgrade at its present traffic weight, as users see them. Does no I/O."""
 
 from datetime import datetime
 from typing import Final
@@ -22,19 +19,19 @@ class GateFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gate: str
     outcome: str
     since: datetime
-    """Time of the last change of the outcome."""
+    """Time at which the outcome last changed."""
     waits: bool
-    """Whether the step waits for this gate."""
+    """Whether the upgrade waits at the present step for this gate."""
     requests: int
-    """The requests that the new cluster answered at this weight."""
+    """Number of requests that the new cluster answered at the present traffic weight."""
     value: float | None
-    """A fraction of the requests, seconds, or the result of a query; None without a value."""
+    """A fraction of the requests, seconds, or the result of a query, depending on the gate."""
     limit: float | None
     text: str
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All gates at the present weight."""
+    """All gates of an upgrade at its present traffic weight."""
 
     weight: int
     since: datetime
@@ -47,7 +44,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def read_gates(snapshot: Snapshot) -> Gates | None:
     """Return the gates of the upgrade in progress.
 
-    None if there is no upgrade, no gate is evaluated, or the route cannot be read.
+    The result is None if there is no upgrade, if no gate is evaluated, or if the route cannot be
+    read.
     """
     if not (snapshot.active and snapshot.pending):
         return None

@@ -14,7 +14,7 @@ from raybus_cli.show.job_rows import CronJobRow
 from raybus_cli.show.job_tree import CronJobTree, JobTree
 
 MAX_JOBS: Final = 10
-"""Number of a RayCronJob's RayJobs that are printed without `-o wide`."""
+"""Maximum number of a RayCronJob's RayJobs that are printed without `-o wide`."""
 
 
 def list_lines(report: JobReport) -> list[tuple[str, Text]]:

@@ -16,27 +16,27 @@ _BETWEEN_ATTEMPTS: Final = frozenset(
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The state of a RayJob."""
+    """The state of a RayJob, and how it ended."""
 
     namespace: str
     name: str
     state: str
     """`status.jobDeploymentStatus`; empty until raybus has read the RayJob."""
     job_status: str
-    """Ray's state of the job."""
+    """Ray's own status of the job."""
     job_id: str
     cluster: str
     attempts: int
-    """Number of attempts so far, including the one that runs."""
+    """Number of attempts that have begun."""
     max_attempts: int
-    """`spec.backoffLimit` + 1, or the attempts so far if the limit was lowered below them."""
+    """`spec.backoffLimit` + 1, or `attempts` if the limit was later set lower than that."""
     reason: str
     message: str
     start_time: datetime | None
     """Start of the last attempt."""
     end_time: datetime | None
     seconds: int | None
-    """Duration of the last attempt so far."""
+    """Duration of the last attempt in seconds; up to now if it still runs."""
     cron_job: str = ""
     """The RayCronJob that created the RayJob."""
 
@@ -50,7 +50,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def attempts_text(self) -> str:
-        """The attempts so far and their limit, as `1/3`."""
+        """The number of attempts so far and their limit, as `1/3`."""
         return f"{self.attempts}/{self.max_attempts}"
 
     @property
@@ -98,5 +98,5 @@ def _count_attempts(job: RayJob) -> int:
 
 
 def describe_pending(report: JobReport) -> str:
-    """Return the state of a job that has not ended; empty for one that has."""
+    """Return the state of a job that has not ended; empty for a job that has ended."""
     return "" if report.has_ended else report.text

@@ -51,7 +51,7 @@ class JobRow(
     attempts: int
     max_attempts: int
     seconds: int | None
-    """Duration of the last attempt so far."""
+    """Duration of the last attempt in seconds; up to now if it still runs."""
     cron_job: str
     age_seconds: int | None
     cluster: str
@@ -75,7 +75,7 @@ class CronJobRow(
     next_run: datetime | None
     """Time of the next run; None if there is no next run, or if it is not known."""
     next_run_seconds: int | None
-    """Seconds until the next run; 0 if it is due."""
+    """Seconds until the next run; 0 if the run is due."""
     age_seconds: int | None
     concurrency: str
     reason: str

@@ -1,7 +1,4 @@
-"""The content of `raybus get rayjob/NAME` and `raybus get raycronjob/NAME`, as data.
-
-Does no I/O.
-"""
+"""The content of `raybus get rayjob/NAME` and `raycronjob/NAME`, as data. Does no I/O."""
 
 from datetime import datetime
 

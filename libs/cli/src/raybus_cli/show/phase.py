@@ -1,10 +1,9 @@
 """Derives the phase of a RayService, and the reason of a blocking issue, from its conditions.
 
 If several conditions are true, the first one in `_BY_CONDITION` decides. Each reason has a section
-of that name in docs/troubleshooting.md.
-
-If the deciding condition ends with a cause that service-reconciler found, that cause becomes the
-reason and the message of the phase, and a first start becomes `Degraded`.
+of that name in docs/troubleshooting.md. If the message of the deciding condition ends with a cause
+found by service-reconciler, this cause becomes the reason and the message of the phase, and the
+phase of a first start is `Degraded`.
 """
 
 from enum import StrEnum
@@ -73,7 +72,7 @@ _BY_CONDITION: Final = (
     (ConditionType.UPGRADE_IN_PROGRESS, ServicePhase.UPGRADING),
     (ConditionType.READY, ServicePhase.READY),
 )
-"""The first true condition decides the phase."""
+"""The phase for each condition; the first condition that is true decides."""
 _NOT_READY: Final[dict[str, ServicePhase]] = {
     Reason.VALIDATION_FAILED: ServicePhase.INVALID,
     Reason.INITIALIZING_TIMEOUT: ServicePhase.TIMED_OUT,
@@ -81,7 +80,7 @@ _NOT_READY: Final[dict[str, ServicePhase]] = {
 }
 _EARLIER_GATE: Final = Reason.EARLIER_GATE_FAILED
 """Reason of UpgradeAborted while a version that failed a gate is rolled back. The upgrade to the
-present spec follows, so it has not ended.
+present spec then follows.
 """
 _NEVER_SERVES: Final[frozenset[str]] = frozenset(
     {Reason.VALIDATION_FAILED, Reason.INITIALIZING_TIMEOUT}
@@ -126,9 +125,9 @@ def derive_phase(service: RayService, *, is_brief: bool = False) -> CurrentPhase
 
 
 def _apply_cause(config: str, condition: Condition, phase: ServicePhase) -> CurrentPhase:
-    """Return the phase with the cause in the condition's message.
+    """Return the phase with the cause that the condition's message ends with.
 
-    Without a known cause, the phase has the condition's own reason.
+    Without a cause, the phase has the reason and the message of the condition.
     """
     message = cause_texts.summarize_refusal(condition.message, config)
     cause = cause_texts.split_cause(message)

@@ -91,7 +91,7 @@ def format_labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
 def format_images(used: Iterable[tuple[str, str]]) -> Text:
     """Format images, one per line, each with its users in parentheses.
 
-    `used` are pairs of an image and the role or group that uses it.
+    `used` are pairs of an image and a role or worker group that uses the image.
     """
     users: dict[str, list[str]] = {}
     for image, user in used:

@@ -1,8 +1,8 @@
 """The result of `raybus status`: whether a rollout is done, has failed or is in progress, and why.
 
 A paused upgrade counts as in progress, a stalled one as failed. An aborted upgrade has failed even
-if the old cluster serves well. An upgrade has also failed if its cause does not go away with time:
-an image that cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
+if the old cluster serves well. An upgrade has also failed if waiting does not remove its cause: an
+image that cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def derive_status(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
-    """Return the state of the rollout of a snapshot."""
+    """Return the state of the rollout of the RayService in a snapshot."""
     service, current = snapshot.service, phase.derive_phase(snapshot.service)
     where = f"RayService {service.metadata.namespace}/{service.metadata.name}"
     if (why := _find_failure(snapshot, current, now=now)) is not None:
@@ -75,9 +75,10 @@ def derive_status(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
 
 
 def _find_failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
-    """Return why waiting cannot help.
+    """Return why the rollout cannot succeed by waiting; None if it may.
 
-    The result is None for a spec that is not reconciled yet, and for a suspended or paused service.
+    Unless the phase is a failure, the result is None for a spec that is not reconciled yet, and for
+    a suspended or paused service.
     """
     if current.phase in _FAILED:
         return current.message
@@ -88,7 +89,7 @@ def _find_failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -
 
 
 def _find_lasting_causes(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
-    """Yield the causes that waiting cannot remove, on the cluster that serves next."""
+    """Yield causes that waiting cannot remove: in the spec, and on the cluster that serves next."""
     refused = serve_schema.list_refused_fields(snapshot.service.serve_config)
     if refused:
         yield f"Ray Serve refuses spec.serveConfigV2: {'; '.join(refused)}"
@@ -118,9 +119,9 @@ def _describe_lag(service: RayService) -> str | None:
 
 
 def _has_goal(snapshot: Snapshot, cluster: RayCluster) -> bool:
-    """Return whether a cluster has the Serve config of the spec.
+    """Return whether a cluster was sent the Serve config of the spec.
 
-    A cluster without any recorded config counts as having it.
+    A cluster without any recorded config counts as having the config.
     """
     given = observing.find_config(snapshot, cluster)
     is_recorded = bool(observing.list_records(snapshot, cluster))

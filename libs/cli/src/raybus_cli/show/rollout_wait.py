@@ -64,9 +64,9 @@ async def wait_until_over(
 async def wait_until_served(
     kube: KubeClient, namespace: str, target: NamedTarget, *, seconds: float
 ) -> RolloutStatus:
-    """Poll until the target serves its spec.
+    """Poll until the target serves its spec, and return that state.
 
-    After `seconds`, return `TIMED_OUT` with what is pending.
+    After `seconds`, return `TIMED_OUT` with the reason why the target does not yet serve its spec.
     """
     if target.resource is RAY_SERVICE:
         return await wait_until_over(kube, namespace, target.name, seconds=seconds)
@@ -83,7 +83,7 @@ async def wait_until_served(
 
 
 def describe_pending(cluster: RayCluster) -> str:
-    """Return why a RayCluster does not run its present spec; empty if it is ready."""
+    """Return why a RayCluster does not yet run its present spec; empty if it is ready."""
     status, wanted = cluster.status, cluster.metadata.generation
     if status.observed_generation < wanted:
         return (

@@ -1,4 +1,4 @@
-"""The contents of `raybus get` and `raybus list`: tables of all objects, or trees of some.
+"""The objects that `raybus get` and `raybus list` show: in tables of all, or as trees of some.
 
 A source is read once, or kept up to date by watches.
 """
@@ -42,9 +42,9 @@ from raybus_cli.show.changes import EventSignal, ObjectStore, Signal
 from raybus_cli.show.frame import AnySnapshot, OutputFrame
 
 RESYNC_SECONDS: Final = 30.0
-"""Seconds between reads of Serve's dashboards, which cannot be watched."""
+"""Seconds between reads of Ray dashboards for the state of Serve, which cannot be watched."""
 UPGRADE_SECONDS: Final = 2.0
-"""Seconds between reads of Serve's dashboards during an upgrade."""
+"""Seconds between reads of Ray dashboards during an upgrade."""
 
 
 class ObjectSource(Protocol):
@@ -59,7 +59,7 @@ class ObjectSource(Protocol):
         """Read what the watches do not provide, such as the state of Serve."""
 
     def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
-        """Return the sink of each collection to watch; a watched collection keeps its sink.
+        """Return the sink of each collection to watch; a collection already watched keeps its sink.
 
         A sink sets `changed` at each change.
         """
@@ -175,7 +175,7 @@ class TableSource:
 
 
 class TreeSource:
-    """Trees of some objects. A change in any object of a tree causes a read of all trees."""
+    """Trees of some objects. After a change of any object in a tree, all trees are read again."""
 
     def __init__(self, namespace: str, objects: Sequence[Shown], *, wide: bool) -> None:
         self._namespace = namespace
@@ -232,7 +232,7 @@ async def read_one(kube: KubeClient, namespace: str, shown: Shown) -> AnySnapsho
 
 
 def list_targets(snapshot: AnySnapshot) -> list[WatchTarget]:
-    """Return the collections that a tree depends on.
+    """Return the collections to watch for the tree of an object.
 
     Only the collection of the object itself must be readable.
     """

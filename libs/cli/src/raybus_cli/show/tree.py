@@ -30,9 +30,9 @@ from raybus_cli.show.phase import ServicePhase
 
 
 def list_images(config: Json) -> dict[str, str]:
-    """Return the image of Ray's container for each group; the head's key is `head`.
+    """Return the image of Ray's container for each group; the key of the head is `head`.
 
-    If several groups have the same name, the first one counts.
+    If several groups have the same name, the first of them is used.
     """
     groups = [(labels.HEAD, _as_object(config.get("headGroupSpec")))]
     groups += [
@@ -86,7 +86,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     weight: int | None = None
     target_capacity: int | None = None
     ready_capacity: int | None = None
-    """Running replicas in percent of all replicas, times the cluster's target capacity."""
+    """Running Serve replicas in percent of all replicas, multiplied by the target capacity."""
     ready_pods: int = 0
     pods: list[PodLine] = []
     applications: dict[str, str] = {}
@@ -133,7 +133,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clusters: list[Branch] = []
     last_event: LastEvent | None = None
     receipt: str | None = None
-    """Receipt of the last upgrade, as JSON text."""
+    """Receipt (final record) of the last upgrade, as JSON text."""
     unseen: list[str] = []
 
 
@@ -213,7 +213,7 @@ def build_pod_line(pod: Pod, *, now: datetime) -> PodLine:
 
 
 def find_last_event(events: Sequence[KubernetesEvent], *, now: datetime) -> LastEvent | None:
-    """Return the newest Event; None without Events. `events` are sorted oldest first."""
+    """Return the newest of `events`, which are sorted oldest first; None without Events."""
     if not events:
         return None
     event = events[-1]
@@ -227,7 +227,7 @@ def find_last_event(events: Sequence[KubernetesEvent], *, now: datetime) -> Last
 
 
 def count_seconds_since(moment: datetime | None, now: datetime) -> int | None:
-    """Return the age of a moment in whole seconds, at least 0; None for None."""
+    """Return the seconds since `moment` as a whole number, at least 0; None if `moment` is None."""
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
 
 
@@ -261,8 +261,8 @@ def _find_steps(
 ) -> tuple[tuple[int, ...], timedelta]:
     """Return the weights of an upgrade's steps, and how long the present `weight` is held.
 
-    They come from the UpgradePolicy, or from the options of the RayService if the policy has no
-    steps.
+    Both come from the UpgradePolicy, or from the options of the RayService if there are no steps in
+    a policy.
     """
     policy = upgrade_policy.of_upgrade(snapshot.active, snapshot.find_cluster(snapshot.pending))
     if is_back or policy is None or not policy.steps:

@@ -41,7 +41,9 @@ CALM_POLL_SECONDS: Final = 1.0
 A service that was killed is ready again within two seconds, and both changes should be reported.
 """
 SILENCE_SECONDS: Final = 5.0
-"""Maximum time without a report until all services are ready for the first time."""
+"""Seconds without a change after which services that are not ready are reported again. Ends when
+all services have been ready for the first time.
+"""
 
 Report = Callable[[str], None]
 
@@ -105,9 +107,8 @@ NATS_SECONDS: Final = 10.0
 async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> None:
     """Wait until the API server answers and serves raybus's kinds.
 
-    Report what is missing and how to fix it.
-
-    Raises `InvalidSpec` for an unusable kubeconfig, and `Forbidden` if access is denied.
+    Report what is missing and how to correct it. Raises `InvalidSpec` for an unusable kubeconfig,
+    and `Forbidden` if access is denied.
     """
     try:
         kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-up")
@@ -158,9 +159,9 @@ def find_nats_binary() -> Path:
 
 
 async def prepare_nats(folder: Path, port: int) -> None:
-    """Write the configuration of a NATS server on loopback.
+    """Write the configuration of a NATS server on loopback, its certificates and its users.
 
-    It includes TLS certificates and one user per service.
+    Each service has a user of its own.
     """
     server = ServerConfig(
         folder=str(folder),
@@ -175,9 +176,9 @@ async def prepare_nats(folder: Path, port: int) -> None:
 
 
 def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
-    """Return the NATS accounts whose streams this process keeps, as the user `keeper`.
+    """Return the NATS accounts in which this process creates missing streams, as the user `keeper`.
 
-    No child keeps the streams, because this process has the keys of all users anyway.
+    No child process is needed for that, because this process has the keys of all users anyway.
     """
     if bus.credentials is None:
         return stream_keeper.build_accounts(Settings(service=KEEPER_USER, nats_url=bus.url))
@@ -194,10 +195,7 @@ def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
 
 
 async def wait_for_listener(port: int, *, timeout: float = NATS_SECONDS) -> bool:
-    """Wait until a server listens on a loopback port.
-
-    False if none does within `timeout` seconds.
-    """
+    """Wait until a server listens on a loopback port; return False after `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout):
             while True:
@@ -227,7 +225,7 @@ class LocalServices:
         self._replicas: dict[str, list[ChildProgram]] = {}
 
     async def run(self) -> None:
-        """Run until a signal.
+        """Run until a signal arrives.
 
         Raise `InvalidSpec` or another `RaybusError` if the run cannot continue.
         """

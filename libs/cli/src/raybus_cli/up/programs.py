@@ -3,7 +3,7 @@
 Options are checked before anything starts; each error names the option and the remedy. A child that
 exits is restarted with back-off. The kernel kills the children if this process dies for any reason
 (prctl(2), PR_SET_PDEATHSIG, set by setpriv of util-linux). On a system without setpriv, such as
-macOS, children outlive a `kill -9` of this process.
+macOS, children survive a `kill -9` of this process.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ def check_level(text: str) -> str:
 FIRST_WAIT: Final = 0.2
 MAX_WAIT: Final = 10.0
 STABLE_AFTER_SECONDS: Final = 30.0
-"""Seconds. A child that ran longer counts as started correctly, so its back-off starts anew."""
+"""Seconds that a child must run to count as started; its back-off then starts anew."""
 MISCONFIGURED: Final = 2
 """Exit code of a service with invalid settings; restarting it would not help."""
 
@@ -196,7 +196,7 @@ class ChildProgram:
 
     @property
     def pid(self) -> int:
-        """Process id of the present or last process; 0 before the first."""
+        """Process id of the present or last process; 0 before the first start."""
         return self._process.pid if self._process is not None else 0
 
     @property
@@ -204,9 +204,9 @@ class ChildProgram:
         return self._process is not None and self._process.returncode is None
 
     async def keep(self) -> None:
-        """Run this program, and restart it with back-off when it exits, until cancelled.
+        """Run this program until cancelled; restart it with back-off when it exits.
 
-        Raises `InvalidSpec` if the program exits because of its settings, or cannot be started.
+        Raises `InvalidSpec` if the program rejects its settings, or cannot be started.
         """
         loop = asyncio.get_running_loop()
         failures = 0
@@ -304,17 +304,18 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NATS_GO: Final = {"GOGC": "20"}
-"""Go collects garbage when the heap has grown by 20 %, a fifth of the default.
+"""Makes Go collect garbage when the heap has grown by 20 % instead of 100 %, to limit the memory of
+NATS.
 
-This limits the memory of NATS. The container images set the same value.
+The container images set the same value.
 """
 MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": "65536",
     "MALLOC_MMAP_THRESHOLD_": "65536",
 }
-"""Makes glibc return the memory of large messages and lists to the system. All processes together
-grow 2 KiB less for each pod.
+"""Makes glibc return the memory of large messages and lists to the system. With these settings, all
+processes together grow 2 KiB less for each pod.
 """
 
 
@@ -344,7 +345,7 @@ class ServiceProcess(msgspec.Struct, frozen=True, kw_only=True):
 def list_replicas(options: UpOptions, ports: Sequence[int], *, run: str) -> list[ServiceProcess]:
     """Return all requested replicas, each with one of the free `ports`.
 
-    `run` makes their Lease identities differ from those of other runs of `raybus up`.
+    `run` distinguishes their Lease identities from those of other runs of `raybus up`.
     """
     wanted = {name: options.replicas.get(name, 1) for name in MODULES}
     names = [

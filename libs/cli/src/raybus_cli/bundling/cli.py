@@ -273,9 +273,10 @@ def bundle(
 
     The archive has the RayService, its objects, and logs of its pods and of
     raybus. It has no Secrets and no values of environment variables or headers.
-    Only annotations of raybus are kept. From logs and messages, passwords,
-    tokens and URLs are removed if they have a known form, so check the archive
-    before you send it. 'raybus logs NAME --bundle FILE' reads the logs in it.
+    Only annotations that control operators are kept. From logs and messages,
+    passwords, tokens and URLs are removed if they have a known form, so check
+    the archive before you send it. 'raybus logs NAME --bundle FILE' reads the
+    logs in it.
 
     Examples:
     $ raybus bundle demo

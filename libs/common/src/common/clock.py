@@ -42,9 +42,9 @@ def steady() -> float:
 class Silence:
     """Measures for how long another party has not answered, while this process could listen.
 
-    A process that was frozen for some seconds finds unread answers in its sockets when it
-    continues. So the time between two calls of `seconds()` counts as at most `longest_gap`, and
-    callers must call it more often than that.
+    A process that was frozen for some seconds may find unread answers in its sockets. The time
+    between two calls of `seconds()` therefore counts as at most `longest_gap`. To measure the real
+    time, call it at least every `longest_gap` seconds.
     """
 
     def __init__(self, *, longest_gap: float, clock: Callable[[], float] = steady) -> None:
@@ -65,7 +65,7 @@ class Silence:
 
 
 class SystemClock:
-    """The machine's clock. Monotonic time is the event loop's, so tests can run it fast."""
+    """The machine's clock. Its monotonic time is the event loop's, which tests can speed up."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)  # noqa: TID251  (this module is the exception)
@@ -78,8 +78,8 @@ class ServerClock(SystemClock):
     """The API server's clock, estimated from its answers, so that all replicas use the same time.
 
     The `Date` header has whole seconds and was written at an unknown moment of the round trip. So
-    an answer only bounds the difference between the clocks. This clock is corrected only if it is
-    more than `TOLERANCE` outside of the bounds; a slow answer corrects only larger errors.
+    an answer only bounds the difference between the clocks; a slow answer gives wide bounds. This
+    clock is corrected only if it is more than `TOLERANCE` outside of the bounds.
     """
 
     def __init__(self) -> None:

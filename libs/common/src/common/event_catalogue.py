@@ -31,7 +31,7 @@ def kind_of(event_type: str) -> str:
 def decode(payload: bytes) -> CloudEvent[EventData]:
     """Decode an upgrade event or a job event.
 
-    Of an event of an unknown kind, only the fields that all events of its family have are decoded.
+    If the kind of the event is unknown, only the common fields of its family are decoded.
     Raises `msgspec.DecodeError` if the payload is no event of a known family.
     """
     event_type = msgspec.json.decode(payload, type=_Envelope).type

@@ -41,9 +41,9 @@ BETA: Final[Gates] = frozenset(
 """The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""Name of a switch that sets all beta gates that the flag does not set individually.
+"""Name of the entry that sets all beta gates without an entry of their own.
 
-`ALL_ALPHA` does so for the alpha gates."""
+`ALL_ALPHA` sets the alpha gates in the same way."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
 """Name of a gate of older operators; it is accepted without effect."""
 MIN_KUBERNETES: Final[Mapping[FeatureGate, tuple[int, int]]] = {

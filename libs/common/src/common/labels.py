@@ -91,7 +91,7 @@ ROUTE_PERMITS: Final = "raybus.io/rayservice"
 """On an HTTPRoute: the RayServices of its namespace that may use it, separated by commas."""
 MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
 CAPACITY_PARITY: Final = "raybus.io/capacity-parity"
-"""On a RayService: `false` lets traffic move to fewer autoscaled replicas than carry it now."""
+"""On a RayService: `false` lets traffic move before the new cluster has enough replicas for it."""
 PAUSE: Final = "raybus.io/pause"
 """On a RayService: pauses its upgrade.
 

@@ -9,7 +9,7 @@ SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class SideRole(StrEnum):
-    """Purpose of an additional HTTPRoute, beside the main one with the traffic weights."""
+    """Purpose of an additional HTTPRoute of a RayService; the main one has the traffic weights."""
 
     MIRROR = "mirror"
     PREVIEW = "preview"
@@ -66,7 +66,7 @@ def grpc_route(service: str) -> str:
 def side_route(service: str, role: SideRole) -> str:
     """Return the name of an additional HTTPRoute of a RayService.
 
-    No main HTTPRoute of any RayService has a name with this ending.
+    The name ends with the role, so it never equals the name of a main HTTPRoute.
     """
     return f"{http_route(service)}-{role}"
 

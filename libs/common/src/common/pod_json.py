@@ -108,7 +108,7 @@ def copied(value: T) -> T:
 
 
 def shared(container: Body, *fields: str) -> Body:
-    """Return a deep copy of those `fields` of a container that it has."""
+    """Copy `fields` of a container, to share them with another one; absent fields are left out."""
     return {field: copied(container[field]) for field in fields if container.get(field) is not None}
 
 

@@ -91,7 +91,7 @@ def _switch(variable: str, value: str) -> bool:
 
 
 def _parsed(parse: Callable[[str], Any], variable: str, value: str) -> Any:
-    """Parse a value with a parser that does not know the variable; errors name the variable."""
+    """Parse the value of a variable with `parse`, and add the variable's name to its errors."""
     try:
         return parse(value)
     except (errors.InvalidSpec, ValueError) as problem:
@@ -138,7 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
     """Identity of the replica.
 
-    If empty, it is the host name, followed by a random suffix outside a cluster.
+    If empty, the host name is used; outside a cluster, a random suffix is added.
     """
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """Namespaces to watch; empty means all."""

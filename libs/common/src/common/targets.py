@@ -41,7 +41,7 @@ _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the administrator's list."""
+    """Scheme, host and port of servers that raybus may call: an entry of the configured list."""
 
     scheme: str
     host: str

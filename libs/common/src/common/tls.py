@@ -39,11 +39,11 @@ def create_client_context(
 
 
 def choose_verification(context: ssl.SSLContext) -> None:
-    """Have a client's context verify certificates as Go's programs do, on each version of Python.
+    """Make a client's context verify certificates as Go programs do, in every version of Python.
 
-    Python 3.13 also demands the extensions of RFC 5280, which the authorities of older Kubernetes
-    clusters lack (EKS, MicroK8s). Signatures, dates and names are verified in either case. An
-    intermediate authority may be trusted without its issuer, which older Pythons refuse.
+    Python 3.13 would also demand the extensions of RFC 5280, which the CAs of older Kubernetes
+    clusters lack (EKS, MicroK8s). Older Pythons would refuse to trust an intermediate CA without
+    its issuer. Signatures, dates and names are verified in any case.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

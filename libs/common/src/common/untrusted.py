@@ -22,7 +22,7 @@ HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
 """Maximum nesting of a JSON text, in levels."""
 CUT: Final = b'"raybus: nested too deep"'
-"""Replaces each value that is nested too deep, in the output of `pruned`."""
+"""The value with which `pruned` replaces each value that is nested too deep."""
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _USUAL: Final = 20

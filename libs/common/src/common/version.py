@@ -10,5 +10,5 @@ VERSION: Final = "0.1.0"
 OPERATOR_VERSION: Final = f"raybus-v{VERSION}"
 """The version that raybus writes where KubeRay writes its own.
 
-It differs from all of KubeRay's versions. A cluster that a different version wrote is not recreated
-only because its recorded hash differs."""
+It differs from all of KubeRay's versions. A cluster whose spec hash a different version recorded is
+not recreated unless its spec differs as well."""

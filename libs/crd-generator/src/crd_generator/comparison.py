@@ -92,7 +92,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldCh
 def find_lost_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return the versions of stored objects (`status.storedVersions`) that `after` lacks.
 
-    The API server refuses such an update of the CRD.
+    The API server refuses a CRD that lacks one of these versions.
     """
     stored: list[str] = before.get("status", {}).get("storedVersions", [])
     known = {version["name"] for version in after["spec"]["versions"]}
@@ -196,6 +196,6 @@ def is_missing(document: Any, path: str) -> bool:
 
 
 def _objects(document: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list, or the document itself in a list if it is one object."""
+    """Return the objects in `document` if it is a list, or `[document]` if it is an object."""
     values: list[Any] = cast("list[Any]", document) if isinstance(document, list) else [document]
     return [value for value in values if isinstance(value, dict)]

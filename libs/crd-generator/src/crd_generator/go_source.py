@@ -154,9 +154,9 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Return the markers (such as `+optional`), with that of this comment line added.
+    """Return `markers` (such as `+optional`) and the marker in `line`, if `line` is a comment.
 
-    If the line is no comment, return an empty list, because a marker belongs to the comment
+    Return an empty list if `line` is not a comment, because a marker belongs to the comment
     directly above a declaration.
     """
     text = line.strip()

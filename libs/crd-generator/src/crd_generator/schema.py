@@ -74,7 +74,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """Fields that only this version has: by Go type, the types of the added fields by name."""
+    """Fields that only this version has: Go type of the struct -> name of the field -> its type."""
 
 
 def build(go_type: str, version: Version) -> Schema:

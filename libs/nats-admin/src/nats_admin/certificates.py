@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Validity of new certificates: ten years, because only one installation of raybus uses them."""
+"""Validity of new certificates: ten years. Only one installation of raybus trusts them."""
 RENEW_BEFORE: Final = timedelta(days=30)
 """Remaining validity below which a certificate that raybus made is replaced."""
 

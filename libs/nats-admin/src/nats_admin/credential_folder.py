@@ -7,7 +7,7 @@
     nats-server.conf     the server's configuration
     users/USER.seed      the private key of each user
 
-Existing files are kept. To replace a key, delete its file, create the missing files again, and
+Existing keys are kept. To replace a key, delete its file, create the missing files again, and
 reload the server.
 """
 
@@ -25,11 +25,11 @@ from nats_admin.server_conf import ServerConfig
 def complete_folder(
     folder: Path, server: ServerConfig, *, names: Sequence[str], now: datetime
 ) -> list[str]:
-    """Create the missing files in `folder`; return the names of the files that were written.
+    """Create missing and update outdated files in `folder`; return the names of those written.
 
-    `names` are the host names and addresses of the server. The server's certificate is renewed when
-    it is no longer usable (`is_usable`). Users' keys are written before the server's configuration,
-    so that an interrupted run leaves no public key in it whose private key does not exist.
+    `names` are the host names and addresses of the server. The server's certificate and key are
+    renewed when they are no longer usable (`is_usable`). The users' private keys are written before
+    the server's configuration, which contains their public keys.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
     contents = _ensure_ca(folder, now=now)
@@ -103,9 +103,9 @@ def ensure_seed(path: Path) -> str:
 def _ensure_server_pair(
     folder: Path, ca: CertificatePair, names: Sequence[str], *, now: datetime
 ) -> CertificatePair:
-    """Return the existing server certificate if it is usable, else a new one.
+    """Return the server certificate in the folder, or a new one if there is no usable one.
 
-    An existing certificate that a different CA has signed is never replaced.
+    A certificate that a different CA has signed is returned even if it is not usable.
     """
     if not (folder / "tls.key").exists():
         return certificates.make_server_certificate(ca, names=names, now=now)

@@ -14,7 +14,7 @@ MAX_AGE: Final = 30 * 24 * 3600 * SECOND
 PER_SUBJECT: Final = 1000
 """Maximum number of events of one type of one object.
 
-A RayService that is upgraded endlessly then does not displace the events of other RayServices.
+A RayService that is upgraded endlessly cannot displace the events of other RayServices.
 """
 MIRROR_API: Final = "JS.ray"
 """Prefix with which the account of external subscribers calls the services' JetStream API.

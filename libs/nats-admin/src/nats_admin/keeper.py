@@ -161,8 +161,8 @@ class Keeper:
     def _read_certificate(self) -> tuple[CertificatePair, bytes]:
         """Return the server's certificate and the certificate of the CA that signed it.
 
-        Takes the installer's certificate if there is one, else the one on the volume, else makes a
-        new one.
+        Takes the installer's certificate if there is one, else the one on the volume if it is
+        usable, else makes a new one.
         """
         given, volume, now = self._place.given_folder, self._place.volume, self._clock.now()
         if (given / "tls.key").exists():

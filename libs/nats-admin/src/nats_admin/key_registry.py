@@ -7,7 +7,7 @@ nats-keys-administrator...
 nats-keys-named-subscribers   NAME or NAME.ANYTHING     public key of subscriber NAME    (2)
 nats-servers                  name of the server's pod  certificate of the server's CA   (3)
 
-(1) the ServiceAccount of USER; (2) an administrator, or a user with the right to; (3) the
+(1) the ServiceAccount of USER; (2) an administrator, or a user who may edit the ConfigMap; (3) the
 ServiceAccount `nats`.
 
 A key has only the permissions of the user whose ConfigMap it is in. ConfigMaps with other names are
@@ -47,8 +47,8 @@ USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in
 _LAST: Final = "cluster-reconciler"
 """User whose keys are read last.
 
-This service may read every ConfigMap, so it could register another user's public key as its own. A
-key counts for the user for whom it is read first, so that registration has no effect.
+This service may read every ConfigMap, so it could register another user's public key as its own.
+That would have no effect, because a key counts only for the user for whom it is read first.
 """
 _PUBLIC_KEY: Final = re2.compile("[A-Z2-7]{56}")
 

@@ -150,9 +150,9 @@ USERS: Final = (
 
 
 def list_users(subscribers: Iterable[NamedSubscriber]) -> tuple[NatsUser, ...]:
-    """Return the users of the table `USERS` and those of the named subscribers.
+    """Return the users in `USERS` and the users of the named subscribers.
 
-    A named subscriber may read the one consumer that was created for it, and may create none.
+    A named subscriber may read the consumer that was created for it, and may not create others.
     """
     return (*USERS, *(_build_subscriber(subscriber) for subscriber in subscribers))
 

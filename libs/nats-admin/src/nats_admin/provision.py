@@ -100,7 +100,6 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a NATS server, with or without Kubernetes."""
     parser.add_argument(
         "--host",
         default="0.0.0.0",  # noqa: S104  (pods are reached from outside)

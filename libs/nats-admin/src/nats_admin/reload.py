@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.05
 TAKES_SECONDS: Final = 5.0
-"""Seconds for a reload. Files that the server has not read by then count as rejected."""
+"""Seconds after which the files count as rejected if the server has not reloaded them."""
 AGAIN_SECONDS: Final = 30.0
 """Seconds after which the reload of the same rejected files is tried again."""
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")

@@ -59,7 +59,7 @@ MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MAX_SUBSCRIBERS
 def render(server: ServerConfig, public_keys: Mapping[str, Sequence[str]]) -> str:
     """Return the server's configuration file.
 
-    `public_keys` maps user names to keys. The server rejects a user who has no key in it.
+    `public_keys` maps user names to keys. A user without a key cannot connect.
     """
     template = Template(
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()

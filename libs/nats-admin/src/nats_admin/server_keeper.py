@@ -118,8 +118,8 @@ def _assign_keys(
         async def announce(self) -> str:
             """Return the CA certificate of the NATS server in the same pod.
 
-            Nothing is registered: the keeper itself writes this process's public keys into the
-            server's configuration.
+            Other clients also register their public key here. The keeper need not: it writes its
+            own public keys into the server's configuration.
             """
             return (place.beside.folder / "ca.crt").read_text()
 

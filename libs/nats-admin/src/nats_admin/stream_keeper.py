@@ -115,7 +115,7 @@ async def _update_stream(
 class _Pause:
     """A time during which an administrator wants no stream to be created.
 
-    A stream that is restored from a backup must not exist before.
+    NATS can restore a stream from a backup only while the stream does not exist.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class _Pause:
 
 
 class LastCheck:
-    """Holds the first problem of the last check of one NATS account's streams, if there was any."""
+    """Holds the first problem that the last check of an account's streams found; None if none."""
 
     def __init__(self) -> None:
         self.problem: str | None = "the streams were not checked yet"
@@ -189,7 +189,7 @@ class StreamAccount(msgspec.Struct, frozen=True):
     configs: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
-    """The keys of that user; None for the keys that `settings` name."""
+    """Keys with which the user connects; None for the keys that `settings` name."""
     last_check: LastCheck = msgspec.field(default_factory=LastCheck)
 
 
@@ -257,7 +257,8 @@ async def watch(
 ) -> None:
     """Maintain the streams of all accounts until cancelled.
 
-    With `--metrics`, also serve the server's metrics, and be ready while the streams are right.
+    With `--metrics`, also serve the server's metrics, and `/readyz`, which fails while a stream has
+    a problem.
     """
     monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group:

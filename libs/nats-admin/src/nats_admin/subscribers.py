@@ -1,8 +1,8 @@
 """Named subscribers: external readers of raybus's events, limited to their namespaces.
 
 A named subscriber has a key and one durable pull consumer with its name, which delivers the events
-of its namespaces. The process that maintains the streams creates the consumer. The subscriber may
-not create any, since a key could then create thousands of consumers and read all tenants' events.
+of its namespaces. The process that maintains the streams creates the consumer. The subscriber
+itself may not create consumers, or it could create thousands and read the events of all tenants.
 """
 
 import argparse

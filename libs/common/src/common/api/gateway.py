@@ -1,4 +1,4 @@
-"""Gateways and routes as far as decisions read them, and whether their controllers accept them.
+"""The fields of Gateways and routes that raybus reads, and whether controllers accept them.
 
 "Ready" means what KubeRay requires (spec rayservice §9.1, §9.2). For a route it also means that a
 controller has observed its current generation, because an older acceptance proves nothing about new
@@ -23,7 +23,8 @@ from common.errors import Problem
 class RoutingCode(StrEnum):
     """Kinds of problems of Gateways and routes.
 
-    The codes from `NO_PARENT` on concern only routes, and objects that raybus may not change.
+    `NO_PARENT`, `NO_RULE` and `NO_ROOM` are problems of routes. The codes after them concern
+    objects that raybus may not change.
     """
 
     MISSING = "Missing"
@@ -118,13 +119,13 @@ class ParentRef(ApiStruct, frozen=True, kw_only=True):
     port: int | None = None
 
     def target(self, namespace: str) -> Reference:
-        """Return the reference to the parent of a route in `namespace`."""
+        """Return the Gateway (or other parent) to which a route in `namespace` is attached."""
         group = GATEWAY_GROUP if self._group is None else self._group
         kind = self._kind or "Gateway"
         return Reference(group, kind, self._namespace or namespace, self._name)
 
     def place(self, namespace: str) -> "Place":
-        """Return where a route in `namespace` attaches: its parent and, if named, the listener."""
+        """Return the parent of a route in `namespace`, and the listener if one is named."""
         return self.target(namespace), self.section_name, self.port
 
 
@@ -159,7 +160,7 @@ class BackendRef(ApiStruct, frozen=True, kw_only=True):
 
 
 Place = tuple[Reference, str | None, int | None]
-"""Where a route attaches: a parent, and the name and port of one of its listeners, if given."""
+"""A parent of a route, and the name and port of one of the parent's listeners, if given."""
 
 
 class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
@@ -226,11 +227,11 @@ COPIES_ALL: Final = frozenset({"projectcontour.io/gateway-controller"})
 
 
 def mirror_problem(gateway_class: GatewayClass | None, route: Route | None) -> str | None:
-    """Return why a Gateway of this class does not copy only a percentage of the requests.
+    """Return why Gateways of this class cannot mirror a percentage of the requests.
 
-    None if its controller lists the feature `PERCENTAGE_MIRROR`. Also None if it lists no features
-    and is not in `COPIES_ALL`; it may then still copy all requests or answer 500. `route` is a
-    route on the Gateway; its status names the controller.
+    None if the controller lists the feature `PERCENTAGE_MIRROR`. Also None if the controller lists
+    no features and is not in `COPIES_ALL`; it may still mirror all requests or answer 500. `route`
+    is a route on a Gateway of the class; its status names the controller.
     """
     features = frozenset[str]() if gateway_class is None else gateway_class.features
     if gateway_class is not None and features:
@@ -254,9 +255,9 @@ def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
 def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
     """Return why a Gateway does not follow the current state of a route; None if all parents do.
 
-    Of the reports on a parent, only those about the newest state count (`_decisive`); one of these
-    without a problem suffices. `is_settled` says whether raybus' last change of the route is so old
-    that a report without a generation counts too.
+    A parent follows the route if a controller reports so; `_decisive` selects the reports that
+    count. `is_settled` says whether raybus changed the route so long ago that a report without a
+    generation counts too.
     """
     meta, wanted = route.metadata, route.spec.parent_refs
     if not wanted:
@@ -283,7 +284,7 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
 def lagging_parents(route: Route, *, is_settled: bool) -> tuple[Reference, ...]:
     """Return the parents that may still follow an earlier state of a route.
 
-    They have accepted the route, but no accepting report is about its current generation. For
+    These parents have accepted an earlier generation of the route, but not yet the current one. For
     `is_settled` see `route_problem`.
     """
     meta = route.metadata
@@ -317,10 +318,10 @@ def _stated_generation(report: RouteParentStatus) -> int:
 def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteParentStatus]:
     """Return the reports on one parent that decide whether the route is accepted.
 
-    A report about an earlier generation decides only if there is no other report: the controller
-    that wrote it may not manage the Gateway any more. Some controllers write reports without a
-    generation. Either these reports or those about the current generation decide, whichever
-    have the latest transition.
+    A report about an earlier generation counts only if there are no others, because its controller
+    may not manage the Gateway any more. Some controllers write reports without a generation. Either
+    only these reports count or only those about the current generation: the kind to which the
+    report with the latest transition belongs.
     """
     current = [
         report
@@ -343,10 +344,10 @@ def _changed_at(report: RouteParentStatus) -> datetime:
 def _report_problem(
     report: RouteParentStatus, meta: ObjectMeta, *, is_settled: bool
 ) -> RoutingProblem | None:
-    """Return the problem that one controller reports, naming the controller and the parent.
+    """Return the problem that one controller reports; the text names controller and parent.
 
-    The text names the generation only if the controller is behind, so that the text does not change
-    with each generation. For `is_settled` see `route_problem`.
+    It names the generation only if the controller is behind. Otherwise the text would change with
+    each generation. For `is_settled` see `route_problem`.
     """
     stated = _stated_generation(report)
     problem = _problem(
@@ -372,7 +373,8 @@ def _problem(
 ) -> RoutingProblem | None:
     """Return a problem for the first wanted condition that is not met; None if all are met.
 
-    A condition must be True for `generation`. One without a generation suffices if `is_settled`.
+    A condition is met if it is True and was observed at `generation`, or, with `is_settled`, if it
+    is True and has no observed generation.
     """
     by_type = {condition.type: condition for condition in conditions}
     for kind in wanted:

@@ -1,8 +1,8 @@
 """JSON as Go writes it, byte for byte, so that hashes agree with KubeRay's.
 
 `go_types` has the order of fields and the rules for omitting them. Maps are sorted; `<`, `>`, `&`
-and U+2028/9 are escaped; quantities are canonical; structs that Go cannot omit appear empty;
-unknown fields are dropped. Absent and null are the same to Go. `misfit` checks the types of a spec.
+and U+2028/9 are escaped; quantities are canonical; unknown fields are dropped. Go writes an absent
+struct as `{}`, and does not distinguish absent from null. `misfit` checks the types of a spec.
 
 Behaviour: spec rayservice §6.1.
 """
@@ -97,8 +97,8 @@ def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
 def _view(go_type: str, *, is_written: bool) -> Any:
     """Return the Python type for a Go type, to encode (`is_written`) or to check data.
 
-    A check requires the fields that Kubernetes requires. Validation covers the required fields of
-    Ray's own types.
+    A check fails if a required field of a Kubernetes type is missing. Required fields of the ray.io
+    types are checked by `common.validation` instead.
     """
     if go_type.startswith("*"):
         return _view(go_type.removeprefix("*"), is_written=is_written)
@@ -123,10 +123,10 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 
 
 def _zero(field: GoField, view: Any) -> dict[str, Any]:
-    """Return the arguments of `msgspec.field` for a field that may be absent.
+    """Return the zero value of a Go field as the default argument of `msgspec.field`.
 
-    msgspec leaves out a field that equals its `default`, and an empty list or map. It always writes
-    a value that comes from any other `default_factory`.
+    msgspec omits a field that equals its `default`, and an empty list or map. A value that Go does
+    not omit is therefore given as a `default_factory`.
     """
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))

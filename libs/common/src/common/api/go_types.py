@@ -1,9 +1,9 @@
 """The Go types of the API, as the spec hash and the CRD generator need them.
 
 `go_schema.json` has Kubernetes' types, as read by `crd_generator.go_source`. The ray.io types are
-derived from our own structs: `T | None` is a Go pointer (for a list or map, the list or map
-itself), `T` is a value, and the order of fields is the order of declaration. `Api` has what Python
-types cannot express. A type expression is `string`, `bool`, `int32`, `int64`, `float32`,
+derived from our own structs, with the fields in the order of declaration. `T | None` becomes a Go
+pointer, unless T is a list or a map, which Go can leave nil. `T` becomes a Go value. `Api` has what
+Python types cannot express. A type expression is `string`, `bool`, `int32`, `int64`, `float32`,
 `quantity`, `intOrString`, `time`, `json`, `*T`, `[]T`, `map[string]T`, or the name of a struct such
 as `core/v1.Container`.
 """
@@ -94,7 +94,7 @@ def known() -> dict[str, GoType]:
 
 @cache
 def fields_of(go_type: str) -> tuple[GoField, ...]:
-    """Return the fields of a struct; the fields of an embedded struct replace that struct."""
+    """Return the fields of a Go struct, including those of the structs embedded in it."""
     fields = known()[go_type].fields
     return tuple(
         inner for field in fields for inner in ([field] if field.name else fields_of(field.type))

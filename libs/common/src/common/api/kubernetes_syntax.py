@@ -75,7 +75,7 @@ def dns_1123_subdomain_problems(name: str) -> list[str]:
 
 
 def path_segment_problems(name: str) -> list[str]:
-    """Return the violations of the rules for a segment of a URL path, the form of RBAC names."""
+    """Return the violations of the rules for names of RBAC objects, which are URL path segments."""
     if name in {"", ".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]

@@ -18,11 +18,11 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     go: str = ""
-    """Type expression of `common.api.go_types`, if the Python type does not determine it."""
+    """The Go type, written as in `common.api.go_types`; empty if the Python type determines it."""
     keep: bool = False
     """Whether the field is written even when empty (Go: no `omitempty`)."""
     optional: bool = False
-    """Whether the schema does not require the field although it is always written."""
+    """Whether the field is optional in the schema although it is always written."""
     nullable: bool = False
     default: str | int | None = None
     enum: tuple[str, ...] = ()

@@ -20,11 +20,11 @@ from common.api.opaque import Api, Json, QuantityText
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayCluster"
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=253)]
-"""A text with the maximum length of an object name."""
+"""A text that is at most as long as the name of a Kubernetes object may be."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
-"""A text with the maximum length of a file path."""
+"""A text that is at most as long as a file path may be on Linux."""
 Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=128)]
-"""A Ray version. The maximum length is twice that of a nightly build's version with its commit."""
+"""A Ray version. The version of a nightly build, with its commit, is half as long as allowed."""
 StartParam: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_768)]
 """The value of a flag of `ray start`, which may be JSON."""
 MANAGED_BY: Final = Api(

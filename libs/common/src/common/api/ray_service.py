@@ -91,7 +91,7 @@ class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
-    """The observed state of a RayService. Both clusters are written even when they do not exist."""
+    """The observed state of a RayService; a cluster that does not exist is written as empty."""
 
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     last_update_time: Time | None = None

@@ -57,7 +57,7 @@ class NatsClient(Client):
     ) -> None:
         """Send a message as nats-py does, but three times as fast if the message has headers.
 
-        nats-py builds the headers piece by piece. It is only used for headers that need an escape.
+        nats-py's own method is called only if the headers are absent or contain a line break.
         """
         lines = encode_headers(headers) if headers else None
         if lines is None:
@@ -73,7 +73,7 @@ class NatsClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        """Parse header lines; nats-py is slower, because it checks each character of each name."""
+        """Parse header lines, without nats-py's slow check of each character of the names."""
         found = dict[str, str]()
         for line in raw.decode("utf-8", "replace").split("\r\n"):
             name, colon, value = line.partition(":")

@@ -23,13 +23,13 @@ SILENCE_SECONDS: Final = 12.0
 LISTENING_SECONDS: Final = 6.0
 """Maximum seconds between two checks whether the server is silent.
 
-If the process is stopped for longer, messages may wait unread in its socket, so only this many
-seconds of such a stop count as silence.
+Messages that arrive while this process is stopped wait unread in its socket. A longer interval
+between two checks therefore counts as only this many seconds of silence.
 """
 FORGOTTEN_SECONDS: Final = 10
-"""Seconds without a subscriber after which the server deletes a consumer.
+"""Seconds after which the server deletes a consumer that nobody is subscribed to.
 
-Because of this, no NATS user needs the right to delete consumers."""
+No NATS user needs the right to delete consumers, since the server deletes unused ones."""
 NANOSECONDS: Final = 1_000_000_000
 
 TakeMessage = Callable[[StoredMessage], None]
@@ -107,7 +107,7 @@ class RunningConsumer:
             self._broken.set_result(reason)
 
     def finish(self) -> None:
-        """Call `read` once, because all messages stored before the start have been taken."""
+        """Call `read` if it was not called yet: all messages stored before the start were taken."""
         if not self._is_read and not self._broken.done():
             self._is_read = True
             self._read()

@@ -8,8 +8,8 @@ exist. An empty stream has no sync marker, so no reader decides on it.
 
 An epoch is `<uid of the cluster>/<namespace>/<random>`; uid and namespace identify the raybus
 installation. If two installations shared a stream, each would read the other's objects as its own.
-So the watcher of the second installation refuses to publish, and readers refuse to decide. If uid
-and namespace could not be determined, the epoch lacks them, and nothing is refused.
+So the watcher of the second installation refuses to publish, and readers refuse to decide. An epoch
+without uid and namespace, because they could not be determined, is accepted by every installation.
 """
 
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ from common.bus.messages import ObjectMessage
 
 FOREIGN: Final = "the state stream is that of another raybus"
 NOT_READ: Final = -1
-"""Stands for the partition of an object whose new root owner is of a kind that is not read."""
+"""Partition number in the tombstone of an object that moved to a tree which is not read."""
 
 
 def new_epoch(installation: str, random: str) -> str:
@@ -56,9 +56,10 @@ class PartitionListener(Protocol):
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         """Take the last message of an object.
 
-        `trace` is the traceparent of its change, or empty. A move within the partition is not
-        delivered, because the object's new subject delivers its state. If the kind of the new root
-        owner is not read, `moved_to.partition` is `NOT_READ`.
+        `trace` is the traceparent of its change, or empty. If a new root owner moves an object to
+        another subject, a tombstone is published under the old one. It is not delivered if the
+        object stays in this partition. If the new tree is of a kind that is not read, the
+        tombstone's `moved_to.partition` is `NOT_READ`.
         """
 
     def synced(self, version: int) -> None:

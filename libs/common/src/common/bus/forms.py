@@ -46,13 +46,13 @@ FORMS: Final[dict[str, MessageForm]] = {
     # build does not decide on what it publishes.
     "Synced": MessageForm(1, 1),
 }
-"""The form that this build writes of each kind of object or message.
+"""The form in which this build writes each kind of object or message.
 
 This build neither publishes nor reads other kinds."""
 MIN_MINOR: Final[dict[str, int]] = {"Pod": 0, "Job": 0}
-"""The lowest minor version that this build reads, for kinds where it is below the one written.
+"""The lowest minor version that this build reads of a kind, if it writes a higher one.
 
-The fields added since are optional, and an absent field means "unknown".
+Fields that later minor versions added are optional; an absent field means "unknown".
 """
 EARLIER: Final[dict[str, MessageForm]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
@@ -74,9 +74,9 @@ def list_forms() -> dict[str, str]:
 
 
 def explain_unreadable(kind: str, text: str) -> str | None:
-    """Return why this build cannot read a message of a kind in form `text`.
+    """Return why this build cannot read messages of a kind in the form that `text` names.
 
-    None if this build can read the message, and for an unknown kind.
+    None if it can read them, or if the kind is unknown.
     """
     ours = FORMS.get(kind)
     if ours is None:

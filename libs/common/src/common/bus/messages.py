@@ -70,7 +70,7 @@ class ObjectVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectState(ObjectVersion, frozen=True, kw_only=True):
-    """The last state of an object, as trimmed JSON."""
+    """The last state of an object, as JSON without the fields that no reader needs."""
 
     uid: str
     form: str
@@ -89,7 +89,7 @@ class Tombstone(ObjectVersion, frozen=True, kw_only=True):
 class Quarantined(ObjectVersion, frozen=True, kw_only=True):
     """Says that an object exists, but that its state cannot be published because of `why`.
 
-    `body` holds the metadata by which the object is found.
+    `body` holds the metadata from which readers determine the root owner of the object.
     """
 
     form: ClassVar[str] = QUARANTINED
@@ -99,11 +99,11 @@ class Quarantined(ObjectVersion, frozen=True, kw_only=True):
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """The sync marker of a partition: the partition holds every object of a list at `version`.
+    """The sync marker of a partition: all objects of a list at `version` have been published.
 
-    `epoch` changes whenever the watcher had to list again (start, lost stream); a reader that meets
-    a new epoch reloads. The defaults apply to fields that the watcher of an earlier release does
-    not publish.
+    `epoch` changes whenever the watcher lists all objects anew (after its start, or after the loss
+    of the stream); readers then reload. The defaults of the fields are for markers from
+    watchers of earlier releases.
     """
 
     kind: ClassVar[str] = SYNCED
@@ -117,10 +117,10 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     The watcher repeats the marker of the first partition, and only while the stream holds
     everything that the API server reports."""
     history: str = ""
-    """Identifies one ascending sequence of resourceVersions.
+    """Identifies a period in which newer states have greater resourceVersions.
 
-    It changes when versions begin again at a lower number, as after a restore of etcd from a
-    backup. Then a newer state no longer has a greater version.
+    It changes when resourceVersions begin again at a lower number, as after a restore of etcd from
+    a backup.
     """
     forms: dict[str, str] = {}
     """The form in which the watcher publishes each kind (`common.bus.forms`).

@@ -21,9 +21,9 @@ _CERTIFICATE: Final = re2.compile("(?s)-----BEGIN CERTIFICATE-----.+?-----END CE
 KEYS_PREFIX: Final = "nats-keys-"
 """Prefix of the name of a ConfigMap with keys; the name of the NATS user follows."""
 NAMED: Final = "named-subscribers"
-"""Replaces the user name in the name of the ConfigMap that all named subscribers share.
+"""Stands in place of a user name: all named subscribers share `nats-keys-named-subscribers`.
 
-Its entries are called NAME or NAME.ANYTHING."""
+The ConfigMap's entries for subscriber NAME are called NAME or NAME.ANYTHING."""
 SERVERS: Final = "nats-servers"
 MAX_AUTHORITIES: Final = 64
 """Maximum number of keys of one user, and maximum number of server certificates.

@@ -29,15 +29,16 @@ Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Session:
-    """One connection, from its start to its loss. Nothing of it passes to the next session."""
+    """One connection, from its start to its loss. No request or subscription outlives it."""
 
     def __init__(self, client: NatsClient, *, inbox: str) -> None:
         self.client = client
         self.inbox = inbox
         self.lost: str | None = None
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-        """Pending requests by the last token of their reply subject: the requested subject in lower
-        case, and the future for the answer.
+        """The requested subject (in lower case) and the future answer of each pending request.
+
+        The key is the last token of the reply subject.
         """
         self._on_loss: set[Callable[[str], None]] = set()
         self._tokens = count()

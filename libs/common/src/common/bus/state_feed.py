@@ -1,8 +1,8 @@
 """The state feed of a replica over NATS; implements `common.bus.feed.Feed`.
 
 Each partition has its own consumer: the server's permissions can restrict a consumer only by the
-subject of its create request, and that subject holds a single filter. Partitions are followed
-independently of each other, so a problem that all of them have is logged once.
+subject of its create request, and that subject holds a single filter. A problem that all
+partitions have is logged only once, although each partition is followed independently.
 
 The sync markers of the first partition show, for all partitions together, whether the watcher still
 confirms the state (ADR 56).
@@ -83,13 +83,13 @@ class StateFeed:
         self.is_stale = False
         """Whether the watcher has failed to confirm the state in time."""
         self._expiry: asyncio.TimerHandle | None = None
-        """Timer that makes the state stale; None unless the newest marker will be repeated."""
+        """Timer that makes the state stale; None if the watcher does not repeat its marker."""
         self._confirmed_by = ("", 0)
         """Epoch and sequence of the newest marker that confirmed the state."""
 
     @property
     def problem(self) -> str | None:
-        """Why the stream cannot be used, whatever the partition; None if it can."""
+        """Why the stream cannot be used for any partition; None if it can."""
         return self._problem or self.unreadable
 
     def confirm(self, marker: Synced, sequence: int) -> None:
@@ -217,10 +217,7 @@ class _Load:
         """`Synced.history` as of the last complete load; None before the first one."""
 
     async def run(self, bus: Bus, source: StreamSource) -> str:
-        """Load and follow the partition until a message may have been missed; return the reason.
-
-        If the watcher does not confirm the state in time, the listener is told to stop deciding.
-        """
+        """Load and follow the partition until a message may have been missed; return the reason."""
         async with consume(bus, source, take=self.take, read=self.read) as reading:
             self._reading = reading
             if not self._state.is_stale:
@@ -244,7 +241,7 @@ class _Load:
             self._listener.loading(NOT_CONFIRMED)
 
     def resume(self) -> None:
-        """Reload after a suspension, or complete a load that waited: the state is confirmed."""
+        """Reload after a suspension, or complete a load, since the watcher confirmed the state."""
         if self._is_suspended and self._reading is not None:
             self._reading.abort("the watcher confirms the state again")
         else:

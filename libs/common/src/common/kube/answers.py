@@ -1,4 +1,4 @@
-"""Translate answers of the API server: a status into an error, managed fields into a writer."""
+"""Translate answers of the API server: refusals to errors, managed fields to a manager's name."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -19,7 +19,7 @@ The text is limited because any server may answer through the API server's proxy
 UNAUTHENTICATED: Final = frozenset({401, 403})
 """Status codes with which a Ray dashboard refuses a missing or wrong token."""
 MAX_FOREIGN_BODY: Final = 64 * 2**10
-"""Maximum bytes that are kept of an answer that is not from the API server.
+"""Maximum bytes that are kept of an answer of a server behind the API server's proxy.
 
 A longer answer is cut in its middle: a traceback ends with its reason."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
@@ -61,8 +61,8 @@ _REFUSALS: Final = {
 def classify(message: str) -> RefusalKind:
     """Return the kind of a refusal from its message.
 
-    The API server answers with the code and reason of an internal error (500) or of a missing right
-    (403), and without causes, so only the text tells. A condition or Event has only the text, too.
+    The answer's code and reason do not distinguish such a refusal from an internal error (500) or a
+    missing right (403). A message that a condition or Event quotes is accepted, too.
     """
     return next(
         (kind for phrase, kind in _REFUSALS.items() if phrase in message), RefusalKind.OTHER

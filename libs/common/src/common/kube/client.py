@@ -154,7 +154,7 @@ class Kube(Protocol):
         *,
         subresource: str | None = None,
     ) -> Awaitable[bytes]:
-        """Replace the object that `body` names by `body`.
+        """Replace an object by `body`, which contains the object's name.
 
         Raises `Conflict` if the body has a resourceVersion that is no longer the newest.
         """

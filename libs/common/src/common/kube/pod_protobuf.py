@@ -27,7 +27,7 @@ from common.kube.protobuf import (
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULTS: Final = core.PodSpec()
 SMALL: Final = 512
-"""Maximum bytes of a part of a pod, other than a container, whose decoded value is cached."""
+"""Maximum bytes of an owner, condition or container state whose decoded value is cached."""
 
 
 class UnreadablePod(ValueError):
@@ -57,7 +57,6 @@ def _build_meta(
 
 
 def _read_restart_policy(data: bytes) -> str:
-    """Return the restart policy; the default if it is empty, which JSON omits."""
     return read_text(data) or DEFAULTS.restart_policy
 
 

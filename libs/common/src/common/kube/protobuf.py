@@ -22,8 +22,8 @@ MAGIC: Final = b"k8s\0"
 MAX_FRAME_SIZE: Final = 16 * 2**20 - 1
 """Maximum bytes of a watch event, as in client-go.
 
-A frame begins with its size in four bytes, so the first byte of a legal frame is 0. It is never the
-brace with which JSON begins.
+A frame begins with its size in four bytes. The first byte of a legal frame is 0, which shows that
+the answer is not JSON.
 """
 _SIZE_BYTES: Final = 4
 _MAX_SHIFT: Final = 63

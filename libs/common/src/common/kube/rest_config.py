@@ -181,7 +181,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
 def _choose(files: Path, context: str | None) -> _Chosen | None:
     """Return the chosen parts of a kubeconfig; None if it is invalid or has an unknown field.
 
-    `files` is one path, or several joined as in $KUBECONFIG, of which earlier ones take precedence.
+    `files` is one path, or several joined as in $KUBECONFIG; an earlier file takes precedence.
     """
     import yaml  # noqa: PLC0415  (a pod has no kubeconfig)
 

@@ -75,8 +75,8 @@ class WatchSink(Protocol):
     def present(self, raw: bytes, /, reason: str = "") -> None:
         """Take the newest state of an object.
 
-        `reason` is not empty if fields were removed from `raw`, and says why. The metadata is
-        always there.
+        If fields were removed from `raw`, `reason` says why, else it is empty. The metadata is
+        never removed.
         """
 
     def gone(self, raw: bytes, /) -> None:
@@ -89,8 +89,8 @@ class WatchSink(Protocol):
 class ProtobufSink(Protocol):
     """Receives the objects of a collection as protobuf; its methods must not block.
 
-    A watch also has a `WatchSink`, which takes the end of each list, and the objects of a server
-    that answers in JSON.
+    The watch still needs a `WatchSink`. It records each complete list, and takes the objects if the
+    server answers in JSON.
     """
 
     def present(self, content: bytes, /) -> None:
@@ -274,8 +274,8 @@ class Watch:
     ) -> AsyncGenerator[tuple[Callable[[bytes], None], bytes]]:
         """Yield each change after `version` with the sink's method for it.
 
-        The generator ends with the watch request. It raises `Unavailable` if the server is silent
-        for `silence` seconds, and `VersionExpired` if the collection must be listed again.
+        The generator ends when the watch request ends. It raises `Unavailable` if the server is
+        silent for `silence` seconds, and `VersionExpired` if the collection must be listed again.
         """
         began = asyncio.get_running_loop().time()
         remaining = self._listed_at + self._timing.relist - began
@@ -360,8 +360,8 @@ class Watch:
     def _decode(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
         """Decode an answer; values that are nested too deeply are pruned first.
 
-        `around` is the number of levels that enclose an object in the answer. Objects of a flat
-        kind nest deeply only in managed fields, so they are pruned only if the decoder fails.
+        `around` is the number of levels that enclose an object in the answer. For a flat kind (one
+        without free-form fields), an answer is pruned only if the decoder fails.
         """
         if self.target.resource.is_flat:
             with contextlib.suppress(RecursionError):
@@ -372,10 +372,7 @@ class Watch:
         )
 
     async def _read_chunk(self, content: aiohttp.StreamReader) -> bytes:
-        """Return the next bytes of the answer; empty at its end.
-
-        Raises `Unavailable` if the server falls silent.
-        """
+        """Return the next bytes of the answer, empty at its end; raise `Unavailable` on silence."""
         try:
             async with asyncio.timeout(self._timing.silence):
                 return await content.readany()
@@ -392,8 +389,9 @@ class Watch:
     def _record_failure(self, problem: errors.RaybusError) -> float:
         """Record a failure; return the seconds until the next attempt.
 
-        An optional kind that is missing counts as an empty collection, and one that is forbidden
-        keeps its objects. Any other failure sets `problem`, which makes the process unready.
+        If the kind is optional and missing, its collection counts as empty. If it is optional and
+        forbidden, its known objects are kept. Any other failure sets `problem`, which makes the
+        process unready.
         """
         self._report(problem)
         self._failures += 1
@@ -456,7 +454,7 @@ def _read_protobuf_version(content: bytes) -> str:
 
 
 def _fail(event_type: str, status: ApiStatus) -> NoReturn:
-    """Raise the error that an event without an object reports."""
+    """Raise the error for a watch event that has a `Status` instead of an object."""
     if event_type == "ERROR" and (status.code == 410 or VERSION_AHEAD in status.causes):
         raise VersionExpired(status.message)
     raise errors.Unavailable(f"the watch failed: {event_type} {status.message}")

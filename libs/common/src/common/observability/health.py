@@ -27,7 +27,7 @@ BACKLOG: Final = 128
 """Maximum connections that wait to be accepted."""
 
 MAX_PORTS: Final = 10
-"""Number of consecutive ports to try, and so of replicas that can share a network."""
+"""Number of consecutive ports to try. As many replicas can share one network."""
 
 HealthCheck = Callable[[], str | None]
 """Function that returns a problem, or None if there is none."""

@@ -2,8 +2,8 @@
 
 Where controller-runtime or client-go have a metric, its name and labels are theirs, as KubeRay
 registers them (spec raycluster §16). Metrics of these libraries without a counterpart here are not
-exported: our client has no rate limit and does not repeat requests. Series are used several times
-in each reconcile, so each is looked up once; values that can be counted are read at each scrape.
+exported: our client has no rate limit and does not repeat requests. To save time, series are looked
+up once and kept. Values such as the depth of a queue are computed at each scrape.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
 _QUEUE: Final = ("name", "controller")
-"""Label names. Both labels have the same value; KubeRay's dashboards read `controller`."""
+"""Labels of queue metrics. Both have the same value; KubeRay's dashboards read `controller`."""
 
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total",

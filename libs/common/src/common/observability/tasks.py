@@ -25,9 +25,9 @@ def is_stray() -> bool:
 
 @asynccontextmanager
 async def survive_stray_cancellation(task: str) -> AsyncGenerator[None]:
-    """Suppress a stray cancellation (one that nobody requested) of the block.
+    """Suppress a cancellation of the block that nobody requested.
 
-    So an endless loop continues with its next iteration. `task` names the loop in the log.
+    An endless loop then continues with its next iteration. `task` names the loop in the log.
     """
     try:
         yield

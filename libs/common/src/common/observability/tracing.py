@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from common.observability.open_telemetry import SpanRecorder
 
 MAX_QUEUED_SPANS: Final = 64
-"""Maximum number of changes of one key for which a span shows the wait until the reconcile.
+"""Maximum number of changes of one key whose wait for the next reconcile is recorded as a span.
 
 A key may be enqueued a thousand times before its reconcile.
 """

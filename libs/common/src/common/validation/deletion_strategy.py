@@ -1,7 +1,7 @@
 """Validate what a RayJob deletes after its end, with KubeRay's messages (spec rayjob §3.3 to §3.5).
 
-The rules V4 to V8 come first. The others depend on the form of the strategy: one policy for success
-and one for failure, or a list of rules with a delay each.
+Rules V4 to V8 of the specification come first. The others depend on the form of the strategy: one
+policy for success and one for failure, or a list of deletion rules with a delay each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from common.api.ray_job import DeletionRule, RayJobSpec
 from common.feature_gates import FeatureGate
 
 DELETION_ORDER: Final = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
-"""The policies from the least to the most destructive. Delays must not decrease in this order."""
+"""The policies from the least to the most destructive, which must not have a shorter delay."""
 _NEEDS_OWN_CLUSTER: Final = frozenset({"DeleteCluster", "DeleteWorkers"})
 _INVALID: Final = "The RayJob spec is invalid: "
 _Condition: TypeAlias = tuple[str, str]
@@ -88,7 +88,7 @@ def _of_policies(spec: RayJobSpec) -> Iterator[str]:
 
 
 def _of_rules(spec: RayJobSpec, rules: list[DeletionRule]) -> Iterator[str]:
-    """Yield the violations of all rules. Rules without a violation are then compared."""
+    """Yield the violations of each rule, then conflicts between rules with the same condition."""
     delays: dict[_Condition, dict[str, int]] = {}
     for index, rule in enumerate(rules):
         problem = _of_rule(spec, rule)

@@ -176,7 +176,7 @@ def _has_autoscaler_v2(cluster: RayCluster) -> bool:
 
 
 def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield violations of group suspension, autoscaler version, restart policies and options."""
+    """Yield violations of the rules for autoscaling and for the suspension of worker groups."""
     options, is_on = cluster.spec.autoscaler_options, traits.is_autoscaling(cluster)
     version = traits.autoscaler_version(cluster) if is_on else None
     env = traits.head_env_value(cluster, traits.AUTOSCALER_V2_ENV)

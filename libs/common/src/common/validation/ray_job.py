@@ -67,7 +67,7 @@ def spec(job: RayJob, gates: Gates) -> str | None:
 
 
 def status(job: RayJob) -> str | None:
-    """Return a violation if a job waits for its ID in a mode in which it should not (§3.6)."""
+    """Return a violation if a job waits for its ID in a mode other than InteractiveMode (§3.6)."""
     if job.spec.submission_mode == SubmissionMode.INTERACTIVE or not _waits_for_id(job):
         return None
     return (
@@ -77,9 +77,9 @@ def status(job: RayJob) -> str | None:
 
 
 def _waits_for_id(job: RayJob) -> bool:
-    """Return whether a job waits for its submission ID, even if that was already refused.
+    """Return whether a job is `Waiting` for its submission ID, or was when it failed validation.
 
-    A job in any mode but the interactive one has its ID before its cluster has an address.
+    In all modes except InteractiveMode, a job gets its ID before its cluster has an address.
     """
     known = job.status
     is_refused = known.job_deployment_status == DeploymentState.VALIDATION_FAILED

@@ -89,7 +89,7 @@ async def _explain_cron_job(kube: KubeClient, namespace: str, name: str) -> JobE
 
 
 async def _read_policy(kube: KubeClient, snapshot: Snapshot) -> Stored | None:
-    """Read the UpgradePolicy that the upgrade in progress follows, as stored now.
+    """Read the stored UpgradePolicy that the upgrade in progress follows.
 
     None if the upgrade follows no policy, or if the user cannot read it.
     """

@@ -45,7 +45,7 @@ def explain(
 
     The causes are listed most likely first, each with evidence and a remedy.
     They are found in pods, nodes, scheduler, images, quotas, Serve and Gateway.
-    For a RayCronJob they say why no run starts, or why the last one failed.
+    For a RayCronJob, the causes say why no run starts or why the last run failed.
 
     Examples:
     $ raybus explain demo

@@ -170,8 +170,8 @@ def logs(
     """Print logs of the pods of a RayService or RayCluster, by default of the head.
 
     For rayjob/NAME: the log of the driver, with --all of every submitter. If no
-    pod submits the job, Ray's dashboard has the log. With -f a stream that breaks
-    is read on where it stopped. For raycronjob/NAME: the log of its newest RayJob.
+    pod submits the job, Ray's dashboard has the log. With -f a broken stream is
+    resumed where it stopped. For raycronjob/NAME: the log of its newest RayJob.
 
     With several logs, each line begins with its pod. --app and --deployment
     print the logs of Serve replicas, read by Ray's dashboard. -o json prints a

@@ -36,7 +36,7 @@ class HelpPanel(StrEnum):
 class Subcommand(msgspec.Struct, frozen=True):
     """A subcommand of `raybus` and the module that implements it.
 
-    `attribute` names a typer app in the module for a group of commands, else a function.
+    `attribute` names the typer app of a group of commands, or the function of a single command.
     """
 
     panel: HelpPanel

@@ -211,9 +211,7 @@ class Column(msgspec.Struct, frozen=True):
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell that is too wide is cut at its beginning. The tag of an image name matters
-    most.
-    """
+    """Whether a cell that is too wide is cut at its beginning, to keep the tag of an image name."""
 
 
 class Table(msgspec.Struct, frozen=True):

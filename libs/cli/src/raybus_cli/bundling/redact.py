@@ -51,7 +51,7 @@ HOSTS: Final = (
     "localhost",
     "pypi.org",
 )
-"""Hosts, by name or end of the name, whose URL paths are kept. Other paths may contain a token."""
+"""Host names or suffixes whose URL paths are kept. Paths of other hosts may contain a token."""
 
 _FLAGS: Final = rb"(?i)"
 _SECRET_PATTERN: Final = (

@@ -36,7 +36,10 @@ class ControlAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_is_managed(service: RayService) -> None:
-    """Raise `Rejected` if another controller manages the RayService: it ignores the annotations."""
+    """Raise `Rejected` if another controller manages the RayService.
+
+    Such a controller ignores raybus's annotations.
+    """
     owner = service.manager
     if owner != labels.MANAGED_BY_US:
         raise errors.Rejected(

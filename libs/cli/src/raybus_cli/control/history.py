@@ -218,8 +218,8 @@ def _find_last_cluster(
     """Return the new cluster of the last upgrade, if that upgrade failed and its spec was `entry`.
 
     The result is empty otherwise. A failed upgrade leaves the old cluster active and deletes the
-    new one. Its entry is the newest one that followed the active spec and that no existing cluster
-    runs. `receipt` is the final record of the last upgrade.
+    new one. The entry of that upgrade is the newest one that followed the active spec and that no
+    cluster runs. `receipt` is the final record of the last upgrade.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""

@@ -155,7 +155,7 @@ def find_rule_problems(document: ManifestDocument, gates: Gates) -> list[Problem
 def find_route_problems(
     document: ManifestDocument, beside: Sequence[ManifestDocument]
 ) -> Iterator[Problem]:
-    """Yield the reason why raybus would refuse the HTTPRoute that a RayService names, if it would.
+    """Yield why raybus would refuse the HTTPRoute that a RayService names; nothing if it would not.
 
     The route is checked only if it is among the documents `beside`.
     """

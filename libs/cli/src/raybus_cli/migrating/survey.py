@@ -85,7 +85,7 @@ class InstalledOperators(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSurroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about other things that affect a replacement of KubeRay, such as admission webhooks."""
+    """Facts about webhooks and the Gateway API that affect a replacement of KubeRay."""
 
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
     """The configurations of admission webhooks, each with its kind."""

@@ -335,7 +335,6 @@ def _find_cron_effect(field: str) -> tuple[Effect, str]:
 
 
 def _build_job_of(cron_job: RayCronJob) -> RayJob:
-    """Return a RayJob that a RayCronJob would create."""
     meta = ObjectMeta(name=cron_job.metadata.name, namespace=cron_job.metadata.namespace)
     template: Json = cron_job.raw_job_template
     return RayJob(metadata=meta, spec_json=msgspec.Raw(msgspec.json.encode(template)))

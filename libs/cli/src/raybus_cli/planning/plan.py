@@ -49,9 +49,7 @@ class StrategyCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_chosen: bool
     """Whether the manifest selects this strategy."""
     traffic_seconds: int | None
-    """Seconds until the new cluster, once ready, has all traffic; None if the upgrade cannot
-    finish.
-    """
+    """Seconds from when the new cluster is ready until it has all traffic; None if it never has."""
     moves: int
     peak_percent: int
     """Highest total capacity of both clusters during the upgrade; 100 is one full cluster."""

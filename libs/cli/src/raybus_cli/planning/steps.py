@@ -70,7 +70,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def length(self) -> timedelta:
-        """Time until the new cluster, once ready, has all traffic."""
+        """Time from when the new cluster is ready until it has all traffic."""
         return timedelta(seconds=self.moments[-1].seconds if self.moments else 0)
 
     @property

@@ -99,7 +99,7 @@ def _find_service(snapshot: Snapshot, name: str) -> Service | None:
 
 
 FINAL_REASONS: Final = {"InvalidImageName", "ErrImageNeverPull"}
-"""Reasons for which a container waits, if retries of the kubelet cannot pull the image."""
+"""Waiting reasons of a container whose image no retry of the kubelet can pull."""
 PULL_REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL_REASONS}
 LASTING_AFTER: Final = timedelta(minutes=3)
 """Age of a pod from which a failing pull is reported as lasting. It exceeds the time of the

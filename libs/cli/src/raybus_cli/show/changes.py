@@ -18,7 +18,7 @@ from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
 STARTUP_SECONDS: Final = 60.0
-"""Seconds after an outage in which a restarted API server may not serve all kinds and rights."""
+"""Seconds for which a restarted API server may not yet serve all kinds and rights."""
 T = TypeVar("T")
 
 

@@ -27,7 +27,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     job_id: str
     cluster: str
     attempts: int
-    """Number of attempts to run the job that have begun."""
+    """Number of attempts that have begun."""
     max_attempts: int
     """`spec.backoffLimit` + 1, or `attempts` if that is larger because the limit was lowered."""
     reason: str

@@ -30,7 +30,7 @@ from raybus_cli.reading.kinds import (
 )
 
 COMPLETION_TIMEOUT_SECONDS: Final = 2.0
-"""Timeout of a completion request, so that the shell does not hang after a key press."""
+"""Timeout of a completion request. The shell must not hang after a key press."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def complete_jobs(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _complete_targets(*accepted: ArgumentKind) -> Callable[[Any, str], list[str]]:
-    """Return a function that completes `NAME` of a RayService or `KIND/NAME` of accepted kinds."""
+    """Return a function that completes `NAME` of a RayService, or `KIND/NAME` of given kinds."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         typed, slash, begun = incomplete.partition("/")

@@ -31,8 +31,7 @@ def signal_child(process: asyncio.subprocess.Process, number: signal.Signals) ->
     """Send a signal to a child process of asyncio, unless it has exited.
 
     `Process.kill` and similar methods call `Popen.poll`, which reaps a child that has just exited.
-    asyncio's own child watcher then finds no child, and logs "Unknown child process pid …, will
-    report returncode 255".
+    asyncio then finds no child, and logs "Unknown child process pid …, will report returncode 255".
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):

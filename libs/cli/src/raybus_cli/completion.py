@@ -54,8 +54,8 @@ def build_script(shell: Shell) -> str:
     """Return the completion script of a shell.
 
     zsh can also load the script from a folder in `fpath`, if the script begins with `#compdef`. At
-    the first Tab, zsh then runs the whole script as the completion function. Therefore the script
-    must print completions at once instead of only registering its function.
+    the first Tab, zsh then runs the whole script as the completion function. The script must
+    therefore print candidates at once, in addition to registering its function.
     """
     begin()
     app = typer.Typer()

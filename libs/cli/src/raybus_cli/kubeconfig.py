@@ -99,7 +99,7 @@ def list_contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str
 
 
 def _list_files(option: str | None, env: Mapping[str, str]) -> tuple[list[Path], bool]:
-    """Return the candidate files, which may not exist, and whether they are the default path."""
+    """Return the paths of possible kubeconfigs, and whether they are the default path."""
     if option:
         return [Path(option)], False
     if listed := [Path(part) for part in env.get("KUBECONFIG", "").split(":") if part]:

@@ -36,8 +36,7 @@ class HelpPanel(StrEnum):
 class Subcommand(msgspec.Struct, frozen=True):
     """A subcommand of `raybus` and the module that implements it.
 
-    `attribute` names a typer app of the module, for a group of commands, or the function of a
-    single command.
+    `attribute` names the typer app of a group of commands, or the function of a single command.
     """
 
     panel: HelpPanel
@@ -252,7 +251,7 @@ def _load(name: str, part: Subcommand) -> Any:
 
 
 def _do_nothing() -> None:
-    """Do nothing: this function stands for a subcommand whose module is not imported."""
+    """Do nothing; stands for a subcommand whose module is not imported."""
 
 
 def translate_arguments(given: Sequence[str]) -> list[str]:

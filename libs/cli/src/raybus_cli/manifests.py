@@ -185,8 +185,8 @@ def read_all(
 ) -> list[ManifestDocument]:
     """Return the documents of all files and directories, or of a kustomization.
 
-    With `recursive`, subdirectories are read as well. Raises `InvalidSpec` if files and a
-    kustomization are named, or neither, or if one of them cannot be read.
+    With `recursive`, subdirectories are read as well. Raises `InvalidSpec` if both files and a
+    kustomization are given, if neither is given, or if one of them cannot be read.
     """
     if kustomize is not None:
         if files:

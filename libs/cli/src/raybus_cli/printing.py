@@ -1,9 +1,9 @@
 """Prints results on standard output in the format of `-o`.
 
 Colours are used on a terminal only. A pipe gets untruncated lines. Tables look like kubectl's. If a
-table is wider than the terminal, the columns with the highest rank are dropped first, then the
-widest cells are cut. If a line of a tree is too wide, first its details are shortened, then the
-beginning of its name is cut off.
+table is wider than the terminal, the columns with the highest rank are dropped first; if that is
+not enough, the widest cells are cut. If a line of a tree is too wide, its details are shortened; if
+that is not enough, the beginning of its name is cut off.
 """
 
 import difflib
@@ -139,7 +139,7 @@ def encode_line(value: Any) -> str:
 class _Dumper(yaml.SafeDumper):
     """A YAML dumper that double-quotes strings with invisible characters.
 
-    Double-quoted strings are the only ones in which YAML permits escapes.
+    YAML permits escapes only in double-quoted strings.
     """
 
 
@@ -194,7 +194,7 @@ class FittingLine(msgspec.Struct, frozen=True):
 
 
 def _cut_name(name: Text, width: int) -> Text:
-    """Cut off the beginning of a name: the names of a group's pods differ at the end."""
+    """Cut off the beginning of a name, because the names of similar pods differ at the end."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
         return name
@@ -206,14 +206,12 @@ COLUMN_GAP: Final = 3
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A table column. Rank 0 is never dropped; of the others, the highest rank is dropped first."""
+    """A table column. The column with the highest rank is dropped first, one of rank 0 never."""
 
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell that is too wide loses its beginning, as image names do: their tag matters
-    most.
-    """
+    """Whether a cell that is too wide is cut at its beginning, to keep the tag of an image name."""
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -66,10 +66,7 @@ class AccessDenied(errors.Forbidden):
 
 
 class InAnotherNamespace(errors.NotFound):
-    """The object is not in this namespace, but other namespaces have an object of that name.
-
-    The message lists these namespaces.
-    """
+    """The object is in other namespaces, which the message lists, but not in the requested one."""
 
 
 _REMEDIES: Final = (
@@ -122,7 +119,7 @@ def format_error(problem: BaseException) -> str:
 def is_not_served(problem: BaseException) -> bool:
     """Return whether a request failed because the API server does not serve the requested kind.
 
-    Its CRD is not installed, for example.
+    This is the case if the kind's CRD is not installed, for example.
     """
     return isinstance(problem, errors.NotFound) and (
         NOT_SERVED in str(problem) or "page not found" in str(problem)
@@ -271,10 +268,10 @@ async def find_elsewhere(kube: KubeClient, problem: NoSuchObject) -> errors.NotF
 
 
 async def find_dashboard(kube: KubeClient, cluster: RayCluster) -> Target:
-    """Return the address and the token of a cluster's dashboard.
+    """Return the address of a cluster's dashboard, with its token if it requires one.
 
-    Raises `Unauthenticated` if the user may not read a token, or if the Service is not owned by the
-    RayCluster and could lead elsewhere.
+    Raises `Unauthenticated` if the user may not read a token. Also raises it if the RayCluster does
+    not own the Service, which could then lead elsewhere.
     """
     namespace, name = cluster.metadata.namespace, dashboard_service(cluster)
     head = Target(namespace=namespace, name=name, port=ports.DASHBOARD)

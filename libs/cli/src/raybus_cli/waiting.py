@@ -45,11 +45,11 @@ def parse_seconds(given: str | int) -> float:
 async def poll_until(
     read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float
 ) -> T:
-    """Call `read` repeatedly until `pending` of its result is empty, and return that result.
+    """Call `read` until `pending`, applied to its result, is an empty text; return that result.
 
-    After `limit` seconds the last result is returned, even if something is pending. Each change of
-    the pending text is printed on standard error. `Unavailable` and `Throttled` errors are retried
-    until the limit and then raised.
+    After `limit` seconds, the last result is returned. Each change of the pending text is printed
+    on standard error. `Unavailable` and `Throttled` errors are retried until the limit and then
+    raised.
     """
     loop = asyncio.get_running_loop()
     began, reported = loop.time(), ""

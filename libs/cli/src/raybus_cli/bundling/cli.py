@@ -56,7 +56,7 @@ LOG_LINES: Final = 2000
 """Number of lines kept from the end of each container's log."""
 RAYBUS_SELECTOR: Final = "app.kubernetes.io/part-of=raybus"
 Files = dict[str, str]
-"""Texts of the archive's files, by path in the archive."""
+"""Text of each file in the archive, by the file's path."""
 
 
 async def collect(
@@ -124,7 +124,7 @@ def build_archive(files: Files, folder: str, *, now: datetime) -> bytes:
 async def _collect_ray_logs(
     collector: "_Collector", service: RayService, pods: list[Json], *, now: datetime
 ) -> None:
-    """Add the logs of Ray's pods to the archive, heads first, and their index for `raybus logs`."""
+    """Add the logs of Ray's pods, head pods first, and the index that `raybus logs` uses."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _get_label(pod, labels.NODE_TYPE) != labels.HEAD)
     collector.unseen += [
@@ -206,7 +206,7 @@ class _Collector:
     ) -> list[Json]:
         """Read the objects of a kind into a file, and return them.
 
-        The result is empty if they may not be read.
+        The result is empty if the user may not read them.
         """
         try:
             body: Body = msgspec.json.decode(
@@ -227,7 +227,7 @@ class _Collector:
     async def collect_logs(
         self, namespace: str, pod: Json, folder: str, *, timestamps: bool
     ) -> dict[str, str]:
-        """Read the end of each container's log into a file; return the paths by container."""
+        """Write the end of each container's log to a file; return the file paths by container."""
         name, containers = (
             str(pod["metadata"]["name"]),
             [str(container["name"]) for container in pod["spec"]["containers"]],

@@ -23,12 +23,11 @@ MAX_PODS: Final = 40
 MAX_LOG_SIZE: Final = 2 * 2**20
 """Maximum bytes of one log."""
 MAX_SIZE: Final = 512 * 2**20
-"""Maximum bytes of the files in an archive, unpacked."""
+"""Maximum total size in bytes of the unpacked files of an archive."""
 MAX_FILES: Final = 10_000
 CHUNK_SIZE: Final = 2**16
-"""Maximum bytes to read after the last file, to reach the end of the archive.
-
-gzip verifies its checksum only there, and tar pads an archive to blocks of 10 KiB.
+"""Bytes to read after the last file. They include the end of the archive, where gzip verifies the
+checksum: tar pads an archive only to blocks of 10 KiB.
 """
 REMEDY: Final = "name an archive that 'raybus bundle' made"
 
@@ -43,7 +42,7 @@ class KeptLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     group: str
     container: str
     file: str
-    """Path relative to the folder of the archive."""
+    """Path of the log file, relative to the top folder of the archive."""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -92,7 +91,7 @@ def read(path: Path) -> Archive:
 
 
 def _read_files(file: IO[bytes], path: Path) -> dict[str, bytes]:
-    """Return the files below `FOLDER` in an archive, by path without the archive's top folder."""
+    """Return the files below `FOLDER`, by their path relative to the top folder of the archive."""
     contents: dict[str, bytes] = {}
     with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
         for member in _list_members(tar, path):

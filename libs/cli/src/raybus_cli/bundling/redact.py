@@ -51,9 +51,7 @@ HOSTS: Final = (
     "localhost",
     "pypi.org",
 )
-"""Host names, or suffixes of host names, whose URL paths are kept. On other hosts, a path may
-contain a token.
-"""
+"""Host names or suffixes whose URL paths are kept. Paths of other hosts may contain a token."""
 
 _FLAGS: Final = rb"(?i)"
 _SECRET_PATTERN: Final = (
@@ -85,7 +83,7 @@ _REFERENCES: Final = frozenset(
         "matchLabelKeys",
     }
 )
-"""Fields that name objects or are switches, and therefore hold no secret."""
+"""Fields that hold no secret, because they name an object or are switches."""
 _DATA: Final = frozenset({"data", "stringData", "binaryData"})
 _ENVIRONMENTS: Final = frozenset({"env", "env_vars", "environment", "containerEnv"})
 
@@ -234,7 +232,7 @@ def _redact_pairs(line: bytes) -> bytes:
 
 
 def _find_name_start(line: bytes, start: int, limit: int) -> int:
-    """Return where a name begins, given the position `start` of a word in it.
+    """Return where the name begins that contains the word at the position `start`.
 
     For the word `token`, the name may be `api_token`. The result is at most 100 characters before
     `start`, and not before `limit`.
@@ -275,7 +273,7 @@ def _find_value_end(line: bytes, start: int, *, is_header: bool) -> int:
 
 
 def _find_closing_quote(line: bytes, quote: bytes, start: int) -> int:
-    """Return the position of the closing quote, or the end of the line without one.
+    """Return the position of the closing quote, or the end of the line if it has none.
 
     The closing quote has as many backslashes as the opening one (`quote`).
     """
@@ -437,7 +435,7 @@ def _list_keys_below(fields: dict[str, Any]) -> list[str]:
 
 
 def _redact_reference(fields: dict[str, Any]) -> dict[str, Any]:
-    """Keep the reference to a secret, and remove values beside it."""
+    """Keep the fields that refer to a secret; replace the values of all other fields."""
     return {
         name: value if name in _REFERENCES or name == "valueFrom" else REMOVED
         for name, value in fields.items()

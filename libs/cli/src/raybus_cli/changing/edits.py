@@ -86,7 +86,7 @@ MAX_SHOWN_NAMES: Final = 8
 
 
 class FieldEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """A new value for one field of a cluster spec; `old` and `new` are its texts in the plan."""
+    """A new value for one field of a cluster spec; the plan shows the change as `old` and `new`."""
 
     path: FieldPath
     value: str | dict[str, str] | dict[str, dict[str, str]]

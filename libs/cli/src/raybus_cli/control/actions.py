@@ -1,4 +1,4 @@
-"""The annotations that each command writes (docs/upgrade-controls.md).
+"""The annotations by which `pause`, `promote` and similar commands act (docs/upgrade-controls.md).
 
 A command is refused in a state in which it has no effect. Abort and promote name the present
 generation, so that they do not affect a later change of the spec.
@@ -31,15 +31,14 @@ class ControlAction(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     is_dry_run: bool = False
     is_done: Callable[[RayService], bool]
-    """Function that returns whether the services have acted on the annotations.
-
-    Its argument is the RayService as read later."""
+    """Function that returns whether the annotations have taken effect on a RayService read later.
+    """
 
 
 def check_is_managed(service: RayService) -> None:
-    """Raise `Rejected` for a RayService of another controller.
+    """Raise `Rejected` if another controller manages the RayService.
 
-    That controller ignores raybus's annotations.
+    Such a controller ignores raybus's annotations.
     """
     owner = service.manager
     if owner != labels.MANAGED_BY_US:
@@ -108,7 +107,7 @@ def resume(service: RayService) -> ControlAction:
 
 
 def _is_paused_on_request(service: RayService) -> bool:
-    """Return whether the pause annotation holds the upgrade, not a policy, a deadline or a gate."""
+    """Return whether the upgrade is paused by the annotation, not by a policy, deadline or gate."""
     paused = conditions.find(service.status.conditions, PAUSED)
     return paused is not None and (paused.status, paused.reason) == ("True", REQUESTED)
 

@@ -261,7 +261,7 @@ def format_table(entries: list[histories.HistoryEntry], *, wide: bool = False) -
 
 
 def _list_images(entry: histories.HistoryEntry) -> str:
-    """Return the images of all groups; only one if they are equal."""
+    """Return the image of each group, or a single image if all groups use the same."""
     if len(set(entry.images.values())) == 1:
         return entry.image
     return ", ".join(f"{group}={image}" for group, image in entry.images.items())
@@ -274,7 +274,7 @@ def _format_more(entry: histories.HistoryEntry) -> tuple[str, ...]:
 
 
 def _report_hidden(snapshot: Snapshot) -> None:
-    """Print which records of revisions the user may not read, on standard error."""
+    """Print on standard error which records of revisions the user may not read."""
     for unreadable in snapshot.unseen:
         if unreadable.startswith(CONTROLLER_REVISION.plural):
             printing.print_message(f"Not readable: {unreadable}", err=True)

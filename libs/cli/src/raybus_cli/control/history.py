@@ -4,8 +4,8 @@ service-reconciler records a spec in a ControllerRevision before it creates a cl
 Later in-place changes, and specs of another operator, are read from the existing clusters and their
 Serve configs.
 
-Replica counts are not restored: a group keeps the scale of the RayService's group of the same name,
-and fields that an autoscaler wrote on the cluster are removed.
+Replica counts are not restored: a worker group keeps its present scale. Fields that an autoscaler
+wrote on the cluster are removed.
 """
 
 from datetime import datetime
@@ -42,7 +42,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster that runs the spec; empty if it is gone."""
     role: str
     replaces: int | None
-    """Number of the revision that served before this one, if recorded."""
+    """Number of the revision that served before this one; None if it was not recorded."""
     outcome: str = ""
     """Result of the upgrade to the spec, if recorded: `Promoted`, `Aborted`, `RolledBack`,
     `Cancelled` or `InProgress`.
@@ -217,9 +217,9 @@ def _find_last_cluster(
 ) -> str:
     """Return the new cluster of the last upgrade, if that upgrade failed and its spec was `entry`.
 
-    The result is empty otherwise. `receipt` is the final record of the last upgrade. A failed
-    upgrade leaves the old cluster active and deletes the new one. The entry of the upgrade is
-    therefore the newest entry that followed the active spec and that no existing cluster runs.
+    The result is empty otherwise. A failed upgrade leaves the old cluster active and deletes the
+    new one. The entry of that upgrade is the newest one that followed the active spec and that no
+    cluster runs. `receipt` is the final record of the last upgrade.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED or receipt.old != snapshot.active:
         return ""
@@ -385,10 +385,10 @@ def _restore_scale(config: Json, goal: Json) -> Json:
 
 
 def _restore_group_scale(group: Json, wanted: Json | None) -> Json:
-    """Return a worker group of an earlier spec with the scale of the present group `wanted`.
+    """Return a worker group of an earlier spec with the scale of the present group (`wanted`).
 
-    `wanted` is None if the present spec has no group of the same name. Fields that an autoscaler
-    wrote are removed.
+    `wanted` is None if the present spec has no group of that name. Fields that an autoscaler wrote
+    are removed.
     """
     recorded: Json = group.get("scaleStrategy") or {}
     strategy = {key: value for key, value in recorded.items() if key != "workersToDelete"}

@@ -42,7 +42,7 @@ TimeoutOption = Annotated[
     ),
 ]
 Write = Callable[[KubeClient, str, str], Awaitable[ControlAction]]
-"""Function that performs a command on the RayService of a namespace and a name."""
+"""Function that performs a command on a RayService, given by its namespace and name."""
 
 
 class ActionState(StrEnum):

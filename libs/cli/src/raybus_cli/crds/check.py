@@ -21,14 +21,14 @@ from crd_generator.schema import Schema
 from raybus_cli.doctor.survey import CRD
 
 MAX_NAMED: Final = 3
-"""Maximum number of objects, or of new fields, that a line names."""
+"""Maximum number of objects or new fields that a line of the output names."""
 REMEDIES: Final = {
     ChangeKind.REMOVED: "save the values of a removed field, which the next write drops",
     ChangeKind.TYPE: "change the value to the new type",
     ChangeKind.REQUIRED: "set the field that is now required",
     ChangeKind.RULE: "change the value so that the new rule accepts it",
 }
-"""What a user does about a change before the CRDs are replaced."""
+"""What a user should do about each kind of change before the CRDs are replaced."""
 
 
 class ChangedField(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class DefinitionReport(msgspec.Struct, frozen=True, kw_only=True):
     new_fields: list[str] = []
     changes: list[ChangedField] = []
     lost_versions: list[str] = []
-    """Versions that the new CRD lacks although objects are stored in them."""
+    """Versions that the new CRD lacks, although stored objects use them."""
 
     @property
     def is_harmless(self) -> bool:

@@ -22,7 +22,7 @@ LEADER: Final = "ray-operator-leader"
 EXPIRY_WARNING: Final = timedelta(days=30)
 """Remaining validity below which a certificate leads to a warning."""
 STALE_LEASE_AGE: Final = timedelta(seconds=60)
-"""A Lease renewed longer ago counts as free; a shorter age may be due to clocks that differ."""
+"""Maximum age of the last renewal of a held Lease; it allows for clocks that differ."""
 MAX_SHOWN_SERVICES: Final = 10
 """Maximum number of faulty RayServices that get a check of their own."""
 INSTALL: Final = (
@@ -90,7 +90,7 @@ def _check_outside_services(facts: Facts, *, now: datetime) -> Iterator[Check]:
 
 
 def _describe_logs(facts: Facts, service: str) -> str:
-    """Return how a user reads the logs of a service, for use in a remedy."""
+    """Return the instruction to read the logs of a service, for use in a remedy."""
     if facts.is_outside:
         return f"'docker compose logs {service}', or the output of 'raybus up'"
     return f"'kubectl -n {facts.namespace} logs deploy/{service}'"

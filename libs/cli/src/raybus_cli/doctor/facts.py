@@ -21,9 +21,9 @@ RECONCILERS: Final = (
     "job-reconciler",
 )
 MTLS_SUBJECT: Final = "cluster-reconciler for RayClusterMTLS"
-"""Name in the report for the rights that the feature gate RayClusterMTLS needs.
-
-cluster-reconciler needs these rights only while the gate is on."""
+"""Subject, in the report, of the rights that cluster-reconciler needs only while the feature gate
+RayClusterMTLS is on.
+"""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):

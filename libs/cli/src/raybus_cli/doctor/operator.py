@@ -54,12 +54,11 @@ class InstalledOperator(msgspec.Struct, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     """Command line flags without leading dashes."""
     environment: dict[str, str] = {}
-    """Variables with a literal value or from a ConfigMap.
-
-    Variables from other sources are not included.
+    """Variables with a literal value or from a ConfigMap; variables from other sources are left
+    out.
     """
     file: MountedKey | None = None
-    """ConfigMap key of the configuration file; None if no file is named."""
+    """ConfigMap and key of the configuration file; None if the operator names no file."""
 
     @property
     def place(self) -> str:

@@ -90,8 +90,8 @@ def check_gates(facts: Facts) -> Iterator[Check]:
 def check_definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     """Yield one check for each CRD.
 
-    Before an installation any CRD may be absent. After it, a missing CRD fails, except that of
-    UpgradePolicy, which is a warning.
+    Before an installation, any CRD may be absent. Later, a missing CRD is a failure, except for
+    UpgradePolicy, where it is a warning.
     """
     policies = upgrade_policy.definition()
     optional = policies["metadata"]["name"]
@@ -176,7 +176,7 @@ def check_gateways(facts: Facts) -> Check:
 def check_kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
     """Check that no KubeRay operator watches the namespaces of raybus.
 
-    Before an installation (`is_installed` is False) the remedy is the migration.
+    Before an installation (`is_installed` is False), the remedy is to migrate from KubeRay.
     """
     name = "KubeRay"
     if facts.kuberay is None:

@@ -90,7 +90,7 @@ RIGHTS_TO_INSTALL: Final = (
     ("admissionregistration.k8s.io", POLICY),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
-"""Cluster-scoped kinds that overlays/production creates."""
+"""Cluster-scoped kinds that the manifests in overlays/production create."""
 RIGHTS_TO_INSTALL_INSIDE: Final = (
     ("", "configmaps"),
     ("", "serviceaccounts"),
@@ -103,7 +103,7 @@ RIGHTS_TO_INSTALL_INSIDE: Final = (
     ("rbac.authorization.k8s.io", "roles"),
     ("rbac.authorization.k8s.io", "rolebindings"),
 )
-"""Kinds that overlays/production creates in its namespace."""
+"""Namespaced kinds that the manifests in overlays/production create."""
 
 
 async def read_installation(kube: KubeClient, namespace: str) -> Facts:
@@ -292,7 +292,7 @@ async def read_gates(kube: Kube, deployments: list[Workload]) -> Gates:
 async def _read_service(
     kube: Kube, deployments: list[Workload], service: str
 ) -> operators.InstalledOperator | None:
-    """Return the configuration of a raybus service, with the environment from its ConfigMaps.
+    """Return the configuration of a raybus service, including variables from its ConfigMaps.
 
     The result is None if it cannot be read.
     """
@@ -325,9 +325,9 @@ async def read_rights(
 ) -> list[Right]:
     """Return the rights of the caller and of the services, in each namespace of `watched`.
 
-    If `watched` is empty, the rights are checked for the whole cluster; a Role does not grant
-    those. If the services run outside the cluster (`is_outside`), they have the rights of their
-    kubeconfig's user, so only the caller's rights are returned.
+    If `watched` is empty, the rights are checked for the whole cluster; a Role cannot grant such
+    rights. Services outside the cluster (`is_outside`) have the rights of their kubeconfig's user,
+    so only the caller's rights are returned.
     """
     asked = [("you", *target) for target in _RIGHTS_OF_CALLER]
     if not is_outside:

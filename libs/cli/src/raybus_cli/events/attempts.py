@@ -26,7 +26,7 @@ from raybus_cli.printing import Column, Table, format_age
 from raybus_cli.reading.job_snapshot import FINISHED
 
 MAX_ATTEMPTS: Final = 1000
-"""Maximum number of attempts that are shown, the newest ones."""
+"""Maximum number of attempts shown; older ones are left out."""
 COLUMNS: Final = (
     Column("attempt"),
     Column("result"),
@@ -86,7 +86,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ended: datetime | None = None
     """End of the attempt; None if it has not ended, or its end is not known."""
     seconds: int | None = None
-    """Duration so far; None if the end is not known."""
+    """Duration in seconds, up to now if the attempt still runs; None if its end is unknown."""
     cluster: str = ""
     job_id: str = ""
     reason: str = ""
@@ -99,7 +99,7 @@ def build(
     """Return the attempts of a RayJob, oldest first.
 
     Events of an earlier RayJob of the same name are left out. The status adds what no event has
-    reported; for the last attempt, the status is enough without events.
+    reported. Without events, it still shows the last attempt.
     """
     known: dict[str, Attempt] = {}
     for event in events:
@@ -116,7 +116,7 @@ def build(
 
 
 def _add_event(entry: Attempt | None, event: CloudEvent[JobEventData]) -> Attempt:
-    """Return `entry` updated by an event; None stands for a new attempt. A known end is kept."""
+    """Return `entry` (None: a new attempt) with an event applied. A final result is kept."""
     data = event.data
     if entry is None:
         entry = _begin(data.attempt)

@@ -151,7 +151,7 @@ async def _get(resource: Resource, namespace: str, name: str, kube: KubeClient) 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
     """Exit with the error's code, or with 0 if Ctrl-C ended `--follow`.
 
-    A closed pipe, as by `| head`, is raised again for `main`.
+    The error of a closed pipe, as with `| head`, is raised again; `main` handles it.
     """
     if isinstance(problem, KeyboardInterrupt):
         raise SystemExit(0 if is_following else INTERRUPTED)

@@ -1,13 +1,13 @@
-"""Connects external consumers to NATS; credentials are checked before the first request.
+"""Connects `raybus events` to NATS, as an external consumer.
 
---nats URL --nats-credentials DIR      a server with users
---nats-credentials DIR                 the server configured in DIR (`raybus up --data-dir DIR`)
---nats URL                             a server without users
+With `--nats URL`, it connects to a server without users. With `--nats-credentials DIR` as well, the
+server has users. `--nats-credentials DIR` alone means the server that is configured in DIR, the
+folder of `raybus up --data-dir DIR`. Credentials are checked before the first request.
 
 DIR holds `users/subscriber.seed` and `ca.crt`, as written by `python -m nats_admin.provision
 credentials --out DIR`, or `seed` and `ca.crt` of a key that is registered in the ConfigMap
-`nats-keys-subscriber` (docs/nats.md). Without any of these options, the NATS of a cluster is
-reached by `kubectl port-forward` with a key that is registered for the duration of the command.
+`nats-keys-subscriber` (docs/nats.md). Without these options, the NATS of a cluster is reached by
+`kubectl port-forward`, with a key that is registered only while the command runs.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ LEFT_BEHIND_SECONDS: Final = 86_400
 
 
 class Forwarding:
-    """A local port that `kubectl port-forward` connects to NATS while `keep` runs."""
+    """A local port that `kubectl port-forward` connects to NATS while the method `keep` runs."""
 
     def __init__(self, access: KubeAccess, namespace: str, kubectl: Path | None = None) -> None:
         program = kubectl or shutil.which("kubectl")
@@ -176,8 +176,8 @@ async def register_key(
 ) -> AsyncGenerator[tuple[Settings, Keys]]:
     """Register a new key with NATS, and yield the settings to connect through the forwarded port.
 
-    The key is withdrawn when the block ends; entries that killed commands left behind are removed
-    first. The user needs the rights to get and update the ConfigMap `nats-keys-subscriber`.
+    The key is withdrawn when the block ends. Entries of earlier commands that were killed are
+    removed first. The user needs the rights to get and update the ConfigMap `nats-keys-subscriber`.
     """
     now = int(SystemClock().now().timestamp())
     settings = Settings(
@@ -205,7 +205,7 @@ async def register_key(
 
 
 def _is_left_behind(entry: str, now: int) -> bool:
-    """Return whether an entry belongs to a command that started over a day before `now`.
+    """Return whether a key's entry belongs to a command that started over a day before `now`.
 
     Such a command was probably killed. If it still runs, it registers its key again.
     """

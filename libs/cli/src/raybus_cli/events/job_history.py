@@ -34,7 +34,7 @@ class EventCollector:
         self.events: list[CloudEvent[JobEventData]] = []
 
     def receive(self, event: StoredMessage) -> bool:
-        """Store an event; ignore a message that is no event of a RayJob."""
+        """Store an event of a RayJob; ignore any other message."""
         with contextlib.suppress(msgspec.DecodeError):
             self.events.append(job_events.FAMILY.decode(event.payload))
         return True
@@ -63,9 +63,9 @@ def show(access: KubeAccess, name: str, output: Output, connect: Connect) -> Non
 def read_events(
     namespace: str, name: str, connect: Connect
 ) -> tuple[list[CloudEvent[JobEventData]], BaseException | None]:
-    """Return the events of a RayJob, and the reason why they cannot be read.
+    """Return the events of a RayJob, and the error if they cannot be read.
 
-    The reason is None if they were read; otherwise the list is empty.
+    The error is None if they were read; otherwise the list is empty.
     """
     collector = EventCollector()
     try:

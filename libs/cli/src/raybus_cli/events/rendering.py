@@ -98,8 +98,7 @@ TEXTS: Final[Mapping[type[EventData], str]] = {
     JobSuspended: "job suspended in attempt {data.attempt.number}",
     JobDeleted: "job deleted ({data.state})",
 }
-"""The description of each kind of event. `_build_parts` computes the placeholders that are no
-field.
+"""Text for each kind of event. `_build_parts` computes the placeholders that do not name a field.
 """
 
 _OUTCOMES: Final[Mapping[str, str]] = {
@@ -110,7 +109,7 @@ _OUTCOMES: Final[Mapping[str, str]] = {
 
 
 def describe_data(data: EventData) -> str:
-    """Return the description of an event's data; of an unknown kind, only the common fields."""
+    """Describe the data of an event; of an unknown kind, only the fields that all kinds have."""
     text = TEXTS.get(type(data))
     if text is not None:
         return text.format(data=data, **_build_parts(data))
@@ -124,7 +123,7 @@ def describe_data(data: EventData) -> str:
 
 
 def _build_parts(data: EventData) -> dict[str, str]:
-    """Return the parts of a description that are computed from several fields."""
+    """Return the parts of a description that need more than one field."""
     parts: dict[str, str] = {}
     if isinstance(data, UpgradeEventData):
         parts["shares"] = _format_shares(data)

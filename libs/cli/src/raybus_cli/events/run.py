@@ -47,7 +47,7 @@ class EventReceiver(Protocol):
         ...
 
     def finish_stored(self) -> bool:
-        """Process the end of the stored events; called once whenever the stream is read."""
+        """Handle the end of the stored events. Called once in each read of the stream."""
         ...
 
 
@@ -108,7 +108,7 @@ class EventReader:
 
 
 class BreakableConnection(Protocol):
-    """A read of the stream that a lost connection or a missed message may break."""
+    """A read of the stream that ends if the connection is lost or a message is missed."""
 
     async def until_broken(self) -> str:
         """Wait until a message may have been missed; return the reason."""
@@ -127,7 +127,7 @@ class EventHandOver:
     async def run(self, reading: BreakableConnection) -> str | None:
         """Wait until the receiver wants no more events, or until the read breaks.
 
-        Returns None in the first case, and the reason in the second. Raises an error of the
+        Returns None in the first case, and the reason in the second. Passes on errors of the
         receiver.
         """
         async with asyncio.TaskGroup() as group:
@@ -146,10 +146,9 @@ class EventHandOver:
         self._continue(self._receiver.finish_stored)
 
     def _continue(self, step: Callable[[], bool]) -> bool:
-        """Call `step`, a bound method of the receiver, unless the read has ended.
+        """Call `step`, a method of the receiver, and return whether it ran without an error.
 
-        The read ends if `step` returns False or raises an error. Return whether `step` was called
-        and raised no error.
+        If `step` returns False or raises an error, the read ends and no later step is called.
         """
         if self._ended.done():
             return False
@@ -164,9 +163,9 @@ class EventHandOver:
 
 
 CONNECT_SECONDS: Final = 5.0
-"""Connect timeout. Enough for a server that is reachable and not overloaded."""
+"""Connect timeout in seconds; enough for a server that is reachable and not overloaded."""
 FORWARD_SECONDS: Final = 15.0
-"""Connect timeout through kubectl and an API server."""
+"""Connect timeout in seconds, for a connection through kubectl and an API server."""
 
 WriteLine = Callable[[str], None]
 
@@ -188,7 +187,7 @@ ReadEvents = Callable[[NatsAccess], Awaitable[None]]
 async def run_through_forward(access: KubeAccess, namespace: str, read: ReadEvents) -> None:
     """Run `read` with a connection to the NATS of a cluster, through `kubectl port-forward`.
 
-    Raises `Unavailable`, extended by kubectl's error output.
+    An `Unavailable` error includes the error output of kubectl.
     """
     forwarding = Forwarding(access, namespace)
     async with (

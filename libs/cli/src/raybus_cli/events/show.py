@@ -20,8 +20,7 @@ RESOURCES: Final = {
     for family in event_catalogue.FAMILIES
     for name in (family.resource, family.resource.removesuffix("s"))
 }
-"""Maps each kind that may begin an argument, such as `rayjob`, to its resource, such as `rayjobs`.
-"""
+"""Resource of each kind that may begin an argument: `rayjobs` for `rayjob`, for example."""
 
 
 class SelectedObject(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class EventOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_start(self) -> bool:
-        """Whether the options set a first event, from which a limit then counts."""
+        """Whether the options set a first event. `limit` then counts from that event."""
         return self.since is not None or self.replay is not None
 
 
@@ -157,7 +156,7 @@ def check_limit(limit: int | None) -> int | None:
 
 
 MAX_REMEMBERED: Final = 10_000
-"""Maximum number of event ids kept to recognise repeated events, which come within minutes."""
+"""Maximum number of event ids kept to recognise repetitions, which arrive within minutes."""
 
 
 class CloudEventKey(msgspec.Struct, frozen=True):
@@ -219,7 +218,7 @@ class EventPrinter:
         return source is not None and source.resource == selected.resource
 
     def finish_stored(self) -> bool:
-        """Print the lines held back for a limit; return whether to wait for new events."""
+        """Print the lines kept back for `limit`; return whether to wait for new events."""
         self._is_held_back = False
         while self._last:
             self._show(self._last.popleft())

@@ -45,7 +45,7 @@ def explain(
 
     The causes are listed most likely first, each with evidence and a remedy.
     They are found in pods, nodes, scheduler, images, quotas, Serve and Gateway.
-    For a RayCronJob they say why no run starts, or why the last one failed.
+    For a RayCronJob, the causes say why no run starts or why the last run failed.
 
     Examples:
     $ raybus explain demo
@@ -89,7 +89,7 @@ async def _explain_cron_job(kube: KubeClient, namespace: str, name: str) -> JobE
 
 
 async def _read_policy(kube: KubeClient, snapshot: Snapshot) -> Stored | None:
-    """Read the UpgradePolicy that the upgrade in progress follows, as stored now.
+    """Read the stored UpgradePolicy that the upgrade in progress follows.
 
     None if the upgrade follows no policy, or if the user cannot read it.
     """

@@ -1,7 +1,7 @@
 """Matches Warning Events to causes.
 
 An Event that fits a cause becomes its evidence; any other Event becomes a cause of its own. Events
-that the present state contradicts are ignored.
+are ignored if the present state shows that their problem is over.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def add_events(
 ) -> list[BlockingCause]:
     """Add the newest Warnings to the causes as evidence; append Warnings that match no cause.
 
-    The result is empty for a RayService that is ready and has no causes.
+    The result is empty if the RayService is ready and `causes` is empty.
     """
     if phase.derive_phase(snapshot.service).phase is ServicePhase.READY and not causes:
         return []
@@ -125,10 +125,9 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
 
 
 def _is_never_ready(snapshot: Snapshot, pod: Pod, code: Code) -> bool:
-    """Return whether a worker's readiness probe is expected to fail.
+    """Return whether the problem is a readiness probe that can never succeed on this worker.
 
-    Serve runs no proxy on worker nodes unless `proxy_location` is `EveryNode`, so the probe of such
-    a pod never succeeds.
+    Serve runs no proxy on worker nodes unless `proxy_location` is `EveryNode`.
     """
     if code is not Code.UNHEALTHY or pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
         return False

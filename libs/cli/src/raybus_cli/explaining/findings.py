@@ -1,8 +1,8 @@
 """The blocking issues of a RayService, most likely first, each with evidence and a remedy.
 
-Causes are found by service-reconciler's own rules (`service_reconciler.problems`). The service
-applies them to the first pod; this module applies them to every pod. Conditions and Warning Events
-are evidence for those causes, or causes that the rules do not detect.
+service-reconciler's own rules (`service_reconciler.problems`) find the causes. The service applies
+the rules to the first pod; this module applies them to every pod. A condition or Warning Event is
+evidence for such a cause, or a cause of its own if the rules found none.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -34,7 +34,7 @@ from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason
 
 UNRECONCILED_AFTER: Final = timedelta(seconds=20)
-"""Time that an object may stay unreconciled before a finding reports it."""
+"""Time for which an object may stay unreconciled before a finding reports it."""
 _BLOCKS_CLUSTER: Final = {Rank.QUOTA, Rank.IMAGE, Rank.CAPACITY, Rank.PODS, Rank.SERVE}
 """Ranks of the causes that keep a cluster from becoming ready."""
 _RANKS: Final = {
@@ -71,9 +71,9 @@ _EXCEPTION: Final = re2.compile(r"[A-Za-z_][\w.]*(: |$)")
 then a colon or the end.
 """
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
-"""Codes of the conditions that users, deadlines and gates cause."""
+"""Codes of the conditions that a user, a deadline or a gate causes."""
 _POLICY_ENDING_CONDITIONS: Final = ("UpgradeAborted", "RollbackInProgress")
-"""Conditions of an upgrade to which later edits of its policy no longer apply."""
+"""Conditions under which edits of an UpgradePolicy no longer affect the upgrade."""
 _SPECIFIC_REASONS: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
@@ -81,9 +81,8 @@ _SPECIFIC_REASONS: Final = {
     Reason.INSUFFICIENT_REPLICAS,
     Reason.GATE_INCONCLUSIVE,
 }
-"""Reasons of problems that are more specific than the reasons of the Events about them.
-
-They are used as the codes of findings.
+"""Reasons of problems that become the codes of findings. For other problems, the code is the reason
+of the Event about the problem.
 """
 
 
@@ -98,8 +97,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gates: Gates | None = None
     """The gates of the UpgradePolicy at the upgrade's present weight."""
     policy_edit: str | None = None
-    """Text which says that the policy was edited after the upgrade began, and when the edit takes
-    effect.
+    """Note that the policy was edited after the upgrade began, and when the edit takes effect; None
+    if it was not edited.
     """
     unseen: list[str] = []
 
@@ -146,7 +145,7 @@ def explain(
 
 
 def find_followed_policy(snapshot: Snapshot) -> RecordedPolicy | None:
-    """Return the record of the policy that the upgrade in progress follows; None without one."""
+    """Return the policy that was recorded for the upgrade in progress; None if it follows none."""
     pending = snapshot.find_cluster(snapshot.pending)
     is_on = snapshot.active != "" and upgrade_policy.upgraded_from(pending) == snapshot.active
     return upgrade_policy.record_of(pending) if is_on and pending is not None else None
@@ -218,7 +217,7 @@ def _check_spec(observed: Observed) -> Iterator[BlockingCause]:
 
 
 def _find_requested_states(snapshot: Snapshot) -> Iterator[BlockingCause]:
-    """Yield a cause for each state, such as a pause, that a user, a deadline or a gate caused."""
+    """Yield a cause for each state that a user, a deadline or a gate caused, such as a pause."""
     name, current = snapshot.service.metadata.name, phase.derive_phase(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
         yield BlockingCause(
@@ -289,9 +288,9 @@ def _check_clusters(
 ) -> Iterator[BlockingCause]:
     """Yield the causes on the cluster that serves next, on each of its pods, and on the Gateway.
 
-    The status of the RayService has the full messages of failing applications. If it names
-    applications of this cluster, the dashboard's report about applications is skipped. `offered`
-    are the names of the resources that the nodes have; None if they were not read.
+    If the RayService's status names failing applications of this cluster, the dashboard's report
+    about applications is skipped, because the status has their full messages. `offered` are the
+    names of the resources that the nodes have; None if they were not read.
     """
     view = (
         observed.active
@@ -419,8 +418,8 @@ def _format_last_exception(message: str) -> str:
 def _add_stall(snapshot: Snapshot, causes: list[BlockingCause]) -> list[BlockingCause]:
     """Add the condition UpgradeStalled to the causes.
 
-    If the condition names one of the causes, it becomes evidence of that cause. Otherwise it
-    becomes a cause of its own.
+    If the condition names a cause in `causes`, it becomes evidence of that cause, otherwise a cause
+    of its own.
     """
     stalled = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
     if stalled is None or stalled.status != "True":

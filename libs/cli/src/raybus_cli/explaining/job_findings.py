@@ -1,8 +1,8 @@
 """The blocking issues of a RayJob and of a RayCronJob, most likely first. Does no I/O.
 
 job-reconciler writes into a job's status why the job does not start (`common.ray.start_problems`).
-This module applies the same rules to every pod. Conditions of the status and Warning Events are
-evidence for those causes, or causes of their own.
+This module applies the same rules to every pod. A condition or Warning Event is evidence for a
+cause that the rules find, or a cause of its own.
 """
 
 import shlex
@@ -184,7 +184,7 @@ def find_remedy(code: Code, name: str) -> str:
 
 
 def _check_spec(job: RayJob) -> Iterator[BlockingCause]:
-    """Yield a cause if the spec breaks a rule, unless the job has ended and keeps its outcome."""
+    """Yield a cause if the spec breaks a rule. The spec of a finished job no longer matters."""
     if job.status.job_deployment_status in FINISHED:
         return
     violation = rules.metadata(job.metadata) or rules.spec(job, BETA) or rules.status(job)
@@ -405,7 +405,7 @@ def explain_cron_job(snapshot: CronJobSnapshot, *, now: datetime) -> JobExplanat
 
 
 def _convert_cron_events(snapshot: CronJobSnapshot, now: datetime) -> list[BlockingCause]:
-    """Return a cause for each of the newest Warnings, without repetitions."""
+    """Return a cause for each of the newest Warnings, without repeated ones."""
     causes: dict[str, BlockingCause] = {}
     for event in reversed(snapshot.events):
         note = f"{event.reason}: {event.note}"

@@ -1,7 +1,7 @@
 """Causes, findings and remedies of blocking issues.
 
-Causes that are equal on several objects are merged into one finding. Its remedy is one line of
-advice and one command to copy, both chosen for the situation.
+If several objects have the same cause, it is merged into one finding. A finding's remedy is one
+line of advice and one command to copy, both chosen for the situation.
 """
 
 import shlex
@@ -53,9 +53,9 @@ class BlockingCause(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     container: str = ""
     origin: str = ""
-    """The text by which service-reconciler or job-reconciler reports the same cause."""
+    """The text in which service-reconciler or job-reconciler reports the same cause."""
     job: str = ""
-    """The RayJob that failed; empty if the cause is not the failure of a RayCronJob's run."""
+    """The failed RayJob of a RayCronJob; empty for any other cause."""
     evidence: tuple[str, ...] = ()
     detail: str = ""
 
@@ -78,7 +78,7 @@ class BlockingFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     anchor: str
     """Link to the documentation section about the code."""
     detail: str = ""
-    """The full text, such as a traceback, that `message` is taken from."""
+    """The text from which `message` is taken, such as a whole traceback."""
 
 
 def merge_causes(causes: Iterable[BlockingCause]) -> list[list[BlockingCause]]:
@@ -337,7 +337,7 @@ def find_resource_remedy(message: str, offered: Set[str] | None) -> str:
 
 
 def find_event_remedy(snapshot: Snapshot, code: Code) -> str:
-    """Return the remedy for a Warning Event that matches no other cause; `code` is its code."""
+    """Return the remedy for a Warning Event with the code `code`, which matches no other cause."""
     return (
         find_capacity_remedy(snapshot, "", None)
         if code is Code.INSUFFICIENT_CAPACITY

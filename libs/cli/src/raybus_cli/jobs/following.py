@@ -36,13 +36,13 @@ HAS_STARTED: Final = frozenset(
 )
 """The states in which the pod that submits the job may have printed something."""
 LOG_SECONDS: Final = 10.0
-"""Longest wait for the end of the log after the end of the job."""
+"""Seconds to wait, after the end of the job, for the rest of its log."""
 
 WriteLine = Callable[[bytes], None]
 
 
 class DriverLogs:
-    """Copies the driver's log of each attempt of a RayJob once."""
+    """Copies the driver's log once for each attempt of a RayJob."""
 
     def __init__(
         self, kube: KubeClient, namespace: str, write: WriteLine, group: asyncio.TaskGroup
@@ -52,12 +52,13 @@ class DriverLogs:
         self._write = write
         self._group = group
         self._may_list = True
-        """False after the API server has denied the user the right to list pods."""
+        """False once the API server has denied the user the right to list pods."""
         self._copies: dict[str, asyncio.Task[None]] = {}
-        """The tasks that copy logs, by name of the pod; tasks that have ended stay."""
+        """The tasks that copy logs, by pod name. Ended tasks stay, so that no log is copied twice.
+        """
 
     async def start(self, job: RayJob) -> None:
-        """Start to copy the logs that have begun since the last call."""
+        """Start to copy each log that has begun since the last call."""
         if job.status.job_deployment_status not in HAS_STARTED:
             return
         if not submitters.has_submitter(job):

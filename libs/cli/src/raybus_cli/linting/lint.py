@@ -1,8 +1,8 @@
 """All findings about a manifest document; no request is sent to a cluster.
 
 The document is checked against the schema of the generated CRDs, then by the rules of the services
-and of Serve. The API server would silently drop an unknown field, so an unknown field is an error,
-which suggests the most similar known name. Valid manifests get advice about settings that cost
+and of Serve. An unknown field is an error, because the API server would drop it silently; the error
+suggests the most similar known name. Valid manifests get advice about settings that cost
 availability, money or time.
 """
 
@@ -63,7 +63,7 @@ Problem = tuple[FieldPath, str]
 
 
 def find_schema_problems(kind: str, body: Json) -> list[Problem]:
-    """Return the schema violations in the spec of an object of a kind, field by field."""
+    """Return the schema violations in the spec of an object (`body`), field by field."""
     return list(_check(body.get("spec"), _load_schema(kind), ("spec",)))
 
 
@@ -155,7 +155,7 @@ def find_rule_problems(document: ManifestDocument, gates: Gates) -> list[Problem
 def find_route_problems(
     document: ManifestDocument, beside: Sequence[ManifestDocument]
 ) -> Iterator[Problem]:
-    """Yield the reasons why the HTTPRoute that a RayService names would be refused.
+    """Yield why raybus would refuse the HTTPRoute that a RayService names; nothing if it would not.
 
     The route is checked only if it is among the documents `beside`.
     """
@@ -306,7 +306,7 @@ def _advise_on_service(spec: Json, config: Json) -> Iterator[Problem]:
 
 
 def _advise_on_proxies(spec: Json, config: Json) -> Iterator[Problem]:
-    """Yield why requests may not reach pods with the proxy settings of the Serve config."""
+    """Yield advice if the proxy settings of the Serve config keep requests from reaching pods."""
     text, path = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
     if serve_config.is_empty(text) or serve_config.parse(text).problem is not None:
         return

@@ -1,7 +1,7 @@
 """Checks a Serve config field by field, as Ray Serve's `ServeDeploySchema` does.
 
-Serve converts texts to numbers and back, and ignores unknown fields. Versions of Serve differ: what
-both Ray 2.52 and Ray 2.60 refuse is an error; what only one of them refuses is advice.
+Serve converts texts to numbers and back, and ignores unknown fields. Its versions differ: a value
+is an error if both Ray 2.52 and Ray 2.60 refuse it, and gets advice if only one of them does.
 """
 
 import difflib
@@ -45,7 +45,7 @@ REQUIRED: Final = "Required value"
 
 
 class FieldType(StrEnum):
-    """The types of fields, worded as in messages."""
+    """Types of fields; the values are phrases for messages."""
 
     TEXT = "a text"
     WHOLE = "a whole number"
@@ -191,8 +191,8 @@ MAX_FIELD_LENGTH: Final = 500
 def summarize_refused_fields(text: str) -> tuple[str, ...]:
     """Return the fields that Serve refuses, each with its reason, for a view of many objects.
 
-    For a config of more than `MAX_SHOWN_CONFIG` characters, the result is empty, because the check
-    would take seconds. Ray's own error message is then shown instead.
+    The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, because the check
+    would take seconds. The view then shows Ray's own error message.
     """
     return list_refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
 
@@ -407,7 +407,7 @@ def _build_not_a_mapping(value: object, path: FieldPath) -> Verdict:
 
 
 def format_value(value: object) -> str:
-    """Format a value for a message; of a mapping or list, only the type is given."""
+    """Format a value for a message; a mapping or list is shown only as its type."""
     return (
         FieldType.MAPPING
         if isinstance(value, dict)

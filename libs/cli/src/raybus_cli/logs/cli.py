@@ -1,4 +1,4 @@
-"""`raybus logs`: options and exit code, and logs read from an archive of `raybus bundle`."""
+"""`raybus logs`: options, exit code, and the logs in an archive of `raybus bundle`."""
 
 import sys
 from collections.abc import Iterator
@@ -78,9 +78,9 @@ def select(archive: Archive, target: NamedTarget, choice: LogChoice) -> list[Kep
 def render_logs(
     archive: Archive, kept_logs: list[KeptLog], form: LineFormat, tail: int | None
 ) -> Iterator[bytes]:
-    """Yield the last `tail` lines (None: all) of logs in an archive, formatted for output.
+    """Yield the last `tail` lines (None: all) of each log, formatted for output.
 
-    A log that the index lists and the archive lacks has no lines.
+    A log that is in the index but missing from the archive has no lines.
     """
     for log in kept_logs:
         splitter, source = Splitter(), LogSource(log.pod, log.container)
@@ -170,8 +170,8 @@ def logs(
     """Print logs of the pods of a RayService or RayCluster, by default of the head.
 
     For rayjob/NAME: the log of the driver, with --all of every submitter. If no
-    pod submits the job, Ray's dashboard has the log. With -f a stream that breaks
-    is read on where it stopped. For raycronjob/NAME: the log of its newest RayJob.
+    pod submits the job, Ray's dashboard has the log. With -f a broken stream is
+    resumed where it stopped. For raycronjob/NAME: the log of its newest RayJob.
 
     With several logs, each line begins with its pod. --app and --deployment
     print the logs of Serve replicas, read by Ray's dashboard. -o json prints a

@@ -1,7 +1,7 @@
 """Reads a driver's log from the jobs API of Ray's dashboard, for jobs that no pod submits.
 
-The API returns the whole log as one text. To follow it, the text is read again and again, and only
-its new part is printed; so a dashboard that is silent for a while loses no line. While the job
+The API returns the whole log as one text. To follow the log, this module reads it again and again,
+and prints only the new part. No line is lost while the dashboard does not answer. While the job
 runs, the pauses grow with the duration of a read.
 """
 
@@ -23,9 +23,9 @@ from raybus_cli.reading import reader
 from raybus_cli.reading.job_snapshot import ENDED
 
 MAX_LOG_SIZE: Final = 64 * 2**20
-"""Maximum bytes of a response with a log."""
+"""Maximum bytes of the response that contains a log."""
 FOLLOW_INTERVAL: Final = 2.0
-"""Seconds between two reads of a followed job's status, and at least between two reads of its log.
+"""Seconds between two reads of a followed job's status, and the minimum between reads of its log.
 """
 READ_COST: Final = 5
 """Minimum pause between two reads of a log, as a multiple of the duration of a read."""
@@ -61,7 +61,7 @@ class DriverLog:
         """The part of the present attempt's log that was printed, or skipped because of `tail`."""
         self._splitter = Splitter()
         self._next_read = 0.0
-        """Time of the event loop before which the log of a running job must not be read again."""
+        """Time, on the event loop's clock, of the earliest next read of a running job's log."""
         self._problem = ""
         """The problem that was reported last."""
 
@@ -80,8 +80,8 @@ class DriverLog:
     async def follow(self, tail: int | None = None) -> None:
         """Print the log of each attempt until the job has ended.
 
-        An error of the API server or the dashboard is reported, and reading continues after it.
-        Raises `Unauthenticated` if the dashboard rejects the token, since no retry corrects that.
+        Errors of the API server or the dashboard are reported, and reading continues. Raises
+        `Unauthenticated` if the dashboard rejects the token, since no retry corrects that.
         """
         while True:
             has_ended = await self._read_once(tail)
@@ -154,7 +154,7 @@ class DriverLog:
     def _print_new(self, job: RayJob, source: LogSource, text: str, tail: int | None) -> None:
         """Print the part of `text`, the log of an attempt, that has not been printed.
 
-        Of a new attempt, only the last `tail` lines are printed, unless `tail` is None.
+        Only the last `tail` lines of a new attempt are printed, unless `tail` is None.
         """
         self._problem = ""
         if job.status.job_id != self._job_id:
@@ -172,7 +172,7 @@ class DriverLog:
         self._print(self._splitter.split(new.encode()))
 
     def _finish(self) -> None:
-        """Print the last line of an attempt, which may have no line end."""
+        """Print the last line of an attempt if it has no line end."""
         self._print(self._splitter.end())
 
     def _print(self, lines: list[bytes]) -> None:

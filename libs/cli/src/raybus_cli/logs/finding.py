@@ -40,8 +40,8 @@ def build_gone_error(
 ) -> errors.Rejected | None:
     """Return the error for a cluster that an upgrade replaced or gave up.
 
-    The result is None if no final record of an upgrade of `services` names the cluster. `instead`
-    is a remedy for the message.
+    The result is None if no RayService in `services` has a final record of such an upgrade.
+    `instead` is a remedy that the message includes.
     """
     for service in services:
         if (receipt := receipt_of(service)) is not None and (

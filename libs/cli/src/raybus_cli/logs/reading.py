@@ -1,6 +1,6 @@
-"""Reads logs and copies them line by line, concurrently while they are followed.
+"""Copies logs to the output line by line; followed logs are read concurrently.
 
-Lines pass through a queue to a single writer. If a reader wrote inside the block of its stream, a
+The readers put lines into a queue, and a single writer prints them. If the readers printed, a
 closed output pipe would look like an error of the API server.
 """
 
@@ -34,30 +34,30 @@ RETRY_SECONDS: Final = 1.0
 """Seconds before a broken stream is opened again."""
 Queue = asyncio.Queue[bytes | None]
 _BEGINNINGS: Final = frozenset({"tailLines", "sinceSeconds"})
-"""Parameters that apply only to the first request of a followed log."""
+"""Query parameters that apply only to the first request for a followed log."""
 _STAMP: Final = re2.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ")
 """Matches the time that the kubelet writes before each line on request."""
 
 
 class LogPosition:
-    """The place in a followed log up to which its lines were copied.
+    """The position in a followed log up to which lines were copied.
 
-    A resumed stream begins at the time of the last line, so it repeats the lines of that time.
+    A resumed stream begins at the time of the last line, so it repeats all lines of that time.
     """
 
     def __init__(self) -> None:
         self.has_begun = False
-        """Whether the stream was opened once."""
+        """Whether the stream was opened at least once."""
         self._last = b""
         """The time of the last line that was copied."""
         self._count = 0
-        """Number of copied lines with that time."""
+        """Number of copied lines that have the time `_last`."""
         self._repeated = 0
-        """Number of lines with that time that the current stream has repeated so far."""
+        """Number of lines with the time `_last` that the current stream has repeated so far."""
         self._pieces = 0
-        """Number of copied pieces of the last line."""
+        """Number of pieces of the last line that were copied."""
         self._skipped = 0.0
-        """Number of next pieces of the current line to skip, because they were copied before."""
+        """Number of pieces of the current line still to skip, because they were copied before."""
 
     def build_query(self, query: Mapping[str, str]) -> dict[str, str]:
         """Return the parameters of a request that continues at this position."""
@@ -84,9 +84,9 @@ class LogPosition:
         return text
 
     def _count_copied(self, stamp: bytes) -> float:
-        """Return how many pieces of the line that begins now were copied before; inf for all.
+        """Return how many pieces of a line, at its beginning, were copied before; inf for all.
 
-        `stamp` is the time before the line.
+        `stamp` is the time that precedes the line.
         """
         if stamp != self._last:
             if self._last and _build_time_key(stamp) < _build_time_key(self._last):
@@ -102,7 +102,7 @@ class LogPosition:
 
 
 def _build_time_key(stamp: bytes) -> tuple[bytes, bytes]:
-    """Return a sort key for the times that one node writes, which have the same time zone."""
+    """Return a sort key for the times in a log; all of them have the time zone of the node."""
     return stamp[:19], stamp[19:].rstrip(b"Z").ljust(10, b"0")
 
 
@@ -157,7 +157,7 @@ class LogReader:
         return sum(task.result() for task in tasks)
 
     async def _read(self, log: Log, *, is_only: bool) -> bool:
-        """Copy one log; return True if this failed, or raise the error if `is_only`."""
+        """Copy one log; return whether it failed. If `is_only`, the error is raised instead."""
         try:
             if self._is_following and not log.is_of_ray:
                 await self._follow(log)
@@ -193,7 +193,7 @@ class LogReader:
     async def _stream(self, log: Log, position: LogPosition | None = None) -> list[Piece]:
         """Copy the complete lines of a log; return the rest, which has no line end.
 
-        `position` records the copied lines, and drops lines that an earlier stream has copied. The
+        `position` records the copied lines, and skips lines that an earlier stream has copied. The
         rest is not copied, since a resumed stream repeats the whole line.
         """
         if not log.is_placed:
@@ -220,7 +220,7 @@ class LogReader:
         )
 
     def _remove_token(self, lines: list[bytes]) -> list[bytes]:
-        """Remove the dashboard's token from lines: the dashboard may repeat request headers."""
+        """Remove the dashboard's token from lines; the dashboard may repeat request headers."""
         for value in (self._headers or {}).values():
             lines = [untrusted.without(line, value.rpartition(" ")[2]) for line in lines]
         return lines
@@ -241,7 +241,7 @@ class LogReader:
             )
 
     async def _find_end(self, log: Log) -> str | None:
-        """Return why the log ends where its stream has ended; None if the log continues.
+        """Return why a log has ended, after its stream has ended; None if the log continues.
 
         The API server also ends the stream of a running container, for example when the API server
         restarts. The result is empty if the user may not read the pod.

@@ -1,8 +1,8 @@
 """Logs of Serve replicas, read through Ray's dashboard (its state API).
 
-Serve's status names the log files. The dashboard answers `/api/v0/logs/file` with 200 even for an
-error, so errors are recognised by their text. A status is untrusted: a file is read only if its
-name has the form of a replica's log.
+Serve's status names the log files. The status is untrusted: a file is read only if its name has the
+form of a replica's log. `/api/v0/logs/file` answers with 200 even for an error, so errors are
+recognised by their text.
 """
 
 from collections.abc import Iterator

@@ -35,7 +35,7 @@ class LogSource(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def printable_names(self) -> tuple[str, str]:
-        """Pod and container without control characters, computed once for all lines."""
+        """Names of pod and container, without control characters; computed once for all lines."""
         return _decode_line(self.pod), _decode_line(self.container)
 
     @cached_property
@@ -55,7 +55,7 @@ class LineFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """A line as JSON."""
+    """The JSON output for a line of a log."""
 
     pod: str
     container: str
@@ -103,7 +103,7 @@ class Splitter:
         return [piece.text for piece in self.end_pieces()]
 
     def end_pieces(self) -> list[Piece]:
-        """Return the rest of the last line, if the stream does not end with a line end."""
+        """Return the rest of the last line as pieces, unless the stream ends with a line end."""
         pieces = self._divide(bytes(self._rest)) if self._rest else []
         self._rest, self._is_within_line = bytearray(), False
         return pieces
@@ -180,7 +180,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     query: dict[str, str]
     is_placed: bool = True
-    """Whether the pod has a node; without one the API server returns an empty log."""
+    """Whether the pod is assigned to a node. Without one, the API server returns an empty log."""
     is_of_ray: bool = False
     """Whether Ray's dashboard serves the log instead of the API server."""
 
@@ -326,9 +326,9 @@ def select_logs(
     extent: LogExtent,
     of: RayCluster | None = None,
 ) -> list[Log]:
-    """Return one log for each pod: of the selected container, otherwise of the Ray container.
+    """Return one log for each pod: of the selected container, by default the Ray container.
 
-    `of` is the RayCluster of the pods; without it the first container counts as the Ray container.
+    `of` is the RayCluster of the pods. Without it, the first container counts as the Ray container.
     """
     query = {
         "follow": "true" if extent.follow else "",

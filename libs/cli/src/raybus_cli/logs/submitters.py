@@ -32,7 +32,7 @@ def build_selector(job: RayJob) -> str:
 
 
 def find_container(pod: Pod, job: RayJob) -> str:
-    """Return the name of the container that submits the job; empty if a pod has none."""
+    """Return the name of the container that submits the job; empty if the pod has none."""
     if job.spec.submission_mode == SubmissionMode.SIDECAR:
         return SUBMITTER_CONTAINER
     return next((container.name for container in pod.spec.containers), "")
@@ -49,7 +49,7 @@ def has_started(pod: Pod, container: str) -> bool:
 def select_logs(
     namespace: str, job: RayJob, pods: Sequence[Pod], choice: LogChoice, extent: LogExtent
 ) -> list[Log]:
-    """Return the log of the newest of the RayJob's pods; with `--all`, those of all, oldest first.
+    """Return the log of the newest pod of a RayJob or, with `--all`, the logs of all, oldest first.
 
     Raises `Rejected` if there is no pod.
     """
@@ -71,7 +71,7 @@ def select_logs(
 
 
 def check_of_ray(choice: LogChoice, extent: LogExtent) -> None:
-    """Raise `InvalidSpec` for options that do not apply to a log of Ray's jobs API."""
+    """Raise `InvalidSpec` for options that do not work if the log comes from Ray's jobs API."""
     wrong = {
         "-c": choice.container is not None,
         "--all": choice.every,
@@ -86,7 +86,7 @@ def check_of_ray(choice: LogChoice, extent: LogExtent) -> None:
 
 
 def check(choice: LogChoice) -> None:
-    """Raise `InvalidSpec` for options that select pods of a cluster instead of a RayJob."""
+    """Raise `InvalidSpec` for options that select a cluster's pods, if the target is a RayJob."""
     wrong = {
         "--cluster": choice.cluster is not None,
         "--head": choice.head,

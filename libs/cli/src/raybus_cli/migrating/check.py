@@ -75,7 +75,7 @@ def _check_both_running(
     *,
     now: datetime,
 ) -> MigrationFinding:
-    """Return the finding about KubeRay's operator and raybus both running.
+    """Return the finding that KubeRay's operator and raybus both run.
 
     It is only a note if they watch different namespaces, or share the Lease of the leader election.
     """
@@ -177,7 +177,7 @@ T = TypeVar("T", RayCluster, RayService, RayJob, RayCronJob)
 
 
 def refuse_write() -> None:
-    """Raise `Invariant`: the check must not write. The client calls this before each write."""
+    """Raise `Invariant`, because a check must not write; the client calls this before a write."""
     raise errors.Invariant("a check must not write")
 
 
@@ -242,8 +242,8 @@ async def _read_configuration(
 ) -> tuple[Configuration, dict[str, str], list[MigrationFinding]]:
     """Return the configuration that raybus would have, its environment variables, and the findings.
 
-    An installed raybus keeps its configuration, and differences from KubeRay's are findings.
-    Otherwise KubeRay's configuration is translated.
+    If raybus is installed, this is its own configuration; differences from KubeRay's are findings.
+    Otherwise it is translated from KubeRay's configuration.
     """
     served = await settings.list_served_versions(kube)
 

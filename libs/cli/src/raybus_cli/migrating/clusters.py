@@ -1,6 +1,6 @@
-"""Predicts what cluster-reconciler would do with a RayCluster of KubeRay.
+"""Predicts what cluster-reconciler would do with a RayCluster that KubeRay created.
 
-The observer, plan and status functions of the service are used.
+The service's own observer, planner and status functions make the prediction.
 """
 
 from datetime import datetime

@@ -4,8 +4,8 @@ Does no I/O. A write to annotations that only operators read is a note, because 
 Service, spec or traffic. The next step of an upgrade in progress is also a note, because KubeRay
 would take the same step.
 
-Serve reports each application's config with defaults filled in. Two configs are therefore equal if
-all fields of the wanted config are in the reported one.
+Serve reports each application's config with defaults filled in. Serve therefore has the wanted
+config already if the reported config contains all of its fields.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -73,7 +73,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 def build_subject(
     kind: str, namespace: str, name: str, findings: Iterable[MigrationFinding]
 ) -> Subject:
-    """Build the entry of an object in the report; its verdict is that of the worst finding."""
+    """Build the entry of an object in the report. Its verdict is the level of the worst finding."""
     collected = list(findings)
     level = find_worst(collected)
     verdict = "nothing" if level is None else level.value
@@ -213,7 +213,7 @@ def _note_warning(event: KubeEvent) -> Iterator[MigrationFinding]:
 
 
 def _list_fields(patch: Json) -> Iterator[str]:
-    """Yield the fields that a patch writes, as paths of at most two names.
+    """Yield the fields that a patch writes, at most two levels deep.
 
     `resourceVersion` is left out, because it is only the precondition of the patch.
     """
@@ -231,9 +231,9 @@ def _list_fields(patch: Json) -> Iterator[str]:
 
 
 def list_differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
-    """Return the fields that differ between two statuses, at most two levels deep.
+    """Return the names, as in manifests, of the fields that differ between two statuses.
 
-    Fields are called as in manifests.
+    The names are at most two levels deep.
     """
     fields: list[str] = []
     before, after = (cast("Json", msgspec.to_builtins(spec)) for spec in (old, new))
@@ -281,7 +281,7 @@ def serves(details: ServeDetails | None, action: Submit) -> bool:
 
 
 def _is_within(wanted: Any, actual: Any) -> bool:
-    """Return whether a config contains all wanted fields; additional fields are defaults."""
+    """Return whether `actual` contains all of `wanted`; its other fields are defaults of Serve."""
     match wanted:
         case dict():
             fields = cast("Json", wanted)

@@ -56,7 +56,7 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def decide_verdict(general: list[MigrationFinding], objects: list[Subject]) -> MigrationVerdict:
-    """Return the verdict for the worst of the general findings and of those about objects."""
+    """Return the verdict for the worst finding, either general or about an object."""
     match findings.find_worst(
         [*general, *(finding for subject in objects for finding in subject.findings)]
     ):

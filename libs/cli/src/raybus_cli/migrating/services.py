@@ -1,6 +1,6 @@
 """Predicts what service-reconciler and traffic-manager would do with a RayService of KubeRay.
 
-The observers, plans and status functions of both services are used.
+The services' own observers, planners and status functions make the prediction.
 """
 
 from collections.abc import Iterable
@@ -136,9 +136,9 @@ def _report_silence(*views: ClusterView | None) -> list[MigrationFinding]:
 
 
 def _check_spec_hash(seen: Observed) -> list[MigrationFinding]:
-    """Return a note if a cluster's spec hash was computed by a different algorithm.
+    """Return a note if the recorded spec hash of a cluster comes from a different algorithm.
 
-    The cluster's spec is compared instead.
+    raybus then compares the cluster's spec instead of the hash.
     """
     view = seen.pending or seen.active
     if view is None or not seen.names.active:

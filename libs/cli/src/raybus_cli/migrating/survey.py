@@ -56,7 +56,7 @@ MUTATING: Final = Resource(
 
 
 class Hook(ApiStruct, frozen=True, kw_only=True):
-    """A webhook of a configuration."""
+    """One webhook of a `WebhookConfiguration`."""
 
     name: str = ""
     failure_policy: str = "Fail"
@@ -85,7 +85,7 @@ class InstalledOperators(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSurroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects other than Ray objects and operators that affect a replacement of KubeRay."""
+    """Facts about webhooks and the Gateway API that affect a replacement of KubeRay."""
 
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
     """The configurations of admission webhooks, each with its kind."""
@@ -110,9 +110,9 @@ _OBSERVED_KINDS: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (HTTP_ROUTE, HttpRoute, ""),
     (GRPC_ROUTE, GrpcRoute, ""),
 )
-"""Kinds that the services read, each with the label selector of its list."""
+"""Kinds that the services read, each with the label selector for listing it."""
 _ONLY_PARTITION: Final = 0
-"""The partition number of all cached objects; only the bus divides objects into partitions."""
+"""Partition number of all cached objects. Only messages on the bus have real partitions."""
 
 
 class Survey:

@@ -1,6 +1,6 @@
 """Translates KubeRay's flags, feature gates and environment variables into raybus's configuration.
 
-The configuration is parsed by the services' own readers, so that both agree on its meaning.
+The services' own parsers read the result, so that the check and the services agree.
 """
 
 from collections.abc import Iterator, Mapping
@@ -126,8 +126,8 @@ def translate_settings(
     """Translate the settings of KubeRay's operator.
 
     Returns the environment variables that give raybus the same configuration, and findings for
-    settings without an equivalent. `file_text` is the operator's configuration file; with a file,
-    the operator ignores the flags for which the file has fields.
+    settings without an equivalent. `file_text` is the operator's configuration file, None without
+    one. The operator ignores flags for which the file has a field.
     """
     known, notes = list_variables(), list[MigrationFinding]()
     given = {name: value for name, value in operator.environment.items() if value}

@@ -110,9 +110,9 @@ def plan(
     """Show the effect of a manifest on a running service or job, without changing anything.
 
     The effect is nothing, a change in place, or a new cluster; with the fields
-    that cause it, and its cost. For a RayJob or RayCronJob it is what an attempt
-    creates and requests, and what an edit does to a job that runs. Exit code 1 if
-    the manifest would be rejected, or if --surge finds no surge that fits.
+    that cause it, and its cost. For a RayJob or RayCronJob, the plan shows what an
+    attempt creates and requests, and what an edit does to a running job. Exit code
+    1 if the manifest would be rejected, or if --surge finds no surge that fits.
 
     Examples:
     $ raybus plan -f demo.yaml

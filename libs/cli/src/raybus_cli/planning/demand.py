@@ -2,8 +2,8 @@
 
 Amounts are counted as in the RayCluster's status: requests, or limits where there is no request.
 During an upgrade in steps, the workers of a cluster are assumed to follow its capacity, as they do
-if Ray's autoscaler removes idle nodes in time. `at_most` is the request if no node is removed
-before the upgrade ends. The requests are compared with the ResourceQuotas of the namespace.
+if Ray's autoscaler removes idle Ray nodes in time. `at_most` is the amount if no Ray node is
+removed before the upgrade ends. Amounts are compared with the ResourceQuotas of the namespace.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,9 +27,9 @@ Amounts = dict[str, str]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The largest resource request during an upgrade.
+    """The largest amounts of resources that are requested during an upgrade.
 
-    `expected` assumes that idle nodes are removed in time, `at_most` that no node is removed.
+    `expected` assumes that idle Ray nodes are removed in time, `at_most` that none is removed.
     """
 
     expected: Amounts
@@ -41,8 +41,8 @@ def compute_demand(
 ) -> Amounts:
     """Return the resource requests of a cluster at `percent` of its capacity.
 
-    The result also has the number of pods, as `pods`. `sizes` maps group names to replicas, which
-    replace the replicas in the spec.
+    The number of pods is included as `pods`. `sizes` maps group names to numbers of replicas that
+    replace those in the spec.
     """
     count = _build_worker_counter(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
@@ -57,8 +57,8 @@ def build_cluster(config: Json) -> RayCluster:
 def list_group_sizes(cluster: RayCluster, goal: Json) -> dict[str, int]:
     """Return the present replicas by group if the new config (`goal`) enables Ray's autoscaler.
 
-    The autoscaler decides on replicas, so the numbers in the manifest do not apply. Without the
-    autoscaler, the result is empty.
+    The numbers in the manifest do not apply then, because the autoscaler decides on replicas.
+    Without the autoscaler, the result is empty.
     """
     if not goal.get("enableInTreeAutoscaling"):
         return {}
@@ -130,14 +130,14 @@ REQUESTS: Final = "requests."
 
 
 class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The check of one ResourceQuota on one resource of which an upgrade needs more."""
+    """The check of one quota on one resource, of which the upgrade needs more."""
 
     quota: str
     resource: str
     hard: str
     used: str
     more: str
-    """The increase beyond the present use."""
+    """How much more the upgrade requests at its peak than is requested before."""
     is_enough: bool
 
 

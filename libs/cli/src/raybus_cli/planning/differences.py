@@ -1,7 +1,7 @@
 """The fields that differ between the present spec and a new one, each with its effect.
 
-To find the effect of a field inside `rayClusterConfig`, that field alone is changed in the old
-spec. The hash of the result shows whether the service needs a new cluster.
+To find the effect of a field inside `rayClusterConfig`, only that field is changed in the old spec.
+The hash of the result shows whether the service would need a new cluster.
 """
 
 import copy
@@ -175,9 +175,9 @@ def _replace_field(config: Json, path: FieldPath, value: object) -> Json:
 
 
 def _name_groups(path: FieldPath, old: Json, new: Json, config: str) -> FieldPath:
-    """Replace the index of a worker group in a path by the group's name.
+    """Replace the index of a worker group in a path by the name of the group.
 
-    The index is kept if the two specs have groups of different names at this index.
+    The index is kept if the groups at this index have different names in the two specs.
     """
     if path[:2] != (config, GROUPS) or len(path) < len((config, GROUPS, 0)):
         return path

@@ -1,6 +1,6 @@
-"""The effect of a manifest on a RayJob or RayCronJob, and what the job needs. Does no I/O.
+"""The effect of a manifest on a RayJob or RayCronJob, and the resources that a job requests.
 
-The objects of an attempt are built by job-reconciler's own functions, so that their requests are
+Does no I/O. job-reconciler's own functions build the objects of an attempt, so their requests are
 those of the real objects.
 """
 
@@ -34,7 +34,7 @@ from raybus_cli.reading.job_snapshot import ENDED, FINISHED
 from raybus_cli.reading.snapshot import Quota
 
 NEW_NAME: Final = "new"
-"""Suffix of the name of the next attempt's cluster in a plan; the real suffix is random."""
+"""Suffix that a plan gives to the name of the next cluster; the real suffix is random."""
 MAX_RUNS: Final = 3
 """Number of next runs of a RayCronJob that a plan lists."""
 _WAITING: Final = frozenset({DeploymentState.NEW, DeploymentState.SUSPENDED})
@@ -62,7 +62,7 @@ class PlannedPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`head`, the name of a worker group, or `submitter`."""
     pods: int
     max_pods: int
-    """Maximum number of pods to which Ray's autoscaler may scale."""
+    """Number of pods if Ray's autoscaler adds as many as it may."""
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -77,13 +77,13 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     submission_mode: str = ""
     pods: list[PlannedPods] = []
     demand: Amounts = {}
-    """The requests of one attempt at its start; `pods` is one of the amounts."""
+    """The resource requests of an attempt at its start, with the number of pods as `pods`."""
     max_demand: Amounts = {}
-    """The requests of one attempt if Ray's autoscaler adds all workers that it may."""
+    """The resource requests of an attempt if Ray's autoscaler adds as many workers as it may."""
     gpus: str = "0"
     quotas: list[QuotaCheck] = []
     next_runs: list[datetime] = []
-    """The next runs of a RayCronJob."""
+    """The times of the next runs of a RayCronJob."""
 
 
 _AT_ONCE: Final = (Effect.IN_PLACE, "counts for the present attempt at once")
@@ -226,7 +226,7 @@ def _describe_life(goal: RayJob) -> Iterator[str]:
 
 
 def _add_demand(plan: JobPlan, goal: RayJob, gates: Gates, quotas: tuple[Quota, ...]) -> JobPlan:
-    """Return the plan with the pods of an attempt and their requests."""
+    """Return the plan, extended by the pods of an attempt and their resource requests."""
     name = f"{goal.metadata.name}-{NEW_NAME}"
     job = structs.replace(goal, status=RayJobStatus(job_id=name, ray_cluster_name=name))
     config = Config(gates=gates)
@@ -335,7 +335,6 @@ def _find_cron_effect(field: str) -> tuple[Effect, str]:
 
 
 def _build_job_of(cron_job: RayCronJob) -> RayJob:
-    """Return a RayJob that a RayCronJob would create."""
     meta = ObjectMeta(name=cron_job.metadata.name, namespace=cron_job.metadata.namespace)
     template: Json = cron_job.raw_job_template
     return RayJob(metadata=meta, spec_json=msgspec.Raw(msgspec.json.encode(template)))

@@ -26,9 +26,9 @@ NEW_CLUSTER: Final = "NewCluster"
 
 
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
-    """Upgrade options of the command line, which replace those of the manifest for this plan.
+    """Upgrade options of the command line; they replace those of the manifest for this plan.
 
-    None keeps the manifest's value.
+    An option that is None does not replace the value in the manifest.
     """
 
     surge: int | None = None
@@ -49,9 +49,7 @@ class StrategyCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_chosen: bool
     """Whether the manifest selects this strategy."""
     traffic_seconds: int | None
-    """Seconds from a ready new cluster until it has all traffic.
-
-    None if no upgrade can finish with these options."""
+    """Seconds from when the new cluster is ready until it has all traffic; None if it never has."""
     moves: int
     peak_percent: int
     """Highest total capacity of both clusters during the upgrade; 100 is one full cluster."""
@@ -59,7 +57,8 @@ class StrategyCost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Lowest total capacity of both clusters during the upgrade; 100 is one full cluster."""
     peak: Amounts
     at_most: Amounts
-    """The largest request if no node is removed during the upgrade."""
+    """Largest total of resource requests during the upgrade, if no Ray node is removed meanwhile.
+    """
     quotas: list[QuotaCheck] = []
 
 
@@ -77,11 +76,11 @@ class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     surge: Surge | None = None
     """The largest surge that fits; None without `--surge`."""
     preparing_seconds: int | None = None
-    """Seconds until the new cluster of the last upgrade was ready; None unless it was promoted."""
+    """Seconds until the new cluster of the last upgrade was ready; None if it was not promoted."""
     kept_seconds: int = DEFAULT_DELETION_DELAY
     """Seconds that the old cluster is kept after the upgrade."""
     policy: PolicyPlan | None = None
-    """The UpgradePolicy that the upgrade follows."""
+    """The UpgradePolicy that the upgrade follows; None without one."""
 
 
 def build(
@@ -220,7 +219,7 @@ def _compute_unavailable(goal: RayService, sizing: Sizing) -> int:
 
 
 def _set_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
-    """Return `sizing` with `percent` as its surge, and with a step that does not exceed that."""
+    """Return `sizing` with the surge `percent`, and with a step that does not exceed the surge."""
     if percent is None:
         return sizing
     step = goal.raw_upgrade_options.get("stepSizePercent") if sizing.step is None else sizing.step

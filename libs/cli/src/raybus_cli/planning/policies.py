@@ -33,7 +33,7 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     steps: list[StepPlan] = []
     gates: list[str] = []
     shortest_seconds: int = 0
-    """Minimum seconds from a ready new cluster to its promotion, without pauses."""
+    """Minimum seconds until a ready new cluster is promoted, without pauses."""
     summary: str = ""
     problem: str | None = None
     """Why the upgrade cannot start with this policy; None if it can."""
@@ -44,8 +44,8 @@ class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def choose_policy(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
     """Describe the policy called `name`, or the default policy if `name` is empty.
 
-    The result is None if there is no default policy either. `in_steps` says whether the traffic
-    moves in steps or at once.
+    The result is None if `name` is empty and there is no default policy. `in_steps` says whether
+    the traffic moves in steps or at once.
     """
     if name:
         matching = [policy for policy in policies if policy.metadata.name == name]
@@ -167,8 +167,8 @@ def summarize_policy(policy: UpgradePolicy) -> str:
 def describe_power(policy: UpgradePolicy) -> list[str]:
     """Return the smallest error rates that the policy's gates detect, one line per gate.
 
-    Only gates on the error rate have a line. It has two rates that are detected with a probability
-    of 90 %: in `minRequests` requests, and in ten times as many.
+    Only gates on the error rate have a line. A line has two rates that are detected with a
+    probability of 90 %: one for `minRequests` requests, and one for ten times as many.
     """
     lines = list[str]()
     for gate in policy.gates:
@@ -201,7 +201,7 @@ def format_gates(policy: UpgradePolicy) -> str:
 
 
 def compute_min_duration(policy: UpgradePolicy) -> timedelta:
-    """Return the minimum time from a ready new cluster to its promotion, without pauses."""
+    """Return the minimum time until a ready new cluster is promoted, without pauses."""
     mirrored = policy.mirror.duration if policy.mirror is not None else timedelta(0)
     return sum((step.hold for step in policy.steps), mirrored)
 

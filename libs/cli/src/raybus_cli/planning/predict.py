@@ -99,7 +99,7 @@ def _predict_clusters(
 ) -> Prediction:
     """Return the effect of a plan that neither suspends the service nor rejects its spec.
 
-    `present` is the stored RayService, `status` the status that the plan writes.
+    `present` is the stored RayService. `status` is the status that the plan writes.
     """
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
     new = Names.from_status(status)
@@ -138,7 +138,7 @@ def _find_status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
 
 
 def _simulate_promotion(observed: Observed, status: RayServiceStatus) -> Observed:
-    """Return what the service observes in the reconcile after a promotion."""
+    """Return what service-reconciler observes in its first reconcile after a promotion."""
     service = msgspec.structs.replace(observed.service, status=status)
     names = Names(active=observed.names.pending)
     return msgspec.structs.replace(
@@ -164,8 +164,8 @@ def _describe_config_change(
 ) -> list[str]:
     """Return a note if the plan changes the Serve config of the cluster in `view`.
 
-    `present` is the stored RayService. The config may be sent later: if the dashboard does not
-    answer yet, or if traffic-manager sends it.
+    `present` is the stored RayService. The note also covers a config that is sent after the plan,
+    because the dashboard does not answer yet or because traffic-manager sends the config.
     """
     if view is None:
         return []

@@ -70,7 +70,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def length(self) -> timedelta:
-        """Duration from a ready new cluster until it has all traffic."""
+        """Time from when the new cluster is ready until it has all traffic."""
         return timedelta(seconds=self.moments[-1].seconds if self.moments else 0)
 
     @property
@@ -93,8 +93,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 def simulate(policy: Policy) -> Rollout:
     """Simulate an upgrade whose new cluster is ready as soon as the route contains it.
 
-    The first interval begins at that moment, as in KubeRay. If a real cluster starts slowly, part
-    or all of this interval has passed when it is ready.
+    The first interval begins at that moment, as in KubeRay. If a real cluster takes longer to
+    start, part or all of that interval is over when the cluster is ready.
     """
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
     migration = _build_migration(WHOLE, 0, 0, _START, None)

@@ -101,7 +101,7 @@ def try_(
 ) -> None:
     """Evaluate gates on the requests of a RayService, without changing anything.
 
-    All requests since its nodes started count. During an upgrade the new
+    All requests since its nodes started are counted. During an upgrade the new
     cluster is compared with the active one, otherwise the active one with
     itself. Metrics are read through the API server, which needs the right to
     get pods/proxy. Each Prometheus query is sent once, from this machine. Exit

@@ -1,8 +1,8 @@
 """Checks an UpgradePolicy, and evaluates its gates on metrics of the clusters and of Prometheus.
 
-Request metrics of pods are read through the API server's proxy, with the rights of the user. Each
-Prometheus query is sent once from this machine, which may not reach the server although raybus
-does.
+Metrics of pods are read through the API server's proxy, with the rights of the user. Each
+Prometheus query is sent once from this machine. It may fail here although raybus reaches
+Prometheus.
 """
 
 import asyncio
@@ -47,8 +47,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     outcome: GateOutcome
     requests: int
     value: float | None
-    """A fraction of requests, seconds, or the result of a Prometheus query, depending on the gate.
-    """
+    """Value that the gate evaluates: a share of requests, seconds, or a Prometheus query result."""
     limit: float | None
     route: str
     """Route prefix; empty for all requests."""
@@ -161,7 +160,7 @@ async def run_queries(
 ) -> Mapping[PrometheusGate, GateResult]:
     """Run the Prometheus queries of a policy once, and return the results by gate.
 
-    `step` has the names that replace the placeholders of the queries.
+    The names in `step` replace the placeholders of the queries.
     """
     return {
         gate: await _run_query(gate, step)
@@ -273,7 +272,7 @@ def find_violations(document: ManifestDocument) -> list[LintFinding]:
 def advise(document: ManifestDocument, services: Iterable[ManifestDocument]) -> list[LintFinding]:
     """Return advice for a valid policy about parts that do not apply to some of `services`.
 
-    Some parts do not apply to RayServices that follow the policy and move all traffic at once.
+    These are the RayServices that follow the policy and move all traffic at once.
     """
     followers = [
         service.name

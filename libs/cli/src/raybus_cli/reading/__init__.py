@@ -1,1 +1,1 @@
-"""Reads the objects of a RayService or RayJob once, as the snapshot that all commands show."""
+"""Reads the objects of a RayService or RayJob once, into a snapshot that commands show."""

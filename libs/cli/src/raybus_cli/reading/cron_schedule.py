@@ -12,7 +12,7 @@ from job_reconciler.cron.validation import InvalidCronJob, Timetable
 
 
 class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs that the schedule of a RayCronJob predicts."""
+    """The future runs of a RayCronJob, according to its schedule."""
 
     cron_job: RayCronJob
     timetable: Timetable | None
@@ -31,7 +31,7 @@ class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
         return self.concurrency == Concurrency.FORBID
 
     def find_next_run(self, now: datetime) -> datetime | None:
-        """Return the time of the next run: a past time if the run is due and has not started.
+        """Return the time of the next run; it is in the past if the run is due and has not started.
 
         The result is None if the RayCronJob is invalid, suspended or being deleted, or if the
         schedule has no more runs.
@@ -52,7 +52,7 @@ class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     def list_next_runs(self, now: datetime, count: int) -> list[datetime]:
-        """Return the next runs, at most `count`; the first one may be due already."""
+        """Return the times of the next runs, at most `count`; the first run may be due already."""
         first = self.find_next_run(now)
         if self.timetable is None or first is None:
             return []

@@ -41,7 +41,7 @@ CRON_JOB: Final = ArgumentKind(RAY_CRON_JOB)
 KINDS: Final = (SERVICE, CLUSTER, JOB, CRON_JOB)
 """The kinds that `raybus get` and `raybus list` show, in their order."""
 LONG_RUNNING: Final = (SERVICE, CLUSTER)
-"""The kinds whose clusters can be replaced while they are in use."""
+"""The kinds that `raybus restart` and `raybus set image` accept."""
 
 
 class NamedTarget(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class NamedTarget(msgspec.Struct, frozen=True):
 
     @property
     def typed(self) -> str:
-        """The argument that names this object, for commands in messages."""
+        """The argument by which a user names this object, for commands in messages."""
         return self.name if self.kind is SERVICE else f"{self.kind.singular}/{self.name}"
 
     @property

@@ -99,10 +99,10 @@ def _find_service(snapshot: Snapshot, name: str) -> Service | None:
 
 
 FINAL_REASONS: Final = {"InvalidImageName", "ErrImageNeverPull"}
-"""Reasons why a container waits for an image that no retry of the kubelet can pull."""
+"""Waiting reasons of a container whose image no retry of the kubelet can pull."""
 PULL_REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL_REASONS}
 LASTING_AFTER: Final = timedelta(minutes=3)
-"""Age of a pod after which a failed pull is reported as lasting. It exceeds the time of the
+"""Age of a pod from which a failing pull is reported as lasting. It exceeds the time of the
 kubelet's first retries and of a registry's restart.
 """
 _IMAGE: Final = re2.compile(r'image "([^"]+)"')
@@ -111,7 +111,7 @@ _WRAPPED: Final = re2.compile(
     r"|ErrImagePull: "
 )
 _REPEATED: Final = re2.compile(r"^\S+[:@]\S+: (\S)")
-"""Matches the image name that precedes the registry's message."""
+"""Matches an image name before the message of the registry."""
 
 
 class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +159,7 @@ def find_image_pull(pod: Pod, events: Iterable[KubernetesEvent] = ()) -> ImagePu
 
 
 def is_lasting(pod: Pod, pull: ImagePull, *, now: datetime) -> bool:
-    """Return whether retries will not make the image pull succeed."""
+    """Return whether the image pull is expected to fail however often the kubelet retries it."""
     born = pod.metadata.creation_timestamp
     return pull.is_final or (born is not None and now - born >= LASTING_AFTER)
 
@@ -170,9 +170,9 @@ def is_failing(status: ContainerStatus) -> bool:
 
 
 def _extract_answer(message: str) -> str:
-    """Extract the registry's message from a kubelet's message.
+    """Extract the registry's message from a message of the kubelet.
 
-    Wrappers that repeat the image name are removed.
+    The parts around it, which repeat the image name, are removed.
     """
     text = " ".join(message.split())
     if text.startswith("Back-off"):

@@ -134,7 +134,7 @@ async def list_objects(
 
 
 def convert_list_error(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
-    """Return the error of a list request as the user is to see it.
+    """Return the error of a list request in the form that the user is to see.
 
     If the API server rejects the selector, this is `InvalidSpec`, which names the option.
     """
@@ -280,7 +280,7 @@ class SnapshotReader:
     ) -> T | None:
         """Read a route of a RayService; None if it is unreadable or traffic does not move in steps.
 
-        Only upgrades in steps need the Gateway API, so it may not be installed.
+        The Gateway API may be missing, because only upgrades in steps need it.
         """
         return (
             await self.read_one(resource, view, name)

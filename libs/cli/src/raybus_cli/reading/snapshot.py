@@ -48,7 +48,7 @@ class KubernetesEvent(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """The time of the last occurrence."""
+        """The time at which the Event last occurred."""
         last = self.series.last_observed_time if self.series is not None else None
         return (
             last

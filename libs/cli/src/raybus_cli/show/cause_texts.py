@@ -1,6 +1,6 @@
 """Finds the code of a cause in the text by which service-reconciler reports the cause.
 
-The conditions Ready and UpgradeInProgress have KubeRay's reasons, so only the end of their message
+The conditions Ready and UpgradeInProgress have KubeRay's reasons. Only the end of their message
 names a cause. The texts of causes are in `service_reconciler.problems`.
 """
 
@@ -18,7 +18,7 @@ PAGE: Final = "docs/troubleshooting.md"
 class Code(StrEnum):
     """Why a RayService does not serve its spec, or why a RayJob does not start or has failed.
 
-    A condition or Event that reports the same has the same value as its reason.
+    A condition or Event that reports the same problem has the code as its reason.
     """
 
     INVALID_SPEC = "InvalidRayServiceSpec"
@@ -134,14 +134,14 @@ _CAUSE_PREFIXES: Final = (
 
 
 def find_code(cause: str) -> Code | None:
-    """Return the code of a cause, given the text of service-reconciler; None if it is unknown."""
+    """Return the code of the cause that service-reconciler reports as `cause`; None if unknown."""
     return next((code for pattern, code in _BY_TEXT if pattern.search(cause)), None)
 
 
 def summarize_refusal(message: str, config: str) -> str:
-    """Replace Ray's response to a Serve config by the fields that Ray refuses.
+    """Replace Ray's response to a Serve config (`config`) by the fields that Ray refuses.
 
-    `message` is returned unchanged if the fields cannot be found.
+    The result is `message` itself if the fields cannot be found.
     """
     match = _REFUSAL.search(message)
     if match is None:

@@ -18,9 +18,7 @@ from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
 STARTUP_SECONDS: Final = 60.0
-"""Seconds after an outage during which a restarted API server may not yet serve all kinds and
-rights.
-"""
+"""Seconds for which a restarted API server may not yet serve all kinds and rights."""
 T = TypeVar("T")
 
 
@@ -59,7 +57,7 @@ class ObjectStore(Generic[T]):
 
 
 class Signal:
-    """Signals changes of a watched collection, and stores only the objects' versions.
+    """Signals changes of a watched collection; of its objects, only the versions are stored.
 
     Implements `common.kube.watch.WatchSink`.
     """
@@ -107,10 +105,10 @@ class EventSignal:
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        """Ignore an Event that expires."""
+        """Do nothing when an Event expires."""
 
     def listed(self, keys: set[NamespacedName], version: str) -> None:
-        """Ignore that Events were listed, because each refresh of the view lists them."""
+        """Do nothing after a list of Events, because each refresh of the view reads them itself."""
 
 
 class ChangeWatcher:
@@ -153,9 +151,9 @@ class ChangeWatcher:
             self._watches[target] = watch, self._group.create_task(watch.run())
 
     def report_failure(self, problem: errors.RaybusError) -> None:
-        """Print an error that the API server does not answer, once per outage.
+        """Print, once per outage, that the API server does not answer.
 
-        Raise any other error that waiting cannot remove.
+        Raise any other error unless it may pass with time.
         """
         now = asyncio.get_running_loop().time()
         if isinstance(problem, session.RETRYABLE_ERRORS):
@@ -169,7 +167,7 @@ class ChangeWatcher:
             raise self._meaning(problem) from problem
 
     def record_answer(self) -> None:
-        """Record that the API server answers."""
+        """Record that the API server answers, so that the next outage is reported again."""
         self._is_away = False
 
     def _watch_failed(self, target: WatchTarget, problem: errors.RaybusError) -> None:

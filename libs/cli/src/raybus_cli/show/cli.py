@@ -192,7 +192,7 @@ def status(
 ) -> None:
     """Wait until the present spec of a RayService is served, or a RayJob has ended.
 
-    Of a RayCronJob the newest RayJob counts. The wait ends early for a cause
+    For a RayCronJob, its newest RayJob counts. The wait ends early for a cause
     that does not go away with time. Exit code 0 if the spec is served or the
     job succeeded, 1 if the rollout failed, is stalled or aborted or the job
     failed, 3 after the timeout.

@@ -1,6 +1,6 @@
 """The output of `raybus get` and `raybus list`, prepared for every output format.
 
-After each read of the objects, there is one picture for a terminal, and a line and a document for
+Each read of the objects results in one picture for a terminal, and in a line and a document for
 each object.
 """
 
@@ -230,7 +230,7 @@ def _get_place(meta: ObjectMeta) -> tuple[str, str]:
 
 DELETED_STATE: Final = "Deleted"
 _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
-"""A fixed time to compute `Item.state` with, so that two reads differ only if the objects do."""
+"""A fixed time to compute `Item.state` with, so that the state changes only with the object."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +267,8 @@ AnySnapshot: TypeAlias = Snapshot | ClusterSnapshot | JobSnapshot | CronJobSnaps
 def build_trees(snapshots: Sequence[AnySnapshot], *, now: datetime, wide: bool) -> OutputFrame:
     """Build the trees of some objects.
 
-    A single object is its own document, several are a list, as in kubectl.
+    As in kubectl, the JSON or YAML document of several objects is a list; that of one is the
+    object.
     """
     items: list[Item] = []
     pictures: list[RenderableType] = []
@@ -317,8 +318,8 @@ def build_listing(
 ) -> OutputFrame:
     """Build the tables of all objects.
 
-    `before` are the items of the last frame. Objects that have been deleted since are included once
-    more, marked as deleted.
+    `before` are the items of the last frame. Of these, deleted objects are included once more,
+    marked as deleted.
     """
     services = build_service_table(listing.services, wide=wide, all_namespaces=all_namespaces)
     clusters = build_cluster_table(listing.clusters, wide=wide, all_namespaces=all_namespaces)

@@ -25,7 +25,7 @@ class GateFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requests: int
     """Number of requests that the new cluster answered at the present traffic weight."""
     value: float | None
-    """A fraction of the requests, seconds, or the result of a query, depending on the gate."""
+    """Value that the gate evaluates: a share of requests, seconds, or the result of a query."""
     limit: float | None
     text: str
 
@@ -35,7 +35,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     weight: int
     since: datetime
-    """Time at which the new cluster got the weight."""
+    """Time at which the new cluster got its present traffic weight."""
     seen_at: datetime
     """Time at which the measurements of the gates were written."""
     gates: list[GateFigures]
@@ -44,8 +44,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def read_gates(snapshot: Snapshot) -> Gates | None:
     """Return the gates of the upgrade in progress.
 
-    The result is None if there is no upgrade, if no gate is evaluated, or if the route cannot be
-    read.
+    The result is None if there is no upgrade, if its gates are not evaluated, or if the route
+    cannot be read.
     """
     if not (snapshot.active and snapshot.pending):
         return None

@@ -29,7 +29,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     attempts: int
     """Number of attempts that have begun."""
     max_attempts: int
-    """`spec.backoffLimit` + 1, or `attempts` if the limit was later set lower than that."""
+    """`spec.backoffLimit` + 1, or `attempts` if that is larger because the limit was lowered."""
     reason: str
     message: str
     start_time: datetime | None
@@ -98,5 +98,5 @@ def _count_attempts(job: RayJob) -> int:
 
 
 def describe_pending(report: JobReport) -> str:
-    """Return the state of a job that has not ended; empty for a job that has ended."""
+    """Return the state of a job that has not ended; empty if the job has ended."""
     return "" if report.has_ended else report.text

@@ -71,7 +71,7 @@ class CronJobRow(
     status: str
     """`Active`, `Suspended`, `Invalid` or `Deleting`."""
     last_run_seconds: int | None
-    """Seconds since the time for which the last run was scheduled."""
+    """Seconds since the scheduled time of the last run."""
     next_run: datetime | None
     """Time of the next run; None if there is no next run, or if it is not known."""
     next_run_seconds: int | None
@@ -79,7 +79,7 @@ class CronJobRow(
     age_seconds: int | None
     concurrency: str
     reason: str
-    """The rule that an invalid RayCronJob breaks."""
+    """The rule that an invalid RayCronJob breaks; empty for a valid one."""
 
 
 def build_job_row(job: RayJob, *, now: datetime) -> JobRow:

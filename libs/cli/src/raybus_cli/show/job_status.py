@@ -18,7 +18,7 @@ TIMED_OUT: Final = 3
 
 
 def show(access: KubeAccess, name: str, output: Output, *, seconds: float) -> int:
-    """Print the state of a RayJob when it has ended, or after `seconds`.
+    """Wait until a RayJob has ended, or for `seconds`, and print its state.
 
     Return the exit code: 0 if the job succeeded, 3 if it has not ended, else 1.
     """

@@ -1,9 +1,9 @@
 """Derives the phase of a RayService, and the reason of a blocking issue, from its conditions.
 
 If several conditions are true, the first one in `_BY_CONDITION` decides. Each reason has a section
-of that name in docs/troubleshooting.md. If the message of the deciding condition ends with a cause
-found by service-reconciler, this cause becomes the reason and the message of the phase, and the
-phase of a first start is `Degraded`.
+of that name in docs/troubleshooting.md. The message of the condition may end with a cause found by
+service-reconciler. Then the cause becomes the reason and the message of the phase, and a first
+start has the phase `Degraded`.
 """
 
 from enum import StrEnum
@@ -72,15 +72,15 @@ _BY_CONDITION: Final = (
     (ConditionType.UPGRADE_IN_PROGRESS, ServicePhase.UPGRADING),
     (ConditionType.READY, ServicePhase.READY),
 )
-"""The phase for each condition; the first condition that is true decides."""
+"""The phase for each condition, in order of precedence if several conditions are true."""
 _NOT_READY: Final[dict[str, ServicePhase]] = {
     Reason.VALIDATION_FAILED: ServicePhase.INVALID,
     Reason.INITIALIZING_TIMEOUT: ServicePhase.TIMED_OUT,
     Reason.INITIALIZING: ServicePhase.STARTING,
 }
 _EARLIER_GATE: Final = Reason.EARLIER_GATE_FAILED
-"""Reason of UpgradeAborted while a version that failed a gate is rolled back. The upgrade to the
-present spec then follows.
+"""Reason of UpgradeAborted while a version that failed a gate is rolled back, before the upgrade to
+the present spec.
 """
 _NEVER_SERVES: Final[frozenset[str]] = frozenset(
     {Reason.VALIDATION_FAILED, Reason.INITIALIZING_TIMEOUT}
@@ -96,8 +96,8 @@ def is_aborted(service: RayService) -> bool:
 def derive_phase(service: RayService, *, is_brief: bool = False) -> CurrentPhase:
     """Return the phase of a RayService.
 
-    If `is_brief`, Ray's response to a Serve config is shown unchanged, so that the config need not
-    be parsed.
+    If `is_brief`, Ray's response to a Serve config is shown unchanged, and the config is not
+    parsed.
     """
     config = "" if is_brief else service.serve_config
     status_conditions = service.status.conditions
@@ -125,7 +125,7 @@ def derive_phase(service: RayService, *, is_brief: bool = False) -> CurrentPhase
 
 
 def _apply_cause(config: str, condition: Condition, phase: ServicePhase) -> CurrentPhase:
-    """Return the phase with the cause that the condition's message ends with.
+    """Return the phase with the cause at the end of the condition's message.
 
     Without a cause, the phase has the reason and the message of the condition.
     """

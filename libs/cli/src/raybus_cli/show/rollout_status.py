@@ -1,8 +1,9 @@
 """The result of `raybus status`: whether a rollout is done, has failed or is in progress, and why.
 
 A paused upgrade counts as in progress, a stalled one as failed. An aborted upgrade has failed even
-if the old cluster serves well. An upgrade has also failed if waiting does not remove its cause: an
-image that cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
+if the old cluster serves well. An upgrade has also failed if its problem does not go away with
+time: an image that cannot be pulled, a Serve config that Serve refuses, an application in
+DEPLOY_FAILED.
 """
 
 from collections.abc import Iterator
@@ -75,10 +76,10 @@ def derive_status(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
 
 
 def _find_failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
-    """Return why the rollout cannot succeed by waiting; None if it may.
+    """Return why the rollout has failed or will not succeed by waiting; None if it may succeed.
 
-    Unless the phase is a failure, the result is None for a spec that is not reconciled yet, and for
-    a suspended or paused service.
+    Unless the phase is a failure, the result is None if the spec is not reconciled yet, or if the
+    service is suspended or paused.
     """
     if current.phase in _FAILED:
         return current.message

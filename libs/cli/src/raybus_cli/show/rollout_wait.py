@@ -1,4 +1,4 @@
-"""Waits until a spec is served: for a RayService by its rollout, for a RayCluster by its status."""
+"""Waits until a RayService or RayCluster serves its spec, or until a time limit."""
 
 import asyncio
 from typing import Final
@@ -64,9 +64,9 @@ async def wait_until_over(
 async def wait_until_served(
     kube: KubeClient, namespace: str, target: NamedTarget, *, seconds: float
 ) -> RolloutStatus:
-    """Poll until the target serves its spec, and return that state.
+    """Poll until the target serves its spec or its rollout has failed, and return that state.
 
-    After `seconds`, return `TIMED_OUT` with the reason why the target does not yet serve its spec.
+    After `seconds`, the state is `TIMED_OUT`, with the reason why the spec is not served yet.
     """
     if target.resource is RAY_SERVICE:
         return await wait_until_over(kube, namespace, target.name, seconds=seconds)

@@ -1,4 +1,4 @@
-"""The objects that `raybus get` and `raybus list` show: in tables of all, or as trees of some.
+"""The objects that `raybus get` and `raybus list` show, as tables of all or as trees of named ones.
 
 A source is read once, or kept up to date by watches.
 """
@@ -59,7 +59,7 @@ class ObjectSource(Protocol):
         """Read what the watches do not provide, such as the state of Serve."""
 
     def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
-        """Return the sink of each collection to watch; a collection already watched keeps its sink.
+        """Return a sink for each collection to watch; each one keeps its sink between calls.
 
         A sink sets `changed` at each change.
         """
@@ -140,7 +140,7 @@ class TableSource:
 
     @property
     def empty_message(self) -> str:
-        """The message for the case that no object exists."""
+        """The message to print if no object exists."""
         *others, last = (target.resource.kind for target in self._shown)
         what = f"{', '.join(others)} or {last}" if others else last
         labelled = f" with labels {self._selector}" if self._selector else ""
@@ -152,7 +152,7 @@ class TableSource:
         return f"No {what}{labelled} {where}."
 
     def convert_error(self, problem: errors.RaybusError) -> errors.RaybusError:
-        """Convert the error of a request; a rejected selector names its option."""
+        """Convert the error of a request; for a rejected selector, the result names the option."""
         return reader.convert_list_error(self._selector, problem)
 
     def _build_target(self, kind: ArgumentKind) -> WatchTarget:
@@ -175,7 +175,7 @@ class TableSource:
 
 
 class TreeSource:
-    """Trees of some objects. After a change of any object in a tree, all trees are read again."""
+    """Trees of some objects. If any object of a tree changes, all trees are read again."""
 
     def __init__(self, namespace: str, objects: Sequence[Shown], *, wide: bool) -> None:
         self._namespace = namespace
@@ -187,7 +187,7 @@ class TreeSource:
 
     @property
     def resync(self) -> float:
-        """Seconds until the dashboards are read again."""
+        """Seconds until the Ray dashboards are read again."""
         is_upgrading = any(
             isinstance(snapshot, Snapshot) and snapshot.pending for snapshot in self._found
         )
@@ -198,7 +198,7 @@ class TreeSource:
         self._found = [await read_one(kube, self._namespace, target) for target in self._objects]
 
     def build_sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
-        """Return signals for the objects and for all objects that belong to them."""
+        """Return a sink that signals changes for each collection with objects of the trees."""
         wanted = {target for snapshot in self._found for target in list_targets(snapshot)}
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
         self._events = self._events or EventSignal(changed)

@@ -76,7 +76,7 @@ class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A RayCluster of a RayService; percentages are None if unknown."""
+    """A RayCluster of a RayService. A percentage is None if it is unknown."""
 
     name: str
     role: str
@@ -86,7 +86,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     weight: int | None = None
     target_capacity: int | None = None
     ready_capacity: int | None = None
-    """Running Serve replicas in percent of all replicas, multiplied by the target capacity."""
+    """Percentage of Serve replicas that run, multiplied by the target capacity."""
     ready_pods: int = 0
     pods: list[PodLine] = []
     applications: dict[str, str] = {}
@@ -261,8 +261,8 @@ def _find_steps(
 ) -> tuple[tuple[int, ...], timedelta]:
     """Return the weights of an upgrade's steps, and how long the present `weight` is held.
 
-    Both come from the UpgradePolicy, or from the options of the RayService if there are no steps in
-    a policy.
+    Both come from the UpgradePolicy. If it has no steps, or if traffic moves back, they come from
+    the options of the RayService.
     """
     policy = upgrade_policy.of_upgrade(snapshot.active, snapshot.find_cluster(snapshot.pending))
     if is_back or policy is None or not policy.steps:
@@ -324,13 +324,13 @@ _WANTED: Final = (
     ("HeadPodReady", True),
     ("RayClusterProvisioned", True),
 )
-"""Conditions and their healthy values, most important first. The message of the first one that
-differs is shown.
+"""Conditions and their healthy values, most important first. The first condition with another value
+provides the message.
 """
 
 
 class GroupBranch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods of a group; `desired` is None if the spec has no such group."""
+    """The pods of a group; `desired` is None if the group is not in the spec."""
 
     name: str
     image: str = ""

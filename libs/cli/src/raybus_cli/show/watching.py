@@ -20,12 +20,11 @@ from raybus_cli.show.frame import Item, OutputFrame
 from raybus_cli.show.sources import ObjectSource
 
 LULL_SECONDS: Final = 0.1
-"""Minimum seconds between two frames; the pause also lasts as long as the last frame took to build.
-"""
+"""Minimum seconds between two frames; more if the last frame took longer to build."""
 RETRY_SECONDS: Final = 1.0
 """Seconds between reads while the API server does not answer."""
 REDRAW_SECONDS: Final = 1.0
-"""Seconds after which a terminal shows ages anew; this needs no request."""
+"""Seconds after which ages on a terminal are updated, without a request."""
 _TEXT_OUTPUTS: Final = frozenset({Output.TEXT, Output.WIDE})
 _UNSHOWN: Final = object()
 """State of an object that the last frame did not have; the state of a deleted object is None."""
@@ -74,7 +73,7 @@ class _LinePrinter:
     def show(self, frame: OutputFrame) -> None:
         """Print a line or document for each changed object.
 
-        A text line is left out if it is equal to the last line of the object.
+        A text line is not printed if it is equal to the last line of the object.
         """
         before, self._known = self._known, {}
         for item in frame.items:

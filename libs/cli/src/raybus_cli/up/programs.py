@@ -171,7 +171,7 @@ def check_level(text: str) -> str:
 FIRST_WAIT: Final = 0.2
 MAX_WAIT: Final = 10.0
 STABLE_AFTER_SECONDS: Final = 30.0
-"""Seconds that a child must run to count as started; its back-off then starts anew."""
+"""Seconds after which a child counts as started; its restart back-off is then reset."""
 MISCONFIGURED: Final = 2
 """Exit code of a service with invalid settings; restarting it would not help."""
 
@@ -336,7 +336,7 @@ class ServiceProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     name: str
-    """Name of the process and its log; the service's name if it has one replica."""
+    """Name of the process and its log. With one replica, this is the service's name."""
     identity: str
     """Identity of the replica in its Lease; it stays the same when the process is restarted."""
     port: int
@@ -345,7 +345,8 @@ class ServiceProcess(msgspec.Struct, frozen=True, kw_only=True):
 def list_replicas(options: UpOptions, ports: Sequence[int], *, run: str) -> list[ServiceProcess]:
     """Return all requested replicas, each with one of the free `ports`.
 
-    `run` distinguishes their Lease identities from those of other runs of `raybus up`.
+    `run` is a text that distinguishes their Lease identities from those of other runs of `raybus
+    up`.
     """
     wanted = {name: options.replicas.get(name, 1) for name in MODULES}
     names = [
@@ -388,7 +389,7 @@ def build_service(
 def _inherit_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment without the variables that `raybus up` sets.
 
-    The remaining variables may contain KubeRay's switches.
+    Variables of KubeRay's operator are kept, because the services read some of them.
     """
     decided = {
         "RAYBUS_NATS_URL",

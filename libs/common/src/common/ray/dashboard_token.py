@@ -71,7 +71,7 @@ class Tokens:
         self._kube = kube
         self._clock = clock
         self._kept = BoundedDict[str, _Kept]()
-        """Tokens from Secrets by the cluster's UID, tokens of Kubernetes by namespace."""
+        """Tokens from Secrets by the cluster's UID, tokens issued by Kubernetes by namespace."""
 
     async def read_token(self, cluster: RayCluster) -> str | None:
         """Return the token for a cluster's dashboard; None if the cluster needs none.

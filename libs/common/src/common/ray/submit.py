@@ -16,7 +16,7 @@ from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
 SETTLING: Final = timedelta(seconds=5)
-"""Time after a PUT during which no config is sent again, as Serve may not report it yet."""
+"""Time after a PUT during which no config is sent, since Serve may not report the PUT yet."""
 REPEAT: Final = timedelta(seconds=1)
 """Minimum time until the same config is sent a second time. It doubles with each repetition."""
 MAX_REPEAT_DELAY: Final = timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""The informer cache of one replica: objects from NATS, and from answers to its own writes.
+"""The informer cache of one replica: objects from NATS, and from answers to the replica's writes.
 
 The answer to a write is stored at once, so that a reconcile reads its own writes; messages with an
 older resourceVersion are ignored. The answer to a deletion removes the object before NATS reports
@@ -290,11 +290,11 @@ class Cache:
         return self._partitions.get((kind, namespace, name))
 
     def objects_of(self, partition: int | None) -> Objects:
-        """Return the objects of a partition in order of arrival; for None, those without one."""
+        """Return the objects of a partition (None: without a partition) in order of arrival."""
         return [self._objects[key] for key in self._index.get(partition, ())]
 
     def forget(self, objects: Iterable[Object]) -> None:
-        """Drop objects without tombstones, since they still exist, but for a different replica."""
+        """Drop objects without keeping tombstones, as if this replica had never read them."""
         for obj in objects:
             self._set(make_key(obj), None)
 

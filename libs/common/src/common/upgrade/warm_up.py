@@ -22,7 +22,7 @@ from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 MAX_ROUNDS: Final = 3
-"""Number of rounds with unanswered requests with which the warm-up fails."""
+"""Number of rounds with unanswered requests after which the warm-up fails."""
 
 
 class _Run(msgspec.Struct):

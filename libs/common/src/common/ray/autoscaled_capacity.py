@@ -88,8 +88,8 @@ def _needs(
     Deployments that do not scale with the load are left out. The estimate extrapolates from the
     replicas of `source` at its `weight` (percent). An autoscaler rounds up, so the last replica may
     be almost idle; at a small weight it would inflate the estimate and block the upgrade. Therefore
-    the estimate is at most the number of replicas of both clusters together, but at least what the
-    other replicas of `source` extrapolate to. It is never above the number of replicas in `whole`.
+    the estimate is at most the number of replicas of both clusters together, but not below the
+    estimate without the last replica. It is never above the number of replicas in `whole`.
     """
     others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}

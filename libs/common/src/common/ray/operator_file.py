@@ -84,9 +84,9 @@ def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
 
 
 def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
-    """Return whether the file says to delete finished RayJobs with `shutdownAfterJobFinishes`.
+    """Return whether finished RayJobs with `shutdownAfterJobFinishes` must be deleted.
 
-    KubeRay parses this field and ignores it (spec rayjob §1).
+    KubeRay parses this field of the file and ignores it (spec rayjob §1).
     """
     if (path_and_text := read_text(environ)) is None:
         return False

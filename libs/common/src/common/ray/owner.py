@@ -69,8 +69,7 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
     Whoever can write the status or an annotation could put any RayCluster of the namespace there. A
     RayService may control a cluster that it owns. It may also control a cluster with its labels and
-    without a controller: such clusters remain after `kubectl delete --cascade=orphan` of a
-    RayService.
+    without a controller: `kubectl delete --cascade=orphan` of a RayService leaves such clusters.
     """
     if any(reference.controller for reference in cluster.owner_references):
         return other(cluster, service) is None

@@ -146,8 +146,7 @@ def by_route(series: Iterable[Series]) -> Sample:
 def total(samples: Iterable[Sample]) -> Sample:
     """Return the sum of several samples for each route.
 
-    Histograms with different bounds cannot be added. Only those with the most frequent bounds
-    count.
+    Histograms with different bounds cannot be added; only the most frequent bounds count.
     """
     return _sums([part for sample in samples for part in sample.items()])
 

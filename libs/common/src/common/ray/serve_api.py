@@ -54,7 +54,7 @@ MAX_PAGES: Final = MAX_CONCURRENT_SLOW_CALLS + 8
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
 """Maximum metrics pages in memory from hosts of one namespace.
 
-It is well below `MAX_PAGES`, so that hosts of one namespace that hang do not block all others."""
+It is well below `MAX_PAGES`, so that hanging hosts of one namespace do not block all others."""
 SHORT_PAGE: Final = 64 * 1024
 """Maximum bytes of a page that is parsed in the event loop, which takes a few milliseconds."""
 MAX_CONCURRENT_USER_CALLS: Final = 64

@@ -138,8 +138,8 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
 def drift(view: ServeView) -> str | None:
     """Return an option in which the config that Serve reports differs from the recorded one.
 
-    None if there is none. If Serve gave the same report after two PUTs of the config, this is how
-    Serve reports the config, and the difference does not count.
+    None if there is none. If Serve gave the same report after two PUTs of the config, Serve itself
+    causes the difference, which then does not count.
     """
     details = view.serve.details
     if view.given is None or details is None or not details.applications:

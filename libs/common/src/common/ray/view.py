@@ -81,8 +81,8 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     reported_before: str | None = None
     """Fingerprint of Serve's report after an earlier PUT of the same config.
 
-    Serve may report a config differently from how it was sent. If both fingerprints are equal, this
-    is the reason for the difference, and not that somebody has changed the config.
+    Serve may report a config differently from how it was sent. If both fingerprints are equal,
+    Serve causes the difference, and nobody has changed the config.
     """
 
 

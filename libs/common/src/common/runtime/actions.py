@@ -64,7 +64,7 @@ class EventTemplate(msgspec.Struct, frozen=True):
 
     @property
     def reasons(self) -> tuple[str, str]:
-        """The reasons of the success and of the failure."""
+        """The reasons of the success Event and of the failure Event."""
         return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
 
     def format(self, *names: str, **more: str) -> ActionEvents:

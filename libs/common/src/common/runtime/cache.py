@@ -309,7 +309,7 @@ class Cache:
     def list_deleted_names(
         self, kind: type[Object], namespace: str, *, prefix: str
     ) -> frozenset[str]:
-        """Return those names of deleted objects that begin with `prefix`.
+        """Return the names of deleted objects that begin with `prefix`.
 
         Only the newest `REMEMBERED_DELETIONS` deletions are known.
         """
@@ -322,9 +322,9 @@ class Cache:
     def remove_undelivered(
         self, delivered: Set[ObjectKey], among: Iterable[Object], *, listed_at: int
     ) -> Objects:
-        """Remove and return those objects of `among` that a reload of the state did not deliver.
+        """Remove and return the objects in `among` that a reload of the state did not deliver.
 
-        `delivered` has the keys of the objects that it delivered, and `listed_at` is the
+        `delivered` has the keys of the objects that the reload delivered, and `listed_at` is the
         resourceVersion of the watcher's list. Objects newer than this list stay: they are writes of
         this process, and their messages are still on the way. If NATS delivers a removed object
         later, it is stored again.

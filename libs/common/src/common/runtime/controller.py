@@ -209,7 +209,7 @@ class Controller:
     async def _handle_quarantine(
         self, key: Key, quarantined: QuarantinedObject
     ) -> Reconcile | None:
-        """Write an Event on the root object `key` that an object in quarantine delays it.
+        """Write an Event on the root object `key` about the object in quarantine.
 
         Return the function that removes raybus's finalizer from a deleted root object. None if the
         service has no such function, or if this replica no longer follows the key's partition.

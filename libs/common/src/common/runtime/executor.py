@@ -4,14 +4,14 @@ What happens if a single action fails:
 
 - The plan ends if the error shows that the observation was stale, or that this replica no longer
   owns the object.
-- After any other error the rest of the action's chain is skipped, but not with `is_side`.
+- Any other error ends the chain of the action, unless the action has `is_side`.
 - The Event of the failure is written at once. A conflict has no Event, since the next reconcile
   decides again.
 
 What happens if an action of a `Parallel` fails:
 
 - If the API server does not answer or throttles, the plan ends, so as not to send many requests.
-- No other batch starts. The rest of the chain is skipped, but not with `is_side`.
+- Any other error ends the chain, unless the `Parallel` has `is_side`. No other batch starts.
 - Events are written after all writes of the plan; equal ones become one Event with a count.
 
 A `Parallel` starts batches only within the time slice of the plan.
@@ -79,7 +79,7 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
     """Whether the plan exceeded its time slice, so that the next reconcile does the rest."""
     requeue_at: datetime | None = None
-    """When to reconcile again because of what the execution did or left undone."""
+    """When to reconcile again because of what was executed or left undone; None if not needed."""
 
     @property
     def error(self) -> errors.RaybusError | None:

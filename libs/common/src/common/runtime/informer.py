@@ -181,8 +181,7 @@ class _Partition:
         None while the state is complete, and before it is complete for the first time.
         """
         self._loaded: set[caches.ObjectKey] | None = set()
-        """Cache keys of the objects that the present load has delivered; None while no load is
-        running."""
+        """Cache keys of the objects that the present load has delivered; None without a load."""
         self._due: dict[Key, None] | None = None
         """The keys to enqueue once the present load is complete: those that were changed or due.
 

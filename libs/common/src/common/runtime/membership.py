@@ -325,7 +325,7 @@ class Membership:
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
         """Hand over partitions: first those without a running reconcile, then the others.
 
-        `takes_part` is False if the process is shutting down, and so acquires no partitions.
+        `takes_part` is False if the process is shutting down and must acquire no more partitions.
         """
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):

@@ -202,7 +202,7 @@ def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
 
 
 def find_unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return those of the partitions that are in no other replica's Lease."""
+    """Return the `partitions` that are in no other replica's Lease."""
     return partitions.difference(*(other.lease.partitions for other in others.values()))
 
 

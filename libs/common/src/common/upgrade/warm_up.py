@@ -30,7 +30,7 @@ class _Run(msgspec.Struct):
     asked: WarmUp
     progress: WarmUpProgress
     left: list[int]
-    """Numbers of the requests that are still to be sent; the next one is last."""
+    """Numbers of the requests that are still to be sent; the last item is sent next."""
     rounds: int = 0
     """Number of rounds in which a request had no answer."""
     is_active: bool = False

@@ -43,7 +43,7 @@ WAIT: Final = 30.0
 MIN_WAIT: Final = 5.0
 MAX_WAIT: Final = 600.0
 MAX_PAUSE: Final = 60.0
-"""Maximum seconds until the next request after one without a legal answer."""
+"""Maximum seconds from a request without a legal answer to the next request."""
 OK: Final = 200
 _RESULTS: Final = {
     "Pass": GateOutcome.PASS,

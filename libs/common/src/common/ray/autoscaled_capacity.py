@@ -3,8 +3,8 @@
 Before Ray's autoscaler has seen load, a deployment may run one replica even at a target capacity of
 100 percent; under load it may run fifty. So a growing cluster gets only as much traffic as its
 running replicas can carry. Each of them is assumed to carry the same load as a replica of the
-cluster that has the traffic now. The cluster also gets the traffic of one more replica, or a
-quarter more if that is larger, because the autoscaler only adds replicas under load.
+cluster that has the traffic now. The autoscaler adds replicas only under load. A cluster with n
+replicas therefore gets the traffic of n + 1 or 1.25 n replicas, whichever is more.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MAX_REPLICAS: Final = 2**31 - 1
-"""Maximum number of replicas that is accepted from a Serve config; a larger one counts as 1."""
+"""Maximum number of replicas that is accepted from a Serve config. A larger number counts as 1."""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
@@ -28,8 +28,8 @@ def limit_weight(
     """Return the maximum traffic weight of a growing cluster, in percent, and what limits it.
 
     `source` is the cluster that carries `weight` percent of the traffic now. `whole` are the
-    replicas that one cluster had while it carried all traffic; None if this process has not seen
-    that. Without a limit the result is 100 and an empty reason.
+    replicas that the active cluster had while it carried all traffic; None if this process has not
+    seen that. If nothing limits the traffic, the result is 100 and an empty reason.
     """
     return limit_by_needs(growing, _needs(source, weight, growing, whole))
 
@@ -37,8 +37,8 @@ def limit_weight(
 def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
     """Return the maximum traffic weight of a growing cluster, in percent, and what limits it.
 
-    `needs` has, by deployment, the number of replicas that 100 percent of the traffic needs.
-    Without a limit the result is 100 and an empty reason.
+    `needs` has, by deployment, the number of replicas that 100 percent of the traffic needs. If
+    nothing limits the traffic, the result is 100 and an empty reason.
     """
     most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:
@@ -49,7 +49,7 @@ def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> 
 def find_lacking_deployment(
     source: ServeDetails, weight: int, growing: ServeDetails, held: int
 ) -> str | None:
-    """Return the name of a deployment in `growing` with too few replicas for more traffic, or None.
+    """Return the name of a deployment in `growing` that lacks replicas for more traffic, or None.
 
     `source` carries `weight` percent of the traffic, and `growing` carries `held` percent.
     """
@@ -88,8 +88,8 @@ def _needs(
     Deployments that do not scale with the load are left out. The estimate extrapolates from the
     replicas of `source` at its `weight` (percent). An autoscaler rounds up, so the last replica may
     be almost idle; at a small weight it would inflate the estimate and block the upgrade. Therefore
-    the estimate is at most the number of replicas of both clusters together, unless it exceeds that
-    even without the last replica. It is also at most the number of replicas in `whole`.
+    the estimate is at most the number of replicas of both clusters together, but not below the
+    estimate without the last replica. It is never above the number of replicas in `whole`.
     """
     others = {name: len(deployment.running) for name, deployment in _deployments(growing)}
     needs: dict[str, float] = {}

@@ -55,7 +55,7 @@ def copy_labels(copies: Copies, parent: Mapping[str, str], metadata: Body) -> No
 
 
 def volcano_group_name(name: str) -> str:
-    """Return the PodGroup's name for a RayCluster, or for a RayJob, whose clusters share it."""
+    """Return the PodGroup's name for a RayCluster or RayJob; a RayJob's clusters share one."""
     return f"ray-{name}-pg"
 
 

@@ -31,7 +31,7 @@ MAX_CONCURRENT_CALLS: Final = 128
 MIN_WORKERS: Final = 32
 """Minimum workers of a service whose reconciles may wait seconds for a dashboard's answer."""
 MAX_CONCURRENT_SLOW_CALLS: Final = MIN_WORKERS // 2
-"""Maximum concurrent calls to hosts that were slow the last time: half of the minimum workers."""
+"""Maximum concurrent calls to hosts whose last call was slow: half of the minimum workers."""
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
 READ_INTERVAL: Final = 5.0
@@ -50,14 +50,14 @@ class CallSlots:
         self._slow = 0
 
     def is_full(self, *, slow: bool) -> bool:
-        """Return whether no further call to a slow host may begin; always False if not `slow`."""
+        """Return whether a call to a `slow` host must wait; always False if it is not slow."""
         return slow and self._slow >= MAX_CONCURRENT_SLOW_CALLS
 
     @asynccontextmanager
     async def hold(self, *, slow: bool) -> AsyncGenerator[None]:
-        """Wait until another call may begin, and count as a call in progress during a block.
+        """Wait until another call may begin, and count it as in progress until the block ends.
 
-        `slow` says whether the host was slow the last time.
+        `slow` says whether the last call to the host was slow.
         """
         self._slow += slow
         try:
@@ -90,7 +90,7 @@ class ClusterDashboards:
         self._tokens = Tokens(kube, clock)
         self._lookup = Lookup(kube, cache, clock) if reads_missing else None
         self._slices = BoundedDict[tuple[str, str], tuple[float, list[EndpointSlice]]]()
-        """When the EndpointSlices of a Service were last read, and the result, by its name."""
+        """Time and result of the last read of a Service's EndpointSlices, by namespace and name."""
         self.slots = CallSlots()
 
     def forget(self, cluster_uid: str) -> None:

@@ -22,7 +22,7 @@ AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
 _MAX_LENGTH: Final = 20
-"""Maximum characters of a port that is parsed. Python rejects numbers of over 4,300 digits."""
+"""Maximum characters of a port that is parsed, because Python rejects more than 4,300 digits."""
 _NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
 _MAX_NUMBER: Final = 2**31 - 1
 _VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")

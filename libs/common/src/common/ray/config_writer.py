@@ -30,8 +30,8 @@ class ConfigWriter:
     async def send(self, action: Submit, _observed: object, writer: Writer) -> bool:
         """Record and send a config; an action handler of `common.runtime.executor`.
 
-        Return True if Ray accepted the config. If that cannot be recorded, publish an Event; the
-        next reconciles then compare the record with Serve's report.
+        Return True if Ray accepted the config. If the acceptance cannot be recorded, write an
+        Event; the next reconciles then compare the record with Serve's report.
         """
         cluster, config = action.cluster, action.given.serve_config
         try:

@@ -261,9 +261,9 @@ def _origin(target: Target) -> str:
 
 @asynccontextmanager
 async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
-    """Provide the direct or the proxied `Dashboard`, as in the settings.
+    """Provide the direct or the proxied `Dashboard`, depending on the settings.
 
-    A direct write first calls `kube.may_write`.
+    A direct write first calls `kube.may_write`, which raises an error if writes are not allowed.
     """
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)

@@ -2,9 +2,9 @@
 
 A token is kept only in memory, until the dashboard rejects it or most of its lifetime is over.
 Errors never contain a token. With Kubernetes authentication, a hostile dashboard could use the
-token at the API server. Therefore raybus never sends a token of its own ServiceAccount. It requests
-one of the ServiceAccount `raybus-dashboard` in the cluster's namespace, which the namespace's owner
-creates with only the right that Ray checks. Behaviour: spec rayservice §12.5; ADR 27.
+token at the API server. Therefore raybus sends no token of its own ServiceAccount, but requests one
+for `raybus-dashboard`, a ServiceAccount in the cluster's namespace. The namespace's owner creates
+it with only the right that Ray checks. Behaviour: spec rayservice §12.5; ADR 27.
 """
 
 from base64 import b64decode
@@ -71,7 +71,7 @@ class Tokens:
         self._kube = kube
         self._clock = clock
         self._kept = BoundedDict[str, _Kept]()
-        """Tokens from Secrets by the cluster's UID, tokens of Kubernetes by namespace."""
+        """Tokens from Secrets by the cluster's UID, tokens issued by Kubernetes by namespace."""
 
     async def read_token(self, cluster: RayCluster) -> str | None:
         """Return the token for a cluster's dashboard; None if the cluster needs none.

@@ -90,8 +90,8 @@ def differences(config: ServeConfig, details: ServeDetails) -> list[str] | None:
 def configs(details: ServeDetails) -> dict[str, Json | None]:
     """Return the reported config of each application by name.
 
-    The config is None for an application that Python code deployed. Applications that are being
-    deleted because the last config does not have them are left out.
+    The config is None for an application that Python code deployed. Applications that Ray is
+    deleting, because the last config does not have them, are left out.
     """
     return {
         name: app.deployed_app_config

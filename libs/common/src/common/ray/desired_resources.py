@@ -1,8 +1,8 @@
 """Sums of the resources that a RayCluster requests with all its replicas.
 
-For the status, replicas are counted as in the spec, not limited to `minReplicas` and `maxReplicas`,
-and only containers in the pod templates (spec raycluster §13.3; acceptance cases 52, 114). For a
-batch scheduler, the complete pod manifests are counted.
+The status counts replicas as in the spec, without the limits `minReplicas` and `maxReplicas`. It
+counts only the containers in the pod templates (spec raycluster §13.3; acceptance cases 52, 114). A
+batch scheduler gets the sums of the complete pod manifests.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def _highest(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _requests(owner: Body) -> Amounts:
-    """Return the resource requests of a container or a pod; a missing request is its limit."""
+    """Return the resource requests of a container or a pod; a missing request equals its limit."""
     resources = pod_json.body(owner, "resources")
     wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
     return {name: quantity.parse(value) for name, value in wanted.items()}

@@ -79,8 +79,8 @@ class NotYamlError(ValueError):
 class _Node(msgspec.Struct, eq=False):
     """A YAML value, with the number of values and characters that an alias to it would add.
 
-    Until the end of the node is read, `values` and `characters` are instead the document's totals
-    before the node.
+    While the node is being read, `values` and `characters` have the document's totals from before
+    the node instead.
     """
 
     value: Value
@@ -224,8 +224,8 @@ class _Reader:
     def _json(self, value: Value) -> Value:
         """Return a value as it is after Go has encoded it as JSON.
 
-        Whole floats become integers. They have the shortest digits that identify the float, then
-        zeros. Raises `NotYamlError` for infinity and NaN.
+        A whole float becomes an integer: the shortest digits that identify the float, then zeros.
+        Raises `NotYamlError` for infinity and NaN.
         """
         if type(value) is int:
             return value if -_INT64 <= value < _INT64 else int(Decimal(repr(float(value))))

@@ -1,9 +1,9 @@
 """ControllerRevisions that record the specs of a RayService: the history for `raybus undo`.
 
 The RayService owns these records, so they outlive its old clusters and are deleted with the
-RayService. A record's name is derived from its content, as with a Deployment's ReplicaSet: a spec
-that returns reuses its record with a new revision number. The Serve configs that were sent to a
-cluster are recorded separately and owned by the cluster (`common.ray.revision`).
+RayService. A record's name is derived from its content, as with a Deployment's ReplicaSet. If the
+user returns to a spec, its record is reused with a new revision number. The Serve configs that were
+sent to a cluster are recorded separately and owned by the cluster (`common.ray.revision`).
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from common.api.ray_service import RayService
 from common.ray import owner, revision, spec_hash
 
 REPLACES: Final = "raybus.io/replaces"
-"""Annotation of a record with the name of the previous record: that of the spec served before."""
+"""Annotation of a record with the name of the record whose spec was served before."""
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,14 +36,14 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class HashedGoal(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal, with the spec hash in the annotation of the clusters that were created for it."""
+    """A goal, with its spec hash as in the annotation of the clusters created for the goal."""
 
     goal: Goal
     hash: str
 
 
 class RevisionData(msgspec.Struct, frozen=True):
-    """The content of a record; as a merge patch, it restores the goal of the RayService."""
+    """The content of a record. Applied as a merge patch, it restores the goal of the RayService."""
 
     spec: Goal = Goal()
 
@@ -61,7 +61,7 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaces(self) -> str:
-        """Return the name of the previous record, whose spec was served before; "" if unknown."""
+        """Return the name of the record whose spec was served before this one; "" if unknown."""
         return self.metadata.annotations.get(REPLACES, "")
 
 
@@ -120,7 +120,7 @@ def build(service: ObjectMeta, spec: HashedGoal, number: int, *, replaces: str) 
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:
-    """Build the merge patch that makes an existing record the newest, because its spec returned.
+    """Build the merge patch that makes an existing record the newest when its spec is used again.
 
     `number` and `replaces` have the same meaning as in `build`.
     """

@@ -21,7 +21,7 @@ MAX_NAME: Final = 253
 MAX_MESSAGE: Final = 300
 _EXIT_CODE: Final = "exit code "
 _COUNTED: Final = frozenset({DeploymentState.FAILED, DeploymentState.RETRYING})
-"""Values of `jobDeploymentStatus` with which `status.failed` already counts the present attempt."""
+"""Values of `jobDeploymentStatus` with which `status.failed` includes the present attempt."""
 
 Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Reason = Annotated[

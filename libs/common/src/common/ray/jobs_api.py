@@ -75,9 +75,9 @@ class JobsApi:
     ) -> JobInfo | None:
         """Return what Ray reports about a job; None if Ray answers that it does not know the job.
 
-        The last answer, or error, is returned again in three cases: the answer is younger than
-        `max_age` seconds; the dashboard did not answer and is given a pause; or the dashboard is
-        slow, and too many slow ones are being asked. Raises `Unavailable` without an answer.
+        A remembered answer or error is returned in three cases: the answer is younger than
+        `max_age` seconds; the pause after a failed request is not over; or the dashboard is slow,
+        and too many slow dashboards are being asked. Raises `Unavailable` if there is no answer.
         """
         uid, began = cluster.metadata.uid, self._clock.monotonic()
         memory = self._known.get((uid, job_id))
@@ -199,7 +199,7 @@ def _is_refusal(answer: errors.HttpAnswer) -> bool:
 
 
 def _reason(answer: errors.HttpAnswer) -> str:
-    """Return the last line of an answer that is not blank. In a traceback this is the error."""
+    """Return the last non-blank line of an answer. In a traceback this is the error."""
     lines = (line.strip() for line in reversed(answer.body.splitlines()))
     line = next((line for line in lines if line.strip(".")), f"it answered {answer.code}")
     return untrusted.clipped(line, MAX_REASON_LENGTH)

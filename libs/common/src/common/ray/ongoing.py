@@ -26,7 +26,7 @@ MAX_REQUESTS: Final = 10**6
 """Maximum plausible requests in flight at one node; a larger number is treated as no answer."""
 MAX_CONCURRENT_READS: Final = 16
 SILENT_AFTER: Final = 64
-"""If this many pods of a cluster, the first ones asked, do not answer, no others are asked."""
+"""Number of pods of a cluster after which no others are asked if none of them has answered."""
 
 
 class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +69,10 @@ async def ask(
 ) -> list[Ongoing | None]:
     """Call `one` for each pod in batches and return the answers in order, None for no answer.
 
-    If a pod does not answer, the later batches are skipped, since the total is unknown anyway. (If
-    no pod has answered, they are skipped only after `SILENT_AFTER` pods.) A RayService may have
-    10,000 pods, and a tenant's pods may delay their answers. So a batch has at most
-    `MAX_CONCURRENT_READS` pods, and the wait is limited to a few batches.
+    If only some pods answer, the later batches are skipped, since the total is unknown anyway. If
+    no pod answers, they are skipped after `SILENT_AFTER` pods. A RayService may have 10,000 pods,
+    and a tenant's pods may delay their answers. So a batch has at most `MAX_CONCURRENT_READS` pods,
+    and the wait is limited to a few batches.
     """
     counts: list[Ongoing | None] = []
     for first in range(0, len(pods), MAX_CONCURRENT_READS):

@@ -1,7 +1,7 @@
 """Read the operator's configuration file, in KubeRay's format, and choose the batch scheduler.
 
 `apiVersion: config.ray.io/v1alpha1`, `kind: Configuration`; spec raycluster §18.1. Each service
-decodes only the fields that it uses; other fields are ignored, as unknown ones are in KubeRay.
+decodes only the fields that it uses and ignores the others, as KubeRay ignores unknown fields.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_text(environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return path and text of the configuration file; None if `environ` has no path of one.
+    """Return path and text of the configuration file; None if `environ` names no file.
 
     Raises `InvalidSpec` if the file cannot be read.
     """
@@ -59,7 +59,7 @@ def read_text(environ: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def parse(text: str, fields: type[T], *, path: str) -> T:
-    """Decode those fields of the file's text that the struct type `fields` has.
+    """Decode the fields that the struct type `fields` declares from the text of the file.
 
     Raises `InvalidSpec` with `path` and the problem.
     """
@@ -84,9 +84,9 @@ def read_batch_scheduler(environ: Mapping[str, str], gates: Gates) -> str:
 
 
 def read_deletes_jobs(environ: Mapping[str, str]) -> bool:
-    """Return whether the file says to delete finished RayJobs with `shutdownAfterJobFinishes`.
+    """Return whether finished RayJobs with `shutdownAfterJobFinishes` must be deleted.
 
-    KubeRay parses this field and ignores it (spec rayjob §1).
+    KubeRay parses this field of the file and ignores it (spec rayjob §1).
     """
     if (path_and_text := read_text(environ)) is None:
         return False

@@ -69,7 +69,7 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
     Whoever can write the status or an annotation could put any RayCluster of the namespace there. A
     RayService may control a cluster that it owns. It may also control a cluster with its labels and
-    without a controller: such clusters remain if a RayService is deleted with orphaning.
+    without a controller: `kubectl delete --cascade=orphan` of a RayService leaves such clusters.
     """
     if any(reference.controller for reference in cluster.owner_references):
         return other(cluster, service) is None
@@ -83,11 +83,11 @@ def find_controller(meta: ObjectMeta, kind: str) -> str | None:
 
 
 def keys_of(cache: Cache, obj: Object) -> list[Key]:
-    """Return the RayService to enqueue when an object changes; an empty list if there is none.
+    """Return the key of the RayService to enqueue when an object changes; empty if there is none.
 
-    A RayCluster has the name of its RayService in a label. For a child of a cluster, the cluster is
-    looked up in the cache first, and for an EndpointSlice its Service. Gateways and routes have an
-    owner reference to their RayService.
+    A RayCluster has the name of its RayService in a label. A child of a cluster leads to the
+    cluster in the cache, and an EndpointSlice to its Service in the cache. Gateways and routes have
+    an owner reference to their RayService.
     """
     meta = obj.metadata
     if isinstance(obj, RayService):

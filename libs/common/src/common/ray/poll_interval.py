@@ -14,7 +14,7 @@ from common.ray.view import ServeView
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
-"""Divisor: the poll interval is the time since the last change, divided by this number."""
+"""The poll interval is the time since the last change, divided by this number."""
 QUESTIONS: Final = 5
 """Polls per second by one replica, shared by all RayServices that are at rest."""
 BEAT: Final = timedelta(seconds=2)
@@ -32,8 +32,8 @@ def interval(quiet: timedelta) -> timedelta:
 def at_rest(services: int, *, now: datetime) -> timedelta:
     """Return the time until the next poll of a RayService that has not changed for a long time.
 
-    The time grows with `services`, the number of such services of the replica. It ends at a moment
-    at which others of them are polled, too.
+    The time grows with `services`, the number of such services of the replica. It is rounded up so
+    that several of these services are polled at the same moment.
     """
     pause = max(SLOWEST, timedelta(seconds=services / QUESTIONS))
     beat = min(BEAT, pause / 10)

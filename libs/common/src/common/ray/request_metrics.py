@@ -80,7 +80,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Sample: TypeAlias = Mapping[str, Requests]
-"""Requests by route. `ALL` is the sum; `OTHERS` has the requests of routes over `MAX_ROUTES`."""
+"""Requests by route. `ALL` is the sum; `OTHERS` has the routes beyond the first `MAX_ROUTES`."""
 
 
 class Series(NamedTuple):
@@ -88,7 +88,7 @@ class Series(NamedTuple):
 
     route: str
     requests: Requests
-    """Requests since the process that exports the series began to count."""
+    """Requests since the start of the process that exports the series."""
 
 
 NodeSeries: TypeAlias = Mapping[int, Series]
@@ -146,7 +146,7 @@ def by_route(series: Iterable[Series]) -> Sample:
 def total(samples: Iterable[Sample]) -> Sample:
     """Return the sum of several samples for each route.
 
-    Histograms with different bounds cannot be added; those with the rarer bounds are left out.
+    Histograms with different bounds cannot be added; only the most frequent bounds count.
     """
     return _sums([part for sample in samples for part in sample.items()])
 

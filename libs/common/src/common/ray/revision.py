@@ -32,9 +32,9 @@ OUTCOME: Final = "raybus.io/serve-config-outcome"
 Records of earlier releases lack the annotation and count as accepted.
 """
 MAX_SUPERSEDED_RECORDS: Final = 2
-"""Maximum superseded records to keep: the last accepted one, and one for comparison."""
+"""Number of records to keep up to the last accepted one: this one and the one before it."""
 MAX_UNKNOWN_RECORDS: Final = 8
-"""Maximum records with an unknown outcome that are kept in addition."""
+"""Maximum records with an unknown outcome to keep in addition."""
 
 
 class SendOutcome(StrEnum):

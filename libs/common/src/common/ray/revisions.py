@@ -39,8 +39,8 @@ class Revisions:
         """Record a config before it is sent, and return the record.
 
         If the newest record already has this config, return that record. Raises `Conflict` if the
-        number of the newest record is not `after`, so that a different process must have written a
-        record since the decision to send `given`.
+        number of the newest record is not `after`: a different process has then written a record
+        since the decision to send `given`.
         """
         known = await self.list_records(cluster)
         if not (known and known[0].data == given):

@@ -54,9 +54,9 @@ MAX_PAGES: Final = MAX_CONCURRENT_SLOW_CALLS + 8
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
 """Maximum metrics pages in memory from hosts of one namespace.
 
-It is well below `MAX_PAGES`, so that hosts of one namespace that hang do not block all others."""
+It is well below `MAX_PAGES`, so that hanging hosts of one namespace do not block all others."""
 SHORT_PAGE: Final = 64 * 1024
-"""Maximum bytes of a page that is parsed in the event loop, in a few milliseconds."""
+"""Maximum bytes of a page that is parsed in the event loop, which takes a few milliseconds."""
 MAX_CONCURRENT_USER_CALLS: Final = 64
 """Maximum concurrent requests to users' applications, over all clusters."""
 NAMESPACE_CALLS: Final = MAX_CONCURRENT_USER_CALLS // 4
@@ -161,7 +161,7 @@ class ServeApi:
         """Poll the dashboards of both clusters of a RayService and return the new views.
 
         `max_ages` are the maximum ages of remembered answers in seconds, for the active and the
-        pending cluster. If the other cluster gave an answer, it is removed from the view. If
+        pending cluster. An answer that came from the wrong one of the two clusters is removed. If
         neither dashboard answers, the failed reads do not count against the clusters: the cause may
         lie outside of both, such as a process without CPU time (ADR 41).
         """
@@ -187,7 +187,7 @@ class ServeApi:
 
         The dashboard is polled if its answer is older than `max_age` seconds, or if it is unknown
         whether Ray accepted the newest recorded config. It is not polled while the head is not
-        ready, and pauses are kept after failed polls.
+        ready, nor during the pause after a failed poll.
         """
         if not head_is_ready(view.cluster):
             return view

@@ -25,7 +25,7 @@ class ServeConfig(msgspec.Struct, frozen=True):
 
     json: bytes = b""
     problem: str | None = None
-    """Why the config cannot be sent; `json` is empty then."""
+    """Why the config cannot be sent; `json` is empty then. None if the config can be sent."""
     applications: frozenset[str] = frozenset()
     """Names of the applications in the config; empty if it cannot be read."""
     routed: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from common.ray.serve_config import ParsedConfigs, ServeConfig
 from common.runtime.cache import BoundedDict
 
 SHORT: Final = 4096
-"""Maximum characters of a config that is parsed in the event loop, in a few milliseconds."""
+"""Maximum characters of a config that is parsed in the event loop, which takes milliseconds."""
 _OVERHEAD: Final = 1_000
 
 

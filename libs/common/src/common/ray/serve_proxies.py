@@ -37,7 +37,7 @@ class ServeProxies(msgspec.Struct, frozen=True, kw_only=True):
     def may_be_at(self, container: Container | None) -> bool:
         """Return whether the port that a Ray container declares for Serve is the proxies' port.
 
-        A container that declares none has 8000. If the ports differ, the pod never becomes Ready,
+        Without a declared port, 8000 counts. If the ports differ, the pod never becomes Ready,
         because its readiness probe asks the declared port.
         """
         declared = () if container is None else container.ports

@@ -74,7 +74,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     deployments: dict[str, Deployment] = {}
     deployed_app_config: Json | None = None
-    """The application's part of the config that was sent to Ray; None if code deployed it."""
+    """The application's part of the config sent to Ray; None if Python code deployed it."""
 
     @property
     def has_failed(self) -> bool:
@@ -105,7 +105,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def serving_nodes(self) -> frozenset[str]:
-        """Return the addresses that Ray reports of nodes with a running replica."""
+        """Return the addresses of the nodes with a running replica, as Ray reports them."""
         return frozenset(
             replica.node_ip
             for app in self.applications.values()
@@ -116,7 +116,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def nodes(self) -> frozenset[str]:
-        """Return the addresses that Ray reports of nodes with a proxy or a running replica."""
+        """Return the addresses of nodes with a proxy or a running replica, as Ray reports them."""
         proxies = (self.proxies or {}).values()
         return self.serving_nodes.union(proxy.node_ip for proxy in proxies if proxy.node_ip)
 
@@ -171,7 +171,7 @@ def _absurd(problem: str) -> errors.Unavailable:
 
 
 def levels(values: list[Any]) -> Iterator[list[Any]]:
-    """Yield `values`, then a list of all values directly nested in them, and so on by level."""
+    """Yield `values`, then a list of all values nested in them, and so on level by level."""
     while values:
         yield values
         objects = [cast("Json", value).values() for value in values if isinstance(value, dict)]
@@ -182,8 +182,8 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
 def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetails:
     """Return the status with only the applications in `names`; with all if `names` is empty.
 
-    Ray also lists applications that Python code deployed, and applications that a config removed
-    until their replicas have stopped. Both are irrelevant to whether a config is served.
+    Ray also lists applications that Python code deployed, and applications that are no longer in
+    the config but have running replicas. Both are irrelevant to whether a config is served.
     """
     kept = {
         name: app
@@ -202,7 +202,7 @@ def is_running(details: ServeDetails) -> bool:
 
 
 def running_percent(details: ServeDetails) -> int:
-    """Return the lowest percentage of target replicas that run, among all deployments.
+    """Return the percentage of target replicas that run, for the deployment where it is lowest.
 
     100 if no deployment reports replicas and their target number.
     """

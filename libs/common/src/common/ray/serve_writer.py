@@ -2,7 +2,7 @@
 
 If traffic moves in steps, it is traffic-manager; otherwise it is service-reconciler.
 service-reconciler decides by the spec and its feature gate whether traffic moves in steps. It
-records that in the status: only then does the status have a target capacity for the cluster. Both
+records a decision for steps by setting the target capacity of the cluster in the status. Both
 services follow this record, so exactly one of them writes, even while a rollout changes the feature
 gate. An upgrade keeps the strategy that it began with until it is over (spec rayservice §9.5).
 """
@@ -31,7 +31,7 @@ def is_recorded(service: RayService) -> bool:
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Return whether traffic should move in steps; an upgrade in progress keeps its way."""
+    """Return whether traffic should move in steps. An upgrade continues the way it began."""
     status = service.status
     if (
         status.active_service_status.ray_cluster_name

@@ -16,7 +16,7 @@ from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
 SETTLING: Final = timedelta(seconds=5)
-"""Time after a PUT during which no config is sent again, as Serve may not report it yet."""
+"""Time after a PUT during which no config is sent, since Serve may not report the PUT yet."""
 REPEAT: Final = timedelta(seconds=1)
 """Minimum time until the same config is sent a second time. It doubles with each repetition."""
 MAX_REPEAT_DELAY: Final = timedelta(minutes=10)
@@ -138,8 +138,8 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
 def drift(view: ServeView) -> str | None:
     """Return an option in which the config that Serve reports differs from the recorded one.
 
-    None if there is none. If Serve gave the same report after two PUTs of the config, this is how
-    Serve reports the config, and the difference does not count.
+    None if there is none. If Serve gave the same report after two PUTs of the config, Serve itself
+    causes the difference, which then does not count.
     """
     details = view.serve.details
     if view.given is None or details is None or not details.applications:

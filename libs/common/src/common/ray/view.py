@@ -46,12 +46,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the last read failed, other than by a rejected token."""
+        """Return whether the last read failed for any reason but a rejected token."""
         return self.failures > 0 and not self.is_unauthenticated
 
     @property
     def silences(self) -> int:
-        """Return the number of consecutive failed reads, without the excused ones."""
+        """Return the number of consecutive failed reads that count as silence of this cluster."""
         return self.failures - self.excused if self.is_silent else 0
 
 
@@ -81,8 +81,8 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     reported_before: str | None = None
     """Fingerprint of Serve's report after an earlier PUT of the same config.
 
-    Serve may report a config differently from how it was sent. If both fingerprints are equal, this
-    is the reason for the difference, and not that somebody has changed the config.
+    Serve may report a config differently from how it was sent. If both fingerprints are equal,
+    Serve causes the difference, and nobody has changed the config.
     """
 
 
@@ -106,7 +106,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The upgrade strategy that the cluster began with, from the record."""
     refused: Refusal | None = None
     put_at: datetime | None = None
-    """When Ray last accepted a config from this process; only limits the rate of repetitions."""
+    """When Ray last accepted a config from this process; None if it accepted none."""
     put: Put | None = None
     """The config and capacity that this process last sent and Ray accepted."""
     parsed: ParsedConfigs = {}
@@ -204,7 +204,7 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
 
 
 def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozenset[str]:
-    """Return the addresses of pods in those of the EndpointSlices that the head Service owns."""
+    """Return the pod addresses in the EndpointSlices that the head Service owns."""
     own = (
         endpoint_slice
         for endpoint_slice in slices

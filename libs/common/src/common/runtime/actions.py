@@ -59,12 +59,12 @@ class EventTemplate(msgspec.Struct, frozen=True):
     object_text: str
     end: str = ": "
     failed: str = ""
-    """Start of the note of a failure, if it is not "Failed to create <object>" with `end`."""
+    """Start of the note of a failure; if empty, it is "Failed to create <object>" and `end`."""
     failed_kind: str = ""
 
     @property
     def reasons(self) -> tuple[str, str]:
-        """The reasons of the success and of the failure."""
+        """The reasons of the success Event and of the failure Event."""
         return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
 
     def format(self, *names: str, **more: str) -> ActionEvents:
@@ -310,7 +310,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     starts_slowly: bool = False
     """Whether the first batch has one action and each later batch twice as many.
 
-    With an exhausted quota, only a few requests fail then, and not thousands.
+    If the quota is exhausted, only a few requests fail instead of thousands.
     """
 
 

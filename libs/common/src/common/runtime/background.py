@@ -12,14 +12,14 @@ log = structlog.get_logger()
 
 
 class Background:
-    """Runs background reads until the process ends; none if `idle`, as for a read-only observer."""
+    """Runs background reads until the process ends; with `idle` (a read-only observer) none."""
 
     def __init__(self, *, idle: bool = False) -> None:
         self._is_idle = idle
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> NoReturn:
-        """Let the reads that are started run in the background, until cancelled."""
+        """Accept reads from `start` and run them in the background, until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:

@@ -1,4 +1,4 @@
-"""The informer cache of one replica: objects from NATS, and from answers to its own writes.
+"""The informer cache of one replica: objects from NATS, and from answers to the replica's writes.
 
 The answer to a write is stored at once, so that a reconcile reads its own writes; messages with an
 older resourceVersion are ignored. The answer to a deletion removes the object before NATS reports
@@ -290,11 +290,11 @@ class Cache:
         return self._partitions.get((kind, namespace, name))
 
     def objects_of(self, partition: int | None) -> Objects:
-        """Return the objects of a partition in order of arrival; for None, those without one."""
+        """Return the objects of a partition (None: without a partition) in order of arrival."""
         return [self._objects[key] for key in self._index.get(partition, ())]
 
     def forget(self, objects: Iterable[Object]) -> None:
-        """Drop objects without tombstones, since they still exist, but for a different replica."""
+        """Drop objects without keeping tombstones, as if this replica had never read them."""
         for obj in objects:
             self._set(make_key(obj), None)
 
@@ -309,7 +309,7 @@ class Cache:
     def list_deleted_names(
         self, kind: type[Object], namespace: str, *, prefix: str
     ) -> frozenset[str]:
-        """Return those names of deleted objects that begin with `prefix`.
+        """Return the names of deleted objects that begin with `prefix`.
 
         Only the newest `REMEMBERED_DELETIONS` deletions are known.
         """
@@ -322,9 +322,9 @@ class Cache:
     def remove_undelivered(
         self, delivered: Set[ObjectKey], among: Iterable[Object], *, listed_at: int
     ) -> Objects:
-        """Remove and return those objects of `among` that a reload of the state did not deliver.
+        """Remove and return the objects in `among` that a reload of the state did not deliver.
 
-        `delivered` has the keys of the objects that it delivered, and `listed_at` is the
+        `delivered` has the keys of the objects that the reload delivered, and `listed_at` is the
         resourceVersion of the watcher's list. Objects newer than this list stay: they are writes of
         this process, and their messages are still on the way. If NATS delivers a removed object
         later, it is stored again.

@@ -30,7 +30,7 @@ TIME_LIMIT = 60.0
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
-"""Seconds without complete state from NATS after which guards decide from the API server alone.
+"""Seconds without complete state from NATS after which `guard` reconciles a key (see `run`).
 
 A reload of the state takes less time.
 """
@@ -93,7 +93,7 @@ class Controller:
     # --- partitions ---------------------------------------------------------------------------
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions; return those in which one still runs."""
+        """Start no more reconciles in these partitions; return those with a running reconcile."""
         self.informer.stop(partitions)
         return frozenset(
             partition
@@ -209,7 +209,7 @@ class Controller:
     async def _handle_quarantine(
         self, key: Key, quarantined: QuarantinedObject
     ) -> Reconcile | None:
-        """Report an object in quarantine on the root object `key`.
+        """Write an Event on the root object `key` about the object in quarantine.
 
         Return the function that removes raybus's finalizer from a deleted root object. None if the
         service has no such function, or if this replica no longer follows the key's partition.

@@ -30,7 +30,7 @@ LOST_AFTER: Final = 30.0
 
 A stream whose volume was lost is created again in less time."""
 FORGOTTEN: Final = 120.0
-"""Seconds without a refusal after which the time until `LOST_AFTER` begins again."""
+"""Seconds without a refusal after which the next refusal counts as the first one."""
 REMEMBERED: Final = 16_384
 """Maximum IDs of published events that are remembered; an object needs only a few."""
 

@@ -42,7 +42,7 @@ NOTE_LIMIT: Final = 1024
 QUIET_SECONDS: Final = 360.0
 """Seconds without a repeat after which a series of Events ends.
 
-The count of a series is also written once in this time."""
+The count of a series is also written at most once in this time."""
 REMEMBERED: Final = 4096
 MAX_WAIT: Final = 5.0
 """Maximum seconds for which an Event waits while keys wait for a reconcile."""

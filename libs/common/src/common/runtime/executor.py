@@ -4,14 +4,14 @@ What happens if a single action fails:
 
 - The plan ends if the error shows that the observation was stale, or that this replica no longer
   owns the object.
-- After any other error the action's chain ends, unless it is a side action.
+- Any other error ends the chain of the action, unless the action has `is_side`.
 - The Event of the failure is written at once. A conflict has no Event, since the next reconcile
   decides again.
 
 What happens if an action of a `Parallel` fails:
 
 - If the API server does not answer or throttles, the plan ends, so as not to send many requests.
-- After any other error the chain ends, unless the `Parallel` is a side step. No other batch starts.
+- Any other error ends the chain, unless the `Parallel` has `is_side`. No other batch starts.
 - Events are written after all writes of the plan; equal ones become one Event with a count.
 
 A `Parallel` starts batches only within the time slice of the plan.
@@ -75,11 +75,11 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of executing a plan."""
 
     failures: tuple[FailedAction, ...] = ()
-    """All failures: first the one that ended the plan, if any, then the others in order."""
+    """All failures. If one of them ended the plan, it is the first."""
     is_cut: bool = False
     """Whether the plan exceeded its time slice, so that the next reconcile does the rest."""
     requeue_at: datetime | None = None
-    """When to reconcile again because of what the execution did or left undone."""
+    """When to reconcile again because of what was executed or left undone; None if not needed."""
 
     @property
     def error(self) -> errors.RaybusError | None:
@@ -203,14 +203,14 @@ class _Execution(msgspec.Struct):
         return failed
 
     def _is_time_over(self) -> bool:
-        """Return whether the time slice is over; not before the first change, to make progress."""
+        """Return whether the time slice is over. It is never over before the first change."""
         return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
 async def _execute_action(
     begin: Callable[[Action], Awaitable[bool]], action: Action
 ) -> ActionResult:
-    """Execute an action and return its error, if any: to raise it would cancel other actions."""
+    """Execute an action and return its error, because raising it would cancel other actions."""
     try:
         return await begin(action)
     except errors.RaybusError as problem:

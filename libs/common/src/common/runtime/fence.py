@@ -1,7 +1,7 @@
 """The fence: allows writes only while this replica's Lease is certainly valid.
 
 A suspended process can resume at any instruction, so the clock is read before every write. If a
-write was sent before and has become stale, its precondition (resourceVersion or UID) makes it fail.
+write arrives late and its object has changed, its precondition (resourceVersion or UID) fails.
 """
 
 from collections.abc import Callable

@@ -57,7 +57,7 @@ class Informer:
         return sum(not partition.is_synced for partition in self.followed.values())
 
     def hold(self, partition: int) -> PartitionListener:
-        """Start to follow a partition; return the listener that must get its messages.
+        """Start to follow a partition; return the listener that must get the partition's messages.
 
         The keys of the partition are reconciled once its state is complete.
         """
@@ -102,8 +102,8 @@ class Informer:
     def may_reconcile(self, key: Key) -> bool:
         """Return whether this replica may reconcile a key now.
 
-        The replica must follow the key's partition, its state must be complete, and no object on
-        which the key depends may be in quarantine.
+        The replica must follow the key's partition, the state of the partition must be complete,
+        and no object on which the key depends may be in quarantine.
         """
         partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.find(key) is None
@@ -118,7 +118,7 @@ class Informer:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
-        """Return since when the state of a key's partition is not complete any more.
+        """Return since when the state of a key's partition has not been complete any more.
 
         The time is in seconds of the event loop. None if the state is complete or never was, if the
         key is in quarantine, or if this replica does not follow the partition.
@@ -178,15 +178,14 @@ class _Partition:
         self.silent_since: float | None = None
         """Since when the state is not complete any more, in seconds of the event loop.
 
-        None while the state is complete, and before it first was.
+        None while the state is complete, and before it is complete for the first time.
         """
         self._loaded: set[caches.ObjectKey] | None = set()
-        """Cache keys of the objects that the present load has delivered; None if none is running.
-        """
+        """Cache keys of the objects that the present load has delivered; None without a load."""
         self._due: dict[Key, None] | None = None
-        """The keys to enqueue once the present load is complete; None for all keys.
+        """The keys to enqueue once the present load is complete: those that were changed or due.
 
-        During the first load this is None. Later it has the keys that were changed or due."""
+        None during the first load, after which all keys are enqueued."""
 
     def loading(self, reason: str) -> None:
         if not self.is_held:

@@ -39,7 +39,7 @@ class Lookup:
     async def find(
         self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float
     ) -> T | None:
-        """Return an object from the cache, or as it was at most `max_age` seconds ago.
+        """Return an object as NATS delivered it, or as read at most `max_age` seconds ago.
 
         `place` is its namespace and name; the namespace is "" for a cluster-wide kind. None if the
         object is missing or not readable.

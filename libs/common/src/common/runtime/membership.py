@@ -27,7 +27,7 @@ from common.runtime.replica_leases import ReplicaLeases
 log = structlog.get_logger()
 
 LIST_SECONDS = 1.0
-"""Seconds between two lists of the other Leases."""
+"""Maximum seconds between two lists of the Leases while there are other replicas."""
 RECONCILE_GRACE_SECONDS = 0.25
 """Seconds for which a running reconcile may continue when its partition is handed over.
 
@@ -64,7 +64,7 @@ class PartitionFeeds:
         }
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in these partitions; return those in which one still runs."""
+        """Start no more reconciles in these partitions; return those with a running reconcile."""
         return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
@@ -190,10 +190,9 @@ class Membership:
             await self._hints.wait(pause)
 
     async def hand_over_all(self) -> None:
-        """Hand over all partitions in parts, so that other replicas can continue at once.
+        """Hand over all partitions in parts; each part is reconciled here until its turn.
 
-        Until its turn, each part is still reconciled here. If the hand-over fails, the other
-        replicas must wait until this replica's Lease expires.
+        If the hand-over fails, the other replicas must wait until this replica's Lease expires.
         """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -326,7 +325,7 @@ class Membership:
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
         """Hand over partitions: first those without a running reconcile, then the others.
 
-        `takes_part` is False if the process is shutting down, and so acquires no partitions.
+        `takes_part` is False if the process is shutting down and must acquire no more partitions.
         """
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
@@ -347,7 +346,7 @@ class Membership:
                     await self._keep_held()
 
     async def _keep_held(self) -> None:
-        """At shutdown, remove partitions that were handed over from this replica's Lease.
+        """At shutdown, write to this replica's Lease only the partitions that it still holds.
 
         On a conflict, the Lease is read and written once more, because the shutdown may have
         cancelled a renewal that the API server has executed. If the Lease is not this process's any

@@ -37,7 +37,7 @@ MAX_RENEWAL_GAP: Final = 2 * RENEW_SECONDS
 LOADED_PER_SECOND: Final = 4000.0
 """Objects per second that a replica loads from NATS, as measured on a busy machine."""
 PART_SECONDS: Final = 0.25
-"""Target for the seconds in which the next owner loads one part of a hand-over."""
+"""Target for the seconds that the next owner needs to load one part of a hand-over."""
 MAX_PARTS: Final = 16
 """Maximum number of parts of a hand-over. It limits the time of a shutdown."""
 
@@ -202,12 +202,12 @@ def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
 
 
 def find_unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return those of the partitions that are in no other replica's Lease."""
+    """Return the `partitions` that are in no other replica's Lease."""
     return partitions.difference(*(other.lease.partitions for other in others.values()))
 
 
 def is_everything_held(own: frozenset[int], others: LeaseObservations) -> bool:
-    """Return whether each of all partitions is in `own` or in an unexpired Lease of `others`."""
+    """Return whether every partition is in `own` or in an unexpired Lease of `others`."""
     return (
         own.union(*(other.lease.partitions for other in others.values() if other.remaining > 0))
         == ALL

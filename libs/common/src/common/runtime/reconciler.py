@@ -38,7 +38,7 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
     """Function that executes a plan and returns its failures."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
-    """Function that reads again those objects on which the plan relies and that may be stale.
+    """Function that reads again the objects on which the plan relies and that may be stale.
 
     Returns None if the plan is still right, or else a new observation for a new plan."""
 

@@ -34,7 +34,7 @@ from common.runtime.replica_leases import ReplicaLeases
 from common.settings import Settings, identity_of
 
 BUS_TIMEOUT: Final = 5.0
-"""Seconds without NATS after which a replica leaves its partitions to replicas with NATS."""
+"""Seconds without NATS after which a replica leaves its partitions to connected replicas."""
 
 
 class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[ReconcilerParts]]
-"""Context manager that creates the parts of a reconciler; it may wait for the API server first."""
+"""Function that returns a context manager, which provides the parts of a reconciler."""
 
 
 async def run(

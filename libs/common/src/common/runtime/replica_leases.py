@@ -93,7 +93,7 @@ class ReplicaLeases:
     async def delete(
         self, name: str, *, uid: str | None = None, version: str | None = None
     ) -> None:
-        """Delete a Lease; raise `Conflict` if its UID or resourceVersion is different by now."""
+        """Delete a Lease; raise `Conflict` if it has a different UID or resourceVersion by now."""
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 

@@ -116,7 +116,7 @@ class WorkQueue(Generic[K]):
         return len(self._waiting)
 
     def get_longest_wait(self) -> float:
-        """Return for how many seconds the key that waits longest has waited; 0 if none waits."""
+        """Return the seconds for which the longest-waiting key has waited; 0 if none waits."""
         return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0
 
     def get_running_times(self) -> list[float]:
@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
         return [self._loop.time() - since for since in self._busy.values()]
 
     def find_overdue(self, seconds: float) -> list[tuple[K, str]]:
-        """Return the keys that have been reconciled, or have waited, for more than `seconds`.
+        """Return the keys that have been waiting or in work for more than `seconds`.
 
         Each key comes with its state, "in work" or "waiting"; the keys in work are first.
         """

@@ -22,7 +22,7 @@ from common.runtime.cache import Cache, Object
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
-    """Grace period of a deletion; 0 means that the object is gone, unless it has a finalizer."""
+    """Grace period of a deletion; with 0, the object is gone unless it has a finalizer."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class Writer:
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, request: Awaitable[bytes]) -> bool:
-        """Send a write and store the object that the API server returns in the cache.
+        """Send a write, and store the object in the answer in the cache.
 
         If it is the root object, the next write of it uses the returned resourceVersion.
         """

@@ -48,7 +48,7 @@ def _candidate(view: ServeView, config: str) -> Candidate:
 def _digest(details: ServeDetails, given: str | None) -> str:
     """Return a digest of the configs that Serve reports for its applications.
 
-    If Serve reports none for some application, the recorded config (`given`) is digested, too.
+    If some application has no reported config, the recorded config (`given`) is digested, too.
     """
     reported = deployed_config.configs(details)
     recorded = given if None in reported.values() else None

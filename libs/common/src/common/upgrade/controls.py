@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class OnDeadline(StrEnum):
-    """What happens to an upgrade that missed its progress deadline, besides a report."""
+    """What happens to an upgrade that missed its progress deadline, in addition to a report."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"

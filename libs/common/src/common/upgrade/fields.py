@@ -23,7 +23,7 @@ MAX_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The duration format of the Gateway API."""
 DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
-"""A decimal number without an exponent, written as a string.
+"""Matches a decimal number without an exponent, written as a string.
 
 It is a string because the same field also takes percentages, and a CRD field has only one type.
 """

@@ -52,7 +52,7 @@ class GateState(Verdict, frozen=True, kw_only=True, rename="camel"):
     """The verdict of a gate at the present weight."""
 
     waits: bool = False
-    """Whether the step waits for this gate, and for nothing else but gates."""
+    """Whether the step waits for this gate. False while anything but a gate holds the step."""
     latest: RecordedFigures | UnsetType = UNSET
     """Newer measurements than those on which the outcome is based, if there are any."""
 

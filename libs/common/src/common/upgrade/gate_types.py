@@ -16,7 +16,7 @@ from common.upgrade.fields import Fields
 
 MAX_GATES: Final = 10
 MAX_STEPS: Final = 20
-"""Maximum steps of one policy. It limits the record, which has each gate's outcome by step."""
+"""Maximum steps of one policy. It limits the size of the record of the gates' outcomes."""
 MAX_INCREASE: Final = 1000
 """Maximum of the field `maxIncrease`, in percent."""
 LOWEST_QUANTILE: Final = 0.5

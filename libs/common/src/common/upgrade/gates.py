@@ -33,7 +33,7 @@ from common.upgrade import sequential
 from common.upgrade.gate_types import MAX_GATES, AnyGate, AskingGate, Gate, Metric
 
 ALPHA: Final = 0.01
-"""Maximum probability that the gates fail an upgrade although the new version is as good."""
+"""Maximum probability that the gates fail an upgrade to a version as good as the old one."""
 
 
 class GateOutcome(StrEnum):
@@ -105,7 +105,7 @@ class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     """
     reason: str = ""
     awaits: str | None = None
-    """Why there is no limit: which data of the active cluster is missing; None if none is."""
+    """Why no limit can be computed from the active cluster's requests; None if one can be."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):

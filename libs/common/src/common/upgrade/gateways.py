@@ -23,9 +23,9 @@ from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
-"""Maximum age in seconds of a user's Gateway while traffic moves."""
+"""Maximum age in seconds of the cached copy of another owner's Gateway, while traffic moves."""
 FOREIGN_AT_REST: Final = 30.0
-"""Maximum age in seconds of a Gateway or route of another owner, while no traffic moves."""
+"""Maximum age in seconds of the cached copy of another owner's object, while no traffic moves."""
 
 
 async def read(

@@ -22,9 +22,9 @@ MAX_VALUES: Final = 32_768
 """Maximum number of counter values that are remembered for one cluster.
 
 A counter has one value, a histogram one for each bucket. A proxy with 3 routes and 2 status codes
-has 126 values. If there is no room, missing series and nodes are dropped, and then whole nodes: to
-count only a part of a node's series could hide its errors. The other nodes' requests are a sample.
-"""
+has 126 values. If there is no room, missing series and missing nodes are dropped first, and then
+the new node as a whole, since a part of its series could hide errors. The requests of the other
+nodes are a sample."""
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
 """Number of values above which no new node is remembered.
 

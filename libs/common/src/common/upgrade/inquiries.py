@@ -65,8 +65,8 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     def miss(self, problem: errors.RaybusError) -> float:
         """Record why there is no valid answer; return the seconds until the next request.
 
-        The recorded text has the number of attempts only after the last one, so that the text does
-        not change with each attempt.
+        The recorded text must not change with each attempt, so only after the last attempt it has
+        the number of attempts.
         """
         is_last = self.times >= webhook.MAX_TIMES
         end = (

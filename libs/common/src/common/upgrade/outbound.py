@@ -68,8 +68,8 @@ class Outbound(Protocol):
 class NoOutbound:
     """Sends nothing.
 
-    With `permits`, `refusal` refuses no server; used for forecasts, which do not know which servers
-    the administrator allows.
+    With `permits`, `refusal` refuses no server. This is used for forecasts, which do not know which
+    servers the administrator allows.
     """
 
     def __init__(self, *, permits: bool = False) -> None:

@@ -117,7 +117,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how often an upgrade counts requests for its gates from zero.
+        """Return how many times an upgrade begins to count requests for its gates from zero.
 
         This happens at each step, and once for mirrored requests.
         """
@@ -295,8 +295,8 @@ def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
     """Return whether an upgrade must stay at a weight until its gates pass.
 
     It must stay at weight 0, at the weight of each step and, if there are no steps, at every
-    weight. It must also stay at `aim`, the weight of the step for which traffic last moved, even if
-    an edit of the policy has removed that step since.
+    weight. It must also stay at every weight from `aim` on. `aim` is the weight of the step for
+    which traffic last moved; an edit of the policy may have removed that step since.
     """
     is_step = weight == 0 or not policy.steps or any(step.weight == weight for step in policy.steps)
     return is_step or (aim is not None and weight >= aim)

@@ -49,7 +49,7 @@ class _Series(msgspec.Struct, frozen=True):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a query's values at one step: the last one, and how many were bad."""
+    """The values of a query at one step: the last one, and how many were beyond the limit."""
 
     value: float | None = None
     """The last value; None if the last query had none."""

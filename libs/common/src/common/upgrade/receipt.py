@@ -51,7 +51,7 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """Maximum capacity of both clusters together, in percent above 100."""
     lowest_capacity_percent: int | None
     requests_cut: int | None
-    """Number of requests that were still in flight when the cluster was deleted."""
+    """Number of requests in flight when the replaced or abandoned cluster was deleted."""
     steps: tuple[gate_record.StepVerdicts, ...] | UnsetType = UNSET
     """The weights at which gates were evaluated, with their verdicts."""
 

@@ -84,7 +84,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
-        """Return the other known routes, which may have carried the traffic before."""
+        """Return the known routes other than `route`, which may have carried the traffic before."""
         weighted, routes = (
             weighted_route.name_of(self.service),
             (self.our_route, *self.users_routes),

@@ -7,9 +7,9 @@ distribution, divided by its probability at the allowed rate. If the true rate i
 allowed one, the probability that the ratio ever exceeds 1/alpha is at most alpha (Ville's
 inequality; Robbins' method of mixtures).
 
-The beta distribution has its mean at twice the allowed rate. Smaller regressions need more requests
-than most upgrades have, and larger ones are found early with any mean. The rates that such a ratio
-does not exclude form a confidence interval that is valid at every moment, too.
+The beta distribution has its mean at twice the allowed rate. Regressions below it need more
+requests than most upgrades have, and regressions above it are found early with any mean. The rates
+that such a ratio does not exclude form a confidence interval that is valid at every moment, too.
 """
 
 import math

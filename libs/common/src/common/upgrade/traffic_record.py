@@ -69,7 +69,7 @@ class RecordedUpgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel
     """Name of the cluster that was active at the start."""
     new: str
     began_at: datetime
-    """When the first of the two clusters got its capacity and traffic."""
+    """When the traffic record first had an entry for each of the two clusters."""
     moved_at: datetime | None = None
     """When the first traffic moved."""
     max_capacity: int = msgspec.field(name="most")
@@ -79,7 +79,7 @@ class RecordedUpgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel
     max_weight: int | UnsetType = msgspec.field(name="best", default=UNSET)
     """Maximum weight that the new cluster has had, in percent."""
     aim: int | UnsetType = UNSET
-    """Weight of the policy's step towards which traffic last moved, even if less has moved yet."""
+    """Weight of the policy's step for which traffic last moved, even if only a part has moved."""
     sheds: int | UnsetType = UNSET
     """How often a cluster lost traffic because it was unhealthy.
 
@@ -106,7 +106,7 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     by: str
     """Field manager of the tool that replaced the backends."""
     streak: int = 1
-    """Number of overwrites in a row that followed each other quickly."""
+    """Number of overwrites in a row, each soon after the one before it."""
 
 
 class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -138,7 +138,7 @@ def past_steps(upgrade: RecordedUpgrade | None) -> tuple[gate_record.StepVerdict
 
 
 def steps_of(upgrade: RecordedUpgrade | None) -> tuple[gate_record.StepVerdicts, ...]:
-    """Return the gates' outcomes at all weights, also the present one, fit for display."""
+    """Return the gates' outcomes at all weights, including the present one, fit for display."""
     current = gates_of(upgrade)
     return (*past_steps(upgrade), *(() if current is None else (gate_record.closed(current),)))
 
@@ -146,7 +146,7 @@ def steps_of(upgrade: RecordedUpgrade | None) -> tuple[gate_record.StepVerdicts,
 def of_route(route: Route | None) -> Record:
     """Return the traffic record on a route.
 
-    It is empty if the route has none that is readable and has this format version.
+    It is empty if the route has no readable record of this format version.
     """
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
     record = annotation_record.decode(text, Record) if text else None

@@ -22,7 +22,7 @@ from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 MAX_ROUNDS: Final = 3
-"""Number of rounds with unanswered requests with which the warm-up fails."""
+"""Number of rounds with unanswered requests after which the warm-up fails."""
 
 
 class _Run(msgspec.Struct):
@@ -30,7 +30,7 @@ class _Run(msgspec.Struct):
     asked: WarmUp
     progress: WarmUpProgress
     left: list[int]
-    """Numbers of the requests that are still to be sent; the next one is last."""
+    """Numbers of the requests that are still to be sent; the last item is sent next."""
     rounds: int = 0
     """Number of rounds in which a request had no answer."""
     is_active: bool = False

@@ -43,7 +43,7 @@ WAIT: Final = 30.0
 MIN_WAIT: Final = 5.0
 MAX_WAIT: Final = 600.0
 MAX_PAUSE: Final = 60.0
-"""Maximum seconds until the next request after one without a legal answer."""
+"""Maximum seconds from a request without a legal answer to the next request."""
 OK: Final = 200
 _RESULTS: Final = {
     "Pass": GateOutcome.PASS,
@@ -126,8 +126,8 @@ def build_checkpoint(  # noqa: PLR0913  (the identity of a step)
     """Describe the present step of an upgrade, for the requests to gates' servers.
 
     The pending cluster has had `weight` percent of the traffic since `since`. `preview` is the
-    Service with the name of the preview Service; a webhook gets its address only if the RayService
-    owns it.
+    existing Service with the name of the preview Service. A webhook gets its address only if the
+    RayService owns it.
     """
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
@@ -218,7 +218,7 @@ def quoted(text: str) -> str:
 
 
 def pause(times: int) -> float:
-    """Return the seconds until the next request, after `times` requests in all and no answer."""
+    """Return the seconds to wait after a request without an answer; `times` counts all requests."""
     return min(MAX_PAUSE, 2.0 ** min(times - 1, 10))
 
 

@@ -206,7 +206,7 @@ def serve_service(namespace: str, owner: str) -> Reference:
 
 
 def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
-    """Return the indexes of those rules of a route to which raybus writes its backends.
+    """Return the indexes of the rules of a route to which raybus writes its backends.
 
     `own` is the result of `own_backends`. The description of this module says how the rules are
     chosen.
@@ -270,7 +270,7 @@ def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> Rou
 
 
 def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterator[Record]:
-    """Yield the traffic records on those routes that certainly belong to this RayService.
+    """Yield the traffic records on the routes that certainly belong to this RayService.
 
     raybus may write such a route, or could write it before, and no other RayService uses it.
     """

@@ -7,10 +7,10 @@ many requests again.
 
 In a long step or bake, the earlier requests would hide later errors. Therefore an additional window
 begins every minute, and the last few of these are evaluated as well. If all traffic moves at once,
-the gates are evaluated before, over all requests that the pending cluster has ever answered: these
-come from warm-ups and previews, and Ray's counters still have them after a restart of raybus. After
-all traffic has moved, the active cluster answers no requests. Then its requests of the previous
-step are used or, after a restart, everything that its nodes have counted.
+the gates are evaluated before the move, over all requests that the pending cluster has ever
+answered: these come from warm-ups and previews, and Ray's counters still have them after a restart
+of raybus. After all traffic has moved, the active cluster answers no requests. Then its requests of
+the previous step are used or, after a restart, everything that its nodes have counted.
 
 `common.upgrade.increases` computes the requests between two reads of a node.
 """

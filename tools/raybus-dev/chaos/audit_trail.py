@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import Meta, Write, root_of
+from chaos.checker.evidence import Meta, Write, find_top_owner
 from common.bus.subjects import ObjectRef
 
 POLICY: Final = """\
@@ -141,7 +141,7 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
     answered = msgspec.json.decode(line.response_object, type=_Answered).metadata
     meta = answered if answered.name else _named(asked, what)
     kind = _KINDS.get(what.resource, "")
-    if kind == "RayCluster" and (root := root_of(kind, meta, origins)) is not None:
+    if kind == "RayCluster" and (root := find_top_owner(kind, meta, origins)) is not None:
         origins.setdefault((meta.namespace, meta.name), root)
     return Write(
         version=_version(answered, asked),
@@ -153,7 +153,7 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
         namespace=what.namespace,
         name=what.name or meta.name,
         based_on=_base(line.verb, asked),
-        of_root=root_of(kind, meta, origins) if kind else None,
+        top_owner=find_top_owner(kind, meta, origins) if kind else None,
     )
 
 

@@ -15,8 +15,8 @@ from bench.programs import Machine
 from chaos import audit_trail, background, schedule, stack
 from chaos.background import Autoscaler, BackgroundUsers
 from chaos.checker import evidence, gaps, history, jobs, rest, writes
-from chaos.checker.evidence import Seen, Violation
-from chaos.checker.rest import Harness, Unreconciled
+from chaos.checker.evidence import ObservedState, Violation
+from chaos.checker.rest import FinalObjects, Unreconciled
 from chaos.drivers import Drivers
 from chaos.evidence_room import EvidenceStore
 from chaos.faults import DashboardFaults, Faults
@@ -224,7 +224,7 @@ class ChaosRun:
             await asyncio.sleep(TICK)
 
 
-async def read_all(chaos_stack: Stack) -> Harness:
+async def read_all(chaos_stack: Stack) -> FinalObjects:
     """Read all objects, and the last Serve config of each head."""
     configs: dict[str, str] = {}
     for service, head in chaos_stack.heads.serve.heads.items():
@@ -233,7 +233,7 @@ async def read_all(chaos_stack: Stack) -> Harness:
             configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"][
                 "env_vars"
             ]["MESSAGE"]
-    return Harness(
+    return FinalObjects(
         clusters=await _all(chaos_stack, RAY_CLUSTER),
         services=await _all(chaos_stack, RAY_SERVICE),
         pods=await _all(chaos_stack, POD),
@@ -257,7 +257,7 @@ async def _all(chaos_stack: Stack, resource: Resource) -> list[Body]:
     return items
 
 
-def partitions_of(lease: Seen) -> frozenset[int]:
+def partitions_of(lease: ObservedState) -> frozenset[int]:
     """Return the partitions that a replica's Lease lists."""
     return (
         ownership.parse_partitions(lease.object.metadata.annotations.get(labels.PARTITIONS, ""))
@@ -275,7 +275,7 @@ def _as_violation(left: Unreconciled, end: float) -> Violation:
 def _timeline(
     striking: Faults,
     users: BackgroundUsers,
-    seen: Iterable[Seen],
+    seen: Iterable[ObservedState],
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
 ) -> list[RunEvent]:
@@ -289,11 +289,11 @@ def _timeline(
         for at, request in users.done
     ]
     for state in seen:
-        root = evidence.root_of(state.kind, state.object.metadata, origins)
+        root = evidence.find_top_owner(state.kind, state.object.metadata, origins)
         if root is not None:
             events.append(RunEvent(state.at, f"{root.namespace}/{root.name}", str(state)))
     for write in trail.writes:
-        root = write.of_root
+        root = write.top_owner
         if root is not None:
             events.append(RunEvent(write.at, f"{root.namespace}/{root.name}", str(write)))
     return events

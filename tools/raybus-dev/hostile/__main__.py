@@ -78,9 +78,9 @@ def main() -> int:
     )
     figures = report.measured(run.measure(wanted, emit))
     report.show(figures, lambda: verdict.table(figures), form=options.o, width=140)
-    for rule in figures.broken:
+    for rule in figures.violations:
         emit(f"broken: {rule}")
-    return 1 if figures.broken else 0
+    return 1 if figures.violations else 0
 
 
 if __name__ == "__main__":

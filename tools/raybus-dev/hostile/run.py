@@ -130,9 +130,9 @@ async def _beside(
             emit("control: the tenants write what raybus leaves to another controller")
             with _phase(phases, verdict.CONTROL) as phase:
                 phase.reactions = await _control(wanted, hostile.anew(), prey, attacks)
-        before = {process.name: await _late(process) for process in running}
+        before = {process.name: await _count_loop_blockages(process) for process in running}
         emit("the tenants begin")
-        with _phase(phases, verdict.BESIDE) as phase:
+        with _phase(phases, verdict.UNDER_ATTACK) as phase:
             async with prey.changing() as phase.reactions, asyncio.TaskGroup() as group:
                 progress = group.create_task(_report_progress(hostile, len(attacks), emit))
                 await hostile.attack(attacks, rate=wanted.rate)
@@ -152,7 +152,7 @@ async def _beside(
         attacks=len(attacks),
         refused=hostile.refused,
         stored=hostile.stored,
-        seconds=round(phases[verdict.BESIDE].seconds, 1),
+        seconds=round(phases[verdict.UNDER_ATTACK].seconds, 1),
         unexplained=hostile.unexplained,
         outside=sorted({str(line) for line in verdict.outside(lines, owners)}),
         requests=sum(line.user.username.startswith(ACCOUNT) for line in lines),
@@ -287,7 +287,7 @@ def _sum(page: str, metric: str, *, le: float | None = None) -> float:
     )
 
 
-async def _late(service: Replica) -> float:
+async def _count_loop_blockages(service: Replica) -> float:
     """Return how often a service's event loop was blocked for longer than `verdict.MAX_LAG`."""
     page = await _asked(service, "/metrics") or ""
     lag = "raybus_event_loop_lag_seconds"
@@ -299,7 +299,7 @@ async def _judged(service: Replica, *, pid: int, before: float) -> verdict.Victi
     return verdict.VictimService(
         name=service.service,
         restarts=int(service.pid != pid or not service.is_running),
-        late=round(await _late(service) - before),
+        loop_blockages=round(await _count_loop_blockages(service) - before),
         peak_mib=_peak_mib(service.pid),
         faults=round(_sum(page, "raybus_invariant_violations_total")),
     )

@@ -58,23 +58,25 @@ NASTY_RESOURCES: Final = (
 )
 
 
-KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
+UNEDITED_FIELDS: Final = frozenset({"groupName", "managedBy", "backend"})
 """Fields that random edits do not change.
 
 An edit of `groupName` could create two groups of the same name, and the API server rejects edits of
 the other two.
 """
-LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
+FIRST_ENTRY_LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
 """Lists of which most random edits change only the first entry."""
-FILLED: Final = frozenset({
-    *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy",
-    "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
+NEVER_EMPTY_FIELDS: Final = frozenset({
+    *UNEDITED_FIELDS, "name", "size", "sizeLimit", "mode", "version", "upscalingMode",
+    "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
 """Fields that random edits never make empty, because the API server rejects an empty value."""
-GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
+NEVER_EMPTY_OBJECTS: Final = frozenset(
+    {"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"}
+)
 """Fields that random edits never make empty as a whole. Fields inside them may become empty."""
 
-REFUSED: Final = 5
+INVALID_ONE_IN: Final = 5
 """In one of this many cases, the RayCluster or RayJob may be invalid for raybus.
 
 In other cases, an invalid object is drawn again, because most random specs would be invalid.
@@ -312,7 +314,7 @@ def template(d: Drawer, name: str) -> Json:
         {
             "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"},
                 {labels.IDENTIFIER: "mine"}, {"team": "a"}, {labels.CLUSTER: "other", "x": ""},
-                {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
+                {labels.NEVER_EMPTY_OBJECTS: "mine", labels.SERVE: "false"}, {}),
             "annotations": ({"example.org/a": "b"}, {"ray.io/overwrite-container-cmd": "true"}, {}),
             "name": ("given",),
         },
@@ -684,14 +686,18 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
     path: list[Any] = ["spec"]
     have, other = cluster["spec"], spec(d, gates, known)
     while True:
-        path.append(d.pick(*sorted({*have, *other} - KEPT)))
+        path.append(d.pick(*sorted({*have, *other} - UNEDITED_FIELDS)))
         one, two = have.get(path[-1]), other.get(path[-1])
-        if path[-1] in LISTS and one and two and not d.one_in(4):
+        if path[-1] in FIRST_ENTRY_LISTS and one and two and not d.one_in(4):
             path.append(0)
             one, two = one[0], two[0]
         elif d.one_in(3) and path[-1] != "gcsFaultToleranceOptions":
             break
-        if not isinstance(one, dict) or not isinstance(two, dict) or not {*one, *two} - KEPT:
+        if (
+            not isinstance(one, dict)
+            or not isinstance(two, dict)
+            or not {*one, *two} - UNEDITED_FIELDS
+        ):
             break
         have, other = cast("Json", one), cast("Json", two)
     return {"do": "edit", "path": path, "value": two}
@@ -706,9 +712,13 @@ def blank(d: Drawer, value: Json) -> None:
             *(cast("Json", parent).items() if isinstance(parent, dict) else enumerate(parent))
         ]
         for key, field in items:
-            if key not in FILLED and isinstance(field, str | list | dict):
+            if key not in NEVER_EMPTY_FIELDS and isinstance(field, str | list | dict):
                 left += [field] if isinstance(field, list | dict) else []
-                leaves += [(parent, key)] if isinstance(key, str) and key not in GROUP else []
+                leaves += (
+                    [(parent, key)]
+                    if isinstance(key, str) and key not in NEVER_EMPTY_OBJECTS
+                    else []
+                )
     if leaves:
         at, key = d.pick(*leaves)
         at[key] = type(at[key])()
@@ -1035,13 +1045,13 @@ def _other_case(
         return Case(settings=operator, service=service(d, operator.gates, known))
     if number % 10 == 8:
         drawn, selected = job(d, operator.gates, known)
-        if not d.one_in(REFUSED):
+        if not d.one_in(INVALID_ONE_IN):
             while _is_refused_job(drawn, operator):
                 drawn, selected = job(d, operator.gates, known)
         return Case(settings=operator, job=drawn, objects=selected)
     if number % 10 == 7 and FeatureGate.NETWORK_POLICY.value in known:  # KubeRay 1.7 and newer
         cron = cron_job(d, operator.gates, known)
-        if not d.one_in(REFUSED):
+        if not d.one_in(INVALID_ONE_IN):
             while _is_refused_job({**cron, "spec": cron["spec"]["jobTemplate"]}, operator):
                 cron = cron_job(d, operator.gates, known)
         return Case(settings=operator, cron_job=cron)
@@ -1058,7 +1068,7 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     if (other := _other_case(d, number, operator, known)) is not None:
         return other
     cluster = _cluster(d, operator, known)
-    if not d.one_in(REFUSED):
+    if not d.one_in(INVALID_ONE_IN):
         while _is_refused(cluster, operator):
             cluster = _cluster(d, operator, known)
     if d.one_in(20):

@@ -283,7 +283,7 @@ async def run(row: VersionRow, work: Path, logs: Path) -> RowOutcome:
 
 
 def _find_programs(row: VersionRow) -> Binaries:
-    versioned = binaries.name_kubernetes_programs(row.kubernetes)
+    versioned = binaries.map_kubernetes_programs(row.kubernetes)
     paths = {name: prepared(built) for name, built in versioned.items()}
     others = ("etcd", *binaries.SIMULATED_NODES)
     return Binaries(paths=paths | {name: prepared(name) for name in others})

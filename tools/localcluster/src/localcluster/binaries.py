@@ -394,7 +394,7 @@ They issue certificates, and store the history of clusters.
 """
 
 
-def name_kubernetes_programs(version: str) -> dict[str, str]:
+def map_kubernetes_programs(version: str) -> dict[str, str]:
     """Map the usual names of the control-plane programs to the names of the built programs.
 
     The built programs of a Kubernetes version other than the default have the version in their

@@ -35,8 +35,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--samples",
         type=int,
-        default=verdict.ENOUGH,
-        help=f"reactions to each kind of change in the first two phases ({verdict.ENOUGH})",
+        default=verdict.MIN_REACTIONS,
+        help=f"reactions to each kind of change in the first two phases ({verdict.MIN_REACTIONS})",
     )
     parser.add_argument(
         "--untimed",

@@ -150,7 +150,7 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
     upgrade = observed.upgrade
     if judged.failed is not None and not (upgrade and upgrade.failed):
         yield warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}")
-    if passed := gates.passed(traffic_record.gates_of(upgrade), judged.results):
+    if passed := gates.list_newly_passed(traffic_record.gates_of(upgrade), judged.results):
         share = observed.record.clusters.get(observed.pending_name)
         note = (
             f"{'Gate' if len(passed) == 1 else 'Gates'} passed at "

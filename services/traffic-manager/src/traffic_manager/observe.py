@@ -325,7 +325,7 @@ class Observer:
         known = share.config if share.config is not UNSET and share.uid == meta.uid else None
         if (candidate := candidate_of(pending, known)) is None:
             return observed
-        renewed = traffic_record.renewed(
+        renewed = traffic_record.adopt_config(
             observed.record,
             meta,
             candidate,
@@ -403,7 +403,7 @@ class Observer:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
         memory = self._memories.get(uid, HealthMemory())
-        baseline = health.baseline(
+        baseline = health.build_baseline(
             msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight
         )
         if baseline is not None:

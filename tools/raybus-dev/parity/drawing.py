@@ -314,7 +314,7 @@ def template(d: Drawer, name: str) -> Json:
         {
             "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"},
                 {labels.IDENTIFIER: "mine"}, {"team": "a"}, {labels.CLUSTER: "other", "x": ""},
-                {labels.NEVER_EMPTY_OBJECTS: "mine", labels.SERVE: "false"}, {}),
+                {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
             "annotations": ({"example.org/a": "b"}, {"ray.io/overwrite-container-cmd": "true"}, {}),
             "name": ("given",),
         },

@@ -19,7 +19,7 @@ from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import PendingChange
 from service_reconciler.reasons import EventReason
-from service_reconciler.status import room
+from service_reconciler.status import status_size
 from service_reconciler.status.conditions import Assessment
 
 MAX_NAME_LENGTH: Final = 253
@@ -59,8 +59,8 @@ def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[Ku
         if not was_reported and recorded_decisions.was_reported(status.conditions, problem):
             yield warning(problem.event, "Reconcile", problem.message)
     yield from _of_control(assessment.control, old, status)
-    if room.is_cut(status) and not room.is_cut(old):
-        yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
+    if status_size.is_cut(status) and not status_size.is_cut(old):
+        yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", status_size.TRUNCATED_MESSAGE)
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
@@ -115,17 +115,17 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
     )
     namespace = observed.service.metadata.namespace
     if (
-        decision.step is PendingChange.NEW
+        decision.change is PendingChange.NEW
         and serve_writer.asks_for_steps(observed.service)
         and not observed.is_incremental
     ):
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
-    if decision.step is PendingChange.NEW and names_before.active:
+    if decision.change is PendingChange.NEW and names_before.active:
         note = f"Preparing RayCluster {namespace}/{names.pending}: {decision.note}"
         yield normal(EventReason.UPGRADE_STARTED, "Upgrade", note)
-    if decision.step is PendingChange.DROP:
+    if decision.change is PendingChange.DROP:
         note = (
             f"The upgrade to RayCluster {namespace}/{names_before.pending} is cancelled: "
             f"{decision.note}"
@@ -140,7 +140,7 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
             EventReason.ROLLBACK_CANCELLED,
             f"Traffic goes on to RayCluster {namespace}/{names_before.pending}",
         )
-        if decision.step in {PendingChange.DROP, PendingChange.NEW}:
+        if decision.change in {PendingChange.DROP, PendingChange.NEW}:
             reason, note = (
                 EventReason.ROLLBACK_COMPLETED,
                 f"All traffic is back on RayCluster {namespace}/{names_before.active}",

@@ -234,7 +234,7 @@ class Observer:
         if (
             is_over
             or observed.controls.promotes
-            or promote.not_serving(observed, pending) is not None
+            or promote.explain_not_serving(observed, pending) is not None
             or (candidate := candidate_of(pending)) is None
         ):
             return {}
@@ -251,10 +251,10 @@ class Observer:
                 candidate, *nodes, is_unused=not pending.was_edited
             )
             results |= {
-                gate: promote.judged(gate, window or gates.NO_WINDOW, observed.warm_up)
+                gate: promote.judge_gate(gate, window or gates.NO_WINDOW, observed.warm_up)
                 for gate in measured
             }
-        if promote.not_askable(observed, pending) is None and (
+        if promote.explain_not_askable(observed, pending) is None and (
             asked := gate_types.asking(decisive)
         ):
             step = webhook.build_checkpoint(
@@ -279,7 +279,7 @@ class Observer:
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
             return None
-        if promote.not_serving(observed, pending) is not None:
+        if promote.explain_not_serving(observed, pending) is not None:
             return None
         if recorded_decisions.has_failed_gate(observed.service):
             self._sources.warm_ups.forget(pending.cluster.metadata.uid)

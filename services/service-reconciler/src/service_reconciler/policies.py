@@ -114,7 +114,7 @@ class Policies:
         except PolicyError as problem:
             why = f"is not valid: {problem}. Correct it"
         if why is not None:
-            return PolicyReading(problem=_refused(meta.name, why), stored=stored)
+            return PolicyReading(problem=_build_problem(meta.name, why), stored=stored)
         return PolicyReading(
             record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec),
             stored=stored,
@@ -133,16 +133,16 @@ class Policies:
 
     async def _named(self, namespace: str, name: str) -> Stored | Problem[Reason]:
         if (why := find_name_violation(UPGRADE_POLICY, name)) is not None:
-            return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
+            return _build_problem(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
             return msgspec.json.decode(
                 await self._kube.get(UPGRADE_POLICY, namespace, name), type=Stored
             )
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
-            return _refused(name, f"does not exist in namespace {namespace}; {remedy}")
+            return _build_problem(name, f"does not exist in namespace {namespace}; {remedy}")
         except (errors.Forbidden, msgspec.DecodeError) as problem:
-            return _refused(name, f"cannot be read: {problem}")
+            return _build_problem(name, f"cannot be read: {problem}")
 
     async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
         """Return the default policy of the namespace; a `Problem` if it cannot be determined.
@@ -155,10 +155,10 @@ class Policies:
         except (errors.NotFound, errors.Forbidden):
             return None
         except msgspec.DecodeError as problem:
-            return _refused("(the default of the namespace)", f"cannot be read: {problem}")
+            return _build_problem("(the default of the namespace)", f"cannot be read: {problem}")
         if len(policies) > MAX_POLICIES:
             remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
-            return _refused(
+            return _build_problem(
                 "(the default of the namespace)",
                 f"is not searched among more than {MAX_POLICIES}; {remedy}",
             )
@@ -166,9 +166,9 @@ class Policies:
         if len(defaults) > 1:
             named = ", ".join(sorted(policy.metadata.name for policy in defaults)[:10])
             remedy = f"leave {labels.DEFAULT_POLICY} on one of them"
-            return _refused(named, f"are both the default of the namespace; {remedy}")
+            return _build_problem(named, f"are both the default of the namespace; {remedy}")
         return next(iter(defaults), None)
 
 
-def _refused(name: str, why: str) -> Problem[Reason]:
+def _build_problem(name: str, why: str) -> Problem[Reason]:
     return Problem(Reason.INVALID_POLICY, f"UpgradePolicy {name} {why}")

@@ -76,7 +76,7 @@ def of_cluster(
     of_view = (
         ()
         if view is None
-        else (_of_cluster(observed, view, now=now), _unsent(observed, view, now=now))
+        else (_of_cluster(observed, view, now=now), _find_unsent_config(observed, view, now=now))
     )
     return next(chain(_of_config(observed, view, now=now), *of_view), None)
 
@@ -120,16 +120,16 @@ def _of_cluster(
 ) -> Iterator[ServiceProblem]:
     code = Reason.PROGRESS_DEADLINE_EXCEEDED
     if (suspension := start_problems.find_suspension(view.cluster)) is not None:
-        yield _not_starting(suspension, EventReason.CLUSTER_NOT_RUNNING)
+        yield _build_start_problem(suspension, EventReason.CLUSTER_NOT_RUNNING)
     if (
         not ports.of_serve(view.cluster.raw_spec)
         and "serveService" not in observed.service.raw_spec
     ):
         yield ServiceProblem(code, ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for problem in start_problems.of_cluster(view.cluster):
-        yield _not_starting(problem, EventReason.CLUSTER_NOT_RUNNING)
+        yield _build_start_problem(problem, EventReason.CLUSTER_NOT_RUNNING)
     for problem in start_problems.of_pods(view.pods, now):
-        yield _not_starting(problem, EventReason.PODS_NOT_STARTING)
+        yield _build_start_problem(problem, EventReason.PODS_NOT_STARTING)
     if head_is_ready(view.cluster):
         yield from _of_serve(view)
         proxies, excludes_head = (
@@ -147,7 +147,7 @@ def _of_cluster(
             )
 
 
-def _not_starting(problem: StartProblem, event: EventReason) -> ServiceProblem:
+def _build_start_problem(problem: StartProblem, event: EventReason) -> ServiceProblem:
     code = _REASONS.get(problem.code, Reason.PROGRESS_DEADLINE_EXCEEDED)
     return ServiceProblem(code, problem.message, event=event)
 
@@ -165,7 +165,9 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
             yield ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
 
 
-def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
+def _find_unsent_config(
+    observed: Observed, view: ClusterView, *, now: datetime
+) -> Iterator[ServiceProblem]:
     """Yield why a cluster in a stepwise upgrade lacks the Serve config that traffic-manager sends.
 
     Problems of configs that service-reconciler sends have their own texts.

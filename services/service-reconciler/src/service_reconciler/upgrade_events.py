@@ -97,7 +97,9 @@ def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield a completion event for each upgrade whose old cluster is deleted during its drain."""
     for cluster in observed.undeleted:
-        if (receipt := receipts.finished(observed.service, cluster, None, now=now)) is not None:
+        if (
+            receipt := receipts.build_finished(observed.service, cluster, None, now=now)
+        ) is not None:
             yield from completed(observed, receipt)
 
 
@@ -108,7 +110,7 @@ def drain_started(
 
     `lacking` are the annotations that are about to be added to the cluster.
     """
-    receipt = receipts.begun(lacking)
+    receipt = receipts.parse_record(lacking)
     if (
         cleanup_schedule.due_at(cluster) is not None
         or receipt is None
@@ -154,7 +156,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     empty = (ClusterServiceStatus(ray_cluster_name=name) for name in (names.active, names.pending))
     before, after = (
         _split(*roles),
-        _split(*(compute.mirrored(observed, status, names) for status in empty)),
+        _split(*(compute.add_traffic(observed, status, names) for status in empty)),
     )
     between = ReportedSplit(
         old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
@@ -296,7 +298,7 @@ def _rolled_back(
     observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime
 ) -> Publish:
     """Return the action that publishes the end of an upgrade without a promotion."""
-    outcome = receipts.failure(observed, status, pair)
+    outcome = receipts.get_failed_outcome(observed, status, pair)
     return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
 
 

@@ -104,7 +104,7 @@ class Execution:
         changes_children = any(action.resource not in pki.KINDS for action in changes)
         if (
             changes_children
-            or plan.fault
+            or plan.problem
             or any(isinstance(failure.action, Refuse) for failure in executed.failures)
         ):
             memory.children.clear()
@@ -113,7 +113,9 @@ class Execution:
         if not plan.is_submitted:
             compared = observed.live_children.keys() & batch.COMPARED
             memory.children = {
-                place: child for place, child in memory.children.items() if place[0] not in compared
+                address: child
+                for address, child in memory.children.items()
+                if address[0] not in compared
             }
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
@@ -130,8 +132,8 @@ class Execution:
             status = self.plan_status(observed, make_outcome(plan, executed))
         if status.actions:
             written = await executor.execute(observed, status)
-        fault = plan.fault or status.fault
-        error = executed.error or (errors.Retryable(fault) if fault else written.error)
+        problem = plan.problem or status.problem
+        error = executed.error or (errors.Retryable(problem) if problem else written.error)
         if error is not None:
             raise error
         seconds = self._reads.config.requeue_seconds if plan.is_periodic else 0
@@ -149,7 +151,7 @@ class Execution:
         """
         old, now = observed.cluster.status, observed.now
         if (violation := compute.find_head_violation(observed, outcome)) is not None:
-            return ClusterPlan(fault=violation)
+            return ClusterPlan(problem=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
         key = Key(meta.namespace, meta.name)
         since = min(self._reads.in_progress.pop(key, now), now)
@@ -217,7 +219,7 @@ class Execution:
                     raise
                 tries -= 1
                 await asyncio.sleep(GRANT_PAUSE)
-        memory.children[action.place] = action.expected, observed.now
+        memory.children[action.address] = action.expected, observed.now
         return is_new
 
     def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
@@ -304,7 +306,7 @@ def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
     is_partial = plan.is_partial or executed.is_cut
     return ExecutionOutcome(
         failure=failure,
-        is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault),
+        is_clean=not (executed.failures or plan.unfinished or is_partial or plan.problem),
     )
 
 

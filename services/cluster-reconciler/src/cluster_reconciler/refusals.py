@@ -49,8 +49,8 @@ def find_violation(cluster: RayCluster, config: Config) -> tuple[str, str] | Non
     try:
         if (problem := cluster_rules.spec(cluster, config.gates)) is not None:
             return "spec", problem
-    except msgspec.ValidationError as fault:
-        return "spec", f"{fault}; correct the field"
+    except msgspec.ValidationError as error:
+        return "spec", f"{error}; correct the field"
     if problem := cluster_rules.upgrade_options(cluster):
         return "UpgradeStrategy", problem
     return None

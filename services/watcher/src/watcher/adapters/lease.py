@@ -23,7 +23,7 @@ from watcher.term import Term
 
 log = structlog.get_logger()
 
-OURS: Final = (errors.RaybusError, TimeoutError)
+REQUEST_ERRORS: Final = (errors.RaybusError, TimeoutError)
 """Exceptions that a failed request to the API server may raise."""
 ASK_SECONDS: Final = 1.0
 """Seconds between two requests that check whether NATS answers."""
@@ -248,7 +248,7 @@ class Leadership:
         Returns False if no replica answers or is prepared in time, or if this replica lost the
         Lease or NATS.
         """
-        with contextlib.suppress(*OURS):
+        with contextlib.suppress(*REQUEST_ERRORS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
                 answered_at = steady()
                 while is_complete() and self.has_valid_lease and not self._reach.is_lost:
@@ -288,7 +288,7 @@ class Leadership:
                 return await self._take(role, term)
         except (errors.Conflict, errors.AlreadyExists):
             return False
-        except OURS as problem:
+        except REQUEST_ERRORS as problem:
             if role is LeaderRole.LEADS and not self.has_valid_lease:
                 self._set_problem(
                     f"{self._where} cannot be had: {problem or 'the API server does not answer'}"
@@ -337,7 +337,7 @@ class Leadership:
                 else None
             )
 
-        with contextlib.suppress(*OURS):
+        with contextlib.suppress(*REQUEST_ERRORS):
             await self._rewrite(prepared_for, {leadership.NEXT_ANNOTATION: ""})
 
     @property
@@ -356,7 +356,7 @@ class Leadership:
         try:
             if await self._rewrite(released, self._mark(role)):
                 log.info("Lease released", lease=leadership.LEASE_NAME)
-        except OURS as problem:
+        except REQUEST_ERRORS as problem:
             log.warning(
                 "cannot release the Lease", error=str(problem) or "the API server does not answer"
             )

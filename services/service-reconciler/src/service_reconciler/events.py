@@ -53,12 +53,12 @@ def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[Ku
             "rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
-    yield from _of_upgrade(assessment)
+    yield from _list_upgrade_events(assessment)
     if (problem := assessment.problem) is not None and not problem.is_reported:
         was_reported = recorded_decisions.was_reported(old.conditions, problem)
         if not was_reported and recorded_decisions.was_reported(status.conditions, problem):
             yield warning(problem.event, "Reconcile", problem.message)
-    yield from _of_control(assessment.control, old, status)
+    yield from _list_control_events(assessment.control, old, status)
     if status_size.is_cut(status) and not status_size.is_cut(old):
         yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", status_size.TRUNCATED_MESSAGE)
 
@@ -106,7 +106,7 @@ def timeout(observed: Observed, *, now: datetime) -> KubeEvent:
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
-def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
+def _list_upgrade_events(assessment: Assessment) -> Iterator[KubeEvent]:
     observed, decision, names, names_before = (
         assessment.observed,
         assessment.decision,
@@ -157,7 +157,7 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 
-def _of_control(
+def _list_control_events(
     control: Control, old: RayServiceStatus, new: RayServiceStatus
 ) -> Iterator[KubeEvent]:
     was, now = (

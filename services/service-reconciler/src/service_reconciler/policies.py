@@ -80,7 +80,7 @@ class Policies:
                 await self._kube.get(UPGRADE_POLICY, meta.namespace, recorded.name), type=Stored
             )
             edit = (
-                self._reading(stored, meta.namespace)
+                self._build_reading(stored, meta.namespace)
                 if upgrade_policy.is_edited(recorded, stored)
                 else None
             )
@@ -100,17 +100,19 @@ class Policies:
             service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
             service.metadata.namespace,
         )
-        stored = await (self._named(namespace, name) if name else self._default(namespace))
+        stored = await (
+            self._read_policy(namespace, name) if name else self._find_default(namespace)
+        )
         return (
-            self._reading(stored, namespace)
+            self._build_reading(stored, namespace)
             if isinstance(stored, Stored)
             else PolicyReading(problem=stored)
         )
 
-    def _reading(self, stored: Stored, namespace: str) -> PolicyReading:
+    def _build_reading(self, stored: Stored, namespace: str) -> PolicyReading:
         meta, spec = stored.metadata, stored.spec
         try:
-            why = self._forbidden(upgrade_policy.read(meta.name, spec), namespace)
+            why = self._find_forbidden_gate(upgrade_policy.read(meta.name, spec), namespace)
         except PolicyError as problem:
             why = f"is not valid: {problem}. Correct it"
         if why is not None:
@@ -120,7 +122,7 @@ class Policies:
             stored=stored,
         )
 
-    def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
+    def _find_forbidden_gate(self, policy: UpgradePolicy, namespace: str) -> str | None:
         """Return why a gate of the policy may not send its request; None if all gates may.
 
         An upgrade with such a gate would wait forever.
@@ -131,7 +133,7 @@ class Policies:
                 return f"cannot be followed: {field}: {why}. Ask them to add it, or remove the gate"
         return None
 
-    async def _named(self, namespace: str, name: str) -> Stored | Problem[Reason]:
+    async def _read_policy(self, namespace: str, name: str) -> Stored | Problem[Reason]:
         if (why := find_name_violation(UPGRADE_POLICY, name)) is not None:
             return _build_problem(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
@@ -144,7 +146,7 @@ class Policies:
         except (errors.Forbidden, msgspec.DecodeError) as problem:
             return _build_problem(name, f"cannot be read: {problem}")
 
-    async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
+    async def _find_default(self, namespace: str) -> Stored | Problem[Reason] | None:
         """Return the default policy of the namespace; a `Problem` if it cannot be determined.
 
         None if there is none, or if the API server does not know the kind or refuses the read.

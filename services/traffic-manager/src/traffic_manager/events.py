@@ -128,10 +128,10 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
         )
         yield warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", note)
     yield from of_gates(observed, judged)
-    yield from _of_mirror(observed, judged)
+    yield from _list_mirror_events(observed, judged)
 
 
-def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
+def _list_mirror_events(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
     """Yield a warning if the upgrade continues without the mirroring that its policy asks for.
 
     The same plan records the end of the mirroring, so the warning is sent only once.

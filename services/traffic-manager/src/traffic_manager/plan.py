@@ -387,7 +387,7 @@ def _plan_upgrade(
         actions = routing.plan_routes(
             observed, upgrade.parts, now=now, judged=judged, shows_gates=True
         )
-    requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
+    requeue_at = _get_next_poll(m, views, next_step.requeue_at, now=now)
     # a write that moves weights contains the deletion of the mirror route already
     rest = (action for action in beside if action not in actions)
     return Plan(actions=(*stranded, *actions, *rest), requeue_at=requeue_at, note=next_step.note)
@@ -475,7 +475,7 @@ def _apply_limit(side: ClusterState, limit: int, why: str) -> ClusterState:
     )
 
 
-def _next_poll(
+def _get_next_poll(
     m: Migration, views: tuple[ServedCluster, ServedCluster], due: datetime | None, *, now: datetime
 ) -> datetime:
     """Return when to observe again.

@@ -606,7 +606,7 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
     """
     name = cluster["metadata"]["name"]
     bodies = [
-        _pod(d, name, f"head-p{number}", "headgroup", "head", {})
+        _draw_pod(d, name, f"head-p{number}", "headgroup", "head", {})
         for number in range(d.pick(1, 1, 1, 0, 2))
     ]
     groups: Sequence[Json] = cluster["spec"]["workerGroupSpecs"]
@@ -628,14 +628,14 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
                         "ray.io/worker-group-replica-name": f"{prefix}-replica{replica}",
                         "ray.io/replica-host-index": f"{host}",
                     }
-                bodies.append(_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
+                bodies.append(_draw_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
                 number += 1
     if d.one_in(10):
-        bodies.append(_pod(d, name, "stray-p0", "removed-group", "worker", {}))
+        bodies.append(_draw_pod(d, name, "stray-p0", "removed-group", "worker", {}))
     return bodies
 
 
-def _pod(
+def _draw_pod(
     d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]
 ) -> Body:
     meta: Json = {"creationTimestamp": d.pick("NOW-30s", "NOW-20s", "NOW-300s")}
@@ -872,7 +872,7 @@ def job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> tuple[Body,
             "entrypointResources": ('{"R1": 2}', '{"a b": 0.5}', "{"),
             "jobId": ("mine", "a.b-c_d"),
             "submitterConfig": ({}, {"backoffLimit": 0}, {"backoffLimit": 3}),
-            "submitterPodTemplate": (partial(_submitter_template, d),),
+            "submitterPodTemplate": (partial(_draw_submitter_template, d),),
         },
         3,
     )  # fmt: skip
@@ -986,7 +986,7 @@ def cron_job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
     return {**body, "spec": found, "status": {"lastScheduleTime": d.pick(*LAST_RUNS)}}
 
 
-def _submitter_template(d: Drawer) -> Json:
+def _draw_submitter_template(d: Drawer) -> Json:
     container: Json = {"name": "submit", "image": IMAGE}
     container |= d.some(
         {
@@ -1010,7 +1010,7 @@ def _submitter_template(d: Drawer) -> Json:
     return template
 
 
-def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
+def _draw_cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
     meta: Json = {"labels": d.some(LABELS, 6), "annotations": d.some(ANNOTATIONS, 9)}
     drawn = spec(d, operator.gates, known)
     if d.one_in(4):
@@ -1034,7 +1034,7 @@ def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
     return (problem or job_rules.spec(decoded, gates)) is not None
 
 
-def _other_case(
+def _draw_other_kind(
     d: Drawer, number: int, operator: OperatorSettings, known: frozenset[str]
 ) -> Case | None:
     """Draw a RayService, RayJob or RayCronJob if `number` ends in 9, 8 or 7; else return None.
@@ -1065,12 +1065,12 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     """
     d = Drawer(Random(f"{seed} {number}"))
     operator = settings(d, known)
-    if (other := _other_case(d, number, operator, known)) is not None:
+    if (other := _draw_other_kind(d, number, operator, known)) is not None:
         return other
-    cluster = _cluster(d, operator, known)
+    cluster = _draw_cluster(d, operator, known)
     if not d.one_in(INVALID_ONE_IN):
         while _is_refused(cluster, operator):
-            cluster = _cluster(d, operator, known)
+            cluster = _draw_cluster(d, operator, known)
     if d.one_in(20):
         cluster["metadata"] |= {
             "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],

@@ -151,7 +151,7 @@ class _Replay:
         spec_hash = seen.object.metadata.annotations.get(labels.SPEC_HASH, "")
         twins = [
             cluster.object.metadata.name
-            for cluster in self._clusters_of(seen.object.metadata.namespace, service)
+            for cluster in self._list_living_clusters(seen.object.metadata.namespace, service)
             if cluster.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
         ]
         if len(twins) > 1:
@@ -162,7 +162,7 @@ class _Replay:
                 f"{', '.join(twins)} have the hash {spec_hash}",
             )
 
-    def _clusters_of(self, namespace: str, service: str) -> Iterator[ObservedState]:
+    def _list_living_clusters(self, namespace: str, service: str) -> Iterator[ObservedState]:
         for (kind, space, name), cluster in self._now.items():
             is_its = (kind, space, cluster.object.label.get(labels.ORIGIN_NAME)) == (
                 "RayCluster",

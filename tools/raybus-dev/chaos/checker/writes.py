@@ -151,7 +151,7 @@ def _is_of_a_worker(write: Write, history: _History) -> bool:
     pod = history.get_state_before(("Pod", write.namespace, write.name), write.version or 2**63)
     if pod is None or pod.object.label.get(labels.NODE_TYPE) != labels.WORKER or not pod.is_alive:
         return False
-    cluster = history.get_state_before(_cluster_of(pod), write.version or 2**63)
+    cluster = history.get_state_before(_get_cluster_key(pod), write.version or 2**63)
     return cluster is not None and _is_left_to_autoscaler(cluster)
 
 
@@ -166,7 +166,7 @@ def _find_unlisted_deletion(write: Write, history: _History) -> str | None:
         return None
     listed = {
         name
-        for cluster in history.list_states(_cluster_of(pod))
+        for cluster in history.list_states(_get_cluster_key(pod))
         if not write.version or cluster.version < write.version
         for group in cluster.object.spec.worker_group_specs or []
         for name in group.scale_strategy.workers_to_delete or []
@@ -178,7 +178,7 @@ def _find_unlisted_deletion(write: Write, history: _History) -> str | None:
     )
 
 
-def _cluster_of(pod: ObservedState) -> tuple[str, str, str]:
+def _get_cluster_key(pod: ObservedState) -> tuple[str, str, str]:
     return "RayCluster", pod.object.metadata.namespace, pod.object.label.get(labels.CLUSTER, "")
 
 

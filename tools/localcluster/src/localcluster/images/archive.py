@@ -280,7 +280,7 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
     with tarfile.open(path) as tar:
         for name in _read_manifest(path).layers:
             with tarfile.open(fileobj=tar.extractfile(name)) as layer:
-                _lay(layer, entries, wanted)
+                _apply_layer(layer, entries, wanted)
     return entries
 
 
@@ -332,7 +332,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _lay(layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]) -> None:
+def _apply_layer(
+    layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]
+) -> None:
     """Apply one layer to `entries`, the matching files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:

@@ -216,8 +216,8 @@ def _copy_trimmed(original: Path, folder: Path, trimmed: TrimmedModule) -> None:
         original,
         copy,
         copy_function=shutil.copyfile,
-        ignore=lambda place, _: (
-            {package.name} if Path(place) == original / Path(trimmed.package).parent else set()
+        ignore=lambda path, _: (
+            {package.name} if Path(path) == original / Path(trimmed.package).parent else set()
         ),
     )
     for path in (copy, *copy.rglob("*")):

@@ -338,14 +338,14 @@ def _apply_layer(
     """Apply one layer to `entries`, the matching files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:
-        place = member.name.removeprefix("./")
-        folder, slash, name = place.rpartition("/")
+        member_path = member.name.removeprefix("./")
+        folder, slash, name = member_path.rpartition("/")
         if name.startswith(WHITEOUT):
             gone = folder if name == OPAQUE else f"{folder}{slash}{name.removeprefix(WHITEOUT)}"
             for path in [path for path in entries if path == gone or path.startswith(f"{gone}/")]:
                 del entries[path]
-        elif wanted.fullmatch(place) and (stream := layer.extractfile(member)) is not None:
-            brought[place] = stream.read()
+        elif wanted.fullmatch(member_path) and (stream := layer.extractfile(member)) is not None:
+            brought[member_path] = stream.read()
     entries.update(brought)
 
 

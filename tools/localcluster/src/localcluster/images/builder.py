@@ -298,11 +298,11 @@ class _Builder:
         pending = {stage.name: stage for stage in missing}
         for position, name in enumerate(queue):
             left = sum(self._estimate_seconds(other) for other in queue[position:])
-            place = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
+            position_text = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
             if is_base_image(name):
                 self._build_root(name, host_files)
             else:
-                self._build_stage(self._by_name[name], host_files, place)
+                self._build_stage(self._by_name[name], host_files, position_text)
             if name in pending:
                 self._archive(pending.pop(name))
         for stage in pending.values():
@@ -341,14 +341,14 @@ class _Builder:
             debian.create_base(tree, host_files, self._progress, log, self._environment)
         self._store.publish_layer(self._recipe.keys[name], tree)
 
-    def _build_stage(self, stage: Stage, host_files: sandbox.Host, place: str) -> None:
+    def _build_stage(self, stage: Stage, host_files: sandbox.Host, position: str) -> None:
         folder = self._store.work / f"stage-{stage.name}"
         for name in ("upper", "work", "root"):
             (folder / name).mkdir(parents=True, mode=0o755)
         log = self._store.logs / f"{stage.name}.log"
         log.unlink(missing_ok=True)
         with self._progress.step(
-            f"image stage {stage.name} ({place})", estimate=stage.seconds
+            f"image stage {stage.name} ({position})", estimate=stage.seconds
         ) as shown:
             for number, step in enumerate(stage.steps):
                 what = f"Dockerfile line {step.line} (stage {stage.name})"

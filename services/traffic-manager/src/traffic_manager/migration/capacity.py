@@ -157,9 +157,13 @@ def _get_change_interval(m: Migration, policy: Policy) -> timedelta:
 
 def _decide_forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     active, pending = m.active, m.pending
-    lacks_room = _lacks_nodes(pending, policy) and is_stalled(m, now=now)
-    room = min(WHOLE, WHOLE + policy.surge - active.capacity)
-    shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
+    lacks_nodes = _lacks_nodes(pending, policy) and is_stalled(m, now=now)
+    max_capacity = min(WHOLE, WHOLE + policy.surge - active.capacity)
+    shrinks = (
+        lacks_nodes
+        or active.capacity + pending.capacity > WHOLE
+        or max_capacity <= pending.capacity
+    )
     baked_at = (pending.moved_at or now) + policy.bake if pending.weight == WHOLE else None
     is_baking = (
         policy.bake > timedelta(0)
@@ -183,7 +187,7 @@ def _decide_forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         (is_baking, f"the active cluster keeps its capacity until {until}"),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
-        (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
+        (_is_moving(pending, policy) and not lacks_nodes, "traffic is still moving"),
         (
             policy.surge == 0 and policy.unavailable == 0,
             "maxSurgePercent is 0, so no capacity moves",
@@ -196,7 +200,7 @@ def _decide_forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return _build_split(
             m, "active makes room for pending", active=_get_lowest_capacity(active, pending, policy)
         )
-    return _build_split(m, "pending may surge", pending=room)
+    return _build_split(m, "pending may surge", pending=max_capacity)
 
 
 def _decide_back(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -205,9 +209,9 @@ def _decide_back(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return _build_split(m, "all capacity is back")
     if is_hurried(m, policy):
         return _decide_back_at_once(m)
-    room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
-    if active.capacity < room:
-        return _build_split(m, "active grows back", active=room)
+    max_capacity = min(WHOLE, WHOLE + policy.surge - pending.capacity)
+    if active.capacity < max_capacity:
+        return _build_split(m, "active grows back", active=max_capacity)
     has_followed = (
         not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
     )

@@ -77,7 +77,7 @@ def shed(m: Migration) -> Split | None:
     A cluster gives up the traffic that it cannot carry and the other cluster can take over.
     """
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
-        moved = min(losing.excess, _get_takeover_room(losing, taking))
+        moved = min(losing.excess, _get_takeover_traffic(losing, taking))
         if moved > 0:
             kept = losing.weight - moved
             note = (
@@ -102,7 +102,7 @@ def unservable_traffic(m: Migration) -> str | None:
                 f"({losing.unhealthy_reason}), since {losing.withheld}; "
                 f'{labels.PROMOTE}: "true" moves them all the same'
             )
-        if losing.excess > 0 and _get_takeover_room(losing, taking) <= 0:
+        if losing.excess > 0 and _get_takeover_traffic(losing, taking) <= 0:
             why = (
                 taking.unhealthy_reason
                 or taking.not_ready_reason
@@ -134,7 +134,7 @@ def withhold(active: ClusterState, standing: Standing, distrust: str) -> Cluster
     return msgspec.structs.replace(active, sustainable=kept, withheld=distrust)
 
 
-def _get_takeover_room(losing: ClusterState, taking: ClusterState) -> int:
+def _get_takeover_traffic(losing: ClusterState, taking: ClusterState) -> int:
     """Return how much more traffic the cluster `taking` can take over from the cluster `losing`."""
     return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 

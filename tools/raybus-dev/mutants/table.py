@@ -249,7 +249,7 @@ TABLE: Final = (
         what="a status that contradicts itself is not reported",
         file=f"{CLUSTER}/refusals.py",
         old="        return _report(Refuse(event=events.INVALID_STATUS",
-        new="        return NOTHING or _report(Refuse(event=events.INVALID_STATUS",
+        new="        return EMPTY_PLAN or _report(Refuse(event=events.INVALID_STATUS",
         test=(
             f"{LIFE}::"
             "test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done"

@@ -81,7 +81,7 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """Whether the plan reached the phase that submits the objects of the batch scheduler."""
 
 
-NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
+EMPTY_PLAN: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:

@@ -53,7 +53,7 @@ MAX_ERROR_LENGTH: Final = 300
 
 The error quotes text of a tenant, and a plan may fail for hundreds of pods.
 """
-GATHERED_FOR: Final = timedelta(seconds=1)
+PROGRESS_GATHER_TIME: Final = timedelta(seconds=1)
 """Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
 """Target rate of status writes about progress: writes per second for all clusters of a replica.
@@ -62,7 +62,7 @@ If hundreds of clusters start, most of them are ready before their progress is w
 """
 MAX_GATHERING_TIME: Final = timedelta(seconds=5)
 """Longest time for which the progress of pods is collected, however many clusters make progress."""
-GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
+SERVICE_GATHER_TIME: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
 
 It is short, because an application is sent to the cluster as soon as its head is reported ready.
@@ -159,9 +159,9 @@ class Execution:
             return ClusterPlan()
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
-            gathered_for = min(max(GATHERED_FOR, shared), MAX_GATHERING_TIME)
+            gathered_for = min(max(PROGRESS_GATHER_TIME, shared), MAX_GATHERING_TIME)
             written_at = since + (
-                GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for
+                SERVICE_GATHER_TIME if labels.ORIGIN_NAME in meta.labels else gathered_for
             )
             if now < written_at:
                 self._reads.in_progress[key] = since

@@ -40,7 +40,7 @@ from common.runtime.actions import Create, Parallel
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 
-TRUSTED_FOR: Final = timedelta(seconds=300)
+CHILD_MAX_AGE: Final = timedelta(seconds=300)
 """Time for which a child that is not on the bus is not read again (spec raycluster §5.1)."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
@@ -87,10 +87,12 @@ class ClusterMemory(msgspec.Struct):
             self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
     def trusts(self, address: ChildAddress, expected: Body | None, *, now: datetime) -> bool:
-        """Return whether a child was read within `TRUSTED_FOR` with the same desired content."""
+        """Return whether a child was read within `CHILD_MAX_AGE` with the same desired content."""
         last_read = self.children.get(address)
         return (
-            last_read is not None and last_read[0] == expected and now - last_read[1] < TRUSTED_FOR
+            last_read is not None
+            and last_read[0] == expected
+            and now - last_read[1] < CHILD_MAX_AGE
         )
 
 
@@ -329,7 +331,7 @@ class Observer:
         previous = memory.pki or PkiState(read_at=_NEVER)
         current = msgspec.structs.replace(previous, is_fresh=False)
         trusted = msgspec.structs.replace(observed, pki=current)
-        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.MIN_WAIT
+        limit = CHILD_MAX_AGE if pki.is_complete(trusted) else pki.MIN_WAIT
         if not is_trusted or now - previous.read_at >= limit:
             was_awaited = memory.pki is not None and bool(pki.explain_missing(trusted))
             fresh = PkiState(read_at=now, was_awaited=was_awaited, changed_at=previous.changed_at)

@@ -27,7 +27,7 @@ from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel
 from common.validation import ray_cluster as cluster_rules
 
 KINDS: Final = (ISSUER, CERTIFICATE)
-GATHERED_FOR: Final = timedelta(seconds=5)
+MIN_CHANGE_INTERVAL: Final = timedelta(seconds=5)
 """Minimum time between two changes of a leaf certificate, so that one change covers many new pods.
 
 The certificate contains the pods' addresses. Pods check it at the same interval.
@@ -88,7 +88,7 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
             f"rename the {kind}"
         )
     failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem=problem)
-    may_change = pki.changed_at is None or observed.now >= pki.changed_at + GATHERED_FOR
+    may_change = pki.changed_at is None or observed.now >= pki.changed_at + MIN_CHANGE_INTERVAL
     if problem:
         yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=problem))
     elif have is None:

@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 from cluster_reconciler import events, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, make_step
+from cluster_reconciler.actions import EMPTY_PLAN, ClusterPlan, Continue, make_step
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import gcs_fault_tolerance, head_pod
 from common import durations, labels
@@ -53,7 +53,7 @@ def protect(observed: Observed) -> Continue | ClusterPlan:
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
     return msgspec.structs.replace(
-        NOTHING, actions=make_step(action), requeue_at=observed.now, note=note
+        EMPTY_PLAN, actions=make_step(action), requeue_at=observed.now, note=note
     )
 
 
@@ -68,14 +68,14 @@ def finish(observed: Observed) -> Continue | ClusterPlan:
         return Continue()
     obstacle = _find_obstacle(observed)
     if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers and obstacle:
-        return NOTHING
+        return EMPTY_PLAN
     if observed.is_valid and traits.has_embedded_storage(cluster):
         return _release(cluster, "the embedded store needs no cleaning")
     ends_at = deleted_at + get_timeout(cluster.metadata)
     if observed.now >= ends_at:
         return _release_uncleaned(observed, obstacle, elapsed=observed.now - deleted_at)
     if refusals.get_foreign_manager(cluster):
-        return msgspec.structs.replace(NOTHING, requeue_at=ends_at, note=obstacle)
+        return msgspec.structs.replace(EMPTY_PLAN, requeue_at=ends_at, note=obstacle)
     return _clean_up(observed, obstacle, ends_at)
 
 
@@ -230,4 +230,4 @@ def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> C
         if labels.GCS_FT_FINALIZER in finalizers
         else ()
     )
-    return msgspec.structs.replace(NOTHING, actions=actions, note=note)
+    return msgspec.structs.replace(EMPTY_PLAN, actions=actions, note=note)

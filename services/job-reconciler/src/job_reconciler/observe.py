@@ -39,9 +39,9 @@ from job_reconciler.reasons import EventReason
 from job_reconciler.settings import Config
 
 T = TypeVar("T", bound=Object)
-SELECTED_AGE: Final = 2.0
+SELECTED_MAX_AGE: Final = 2.0
 """Maximum age in seconds of a read of a cluster that a job selects, or of its head Service."""
-FOREIGN_AGE: Final = 30.0
+FOREIGN_MAX_AGE: Final = 30.0
 """Maximum age in seconds of a read of the Service with the name of a RayJob's head Service."""
 _ENDING: Final = frozenset({DeploymentState.SUSPENDING, DeploymentState.RETRYING})
 _READS_CLUSTER: Final = frozenset(DeploymentState) - {
@@ -177,7 +177,7 @@ class Observer:
             return observed
         if observed.selects_cluster:
             cluster = await self._lookup.find(
-                RAY_CLUSTER, RayCluster, (namespace, name), max_age=SELECTED_AGE
+                RAY_CLUSTER, RayCluster, (namespace, name), max_age=SELECTED_MAX_AGE
             )
         elif observed.state in _ENDING and observed.job.metadata.deletion_timestamp is None:
             cluster = await self._find_remaining(RAY_CLUSTER, RayCluster, (namespace, name))
@@ -188,7 +188,7 @@ class Observer:
             return replace(observed, cluster=cluster)
         place = (namespace, view.dashboard_service(cluster))
         if observed.selects_cluster:
-            service = await self._lookup.find(SERVICE, Service, place, max_age=SELECTED_AGE)
+            service = await self._lookup.find(SERVICE, Service, place, max_age=SELECTED_MAX_AGE)
         else:
             service = self._cache.get(Service, *place)
         return replace(observed, cluster=cluster, dashboard_service=service)
@@ -233,7 +233,7 @@ class Observer:
         is_running = observed.state is DeploymentState.RUNNING
         if not is_running or not self._get_memory(observed.job).reads_head_service:
             return self._cache.get(Service, *place)
-        return await self._lookup.find(SERVICE, Service, place, max_age=FOREIGN_AGE)
+        return await self._lookup.find(SERVICE, Service, place, max_age=FOREIGN_MAX_AGE)
 
     async def _add_answer(self, observed: Observed) -> Observed:
         """Add Ray's answer about the job.

@@ -61,7 +61,7 @@ OPTIONAL: Final = (
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayJob", "RayCluster"})
-NEVER: Final = frozenset({"Secret"})
+NEVER_PUBLISHED: Final = frozenset({"Secret"})
 """Kinds that must never be published on the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 View: TypeAlias = core.Pod | core.EndpointSlice | core.Job
@@ -128,7 +128,7 @@ def trim(resource: Resource, state: bytes | View) -> bytes:
     `state` is the JSON of the object, or its view. Raises `ValueError` for a kind that must never
     be published.
     """
-    if resource.kind in NEVER:
+    if resource.kind in NEVER_PUBLISHED:
         raise ValueError(f"a {resource.kind} must not be published")
     view = decode_view(resource, state) if isinstance(state, bytes) else state
     if view is None:

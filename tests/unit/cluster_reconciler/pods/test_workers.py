@@ -19,7 +19,7 @@ from support.tables import cases
 def decide(
     *pods: Any,
     may_shrink: bool = True,
-    max_changes: int = plan.BATCH,
+    max_changes: int = plan.BATCH_SIZE,
     has_indexes: bool = True,
     awaited: tuple[str, ...] = (),
     **group: Any,
@@ -188,6 +188,6 @@ def test_the_pods_are_gone_through_once_however_many_groups_name_some() -> None:
     observed = an_observation(*pods, cluster=cluster)
     vars(observed)["workers"] = CountedPods(observed.workers)
     groups = cluster.spec.worker_group_specs or []
-    decisions = [workers.decide(observed, group, max_changes=plan.BATCH) for group in groups]
+    decisions = [workers.decide(observed, group, max_changes=plan.BATCH_SIZE) for group in groups]
     assert [gone(each) for each in decisions] == [[f"{each}-0"] for each in names]
     assert CountedPods.passes == 1

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration]
 OBJECTS: Final = 30
 PAUSE_SECONDS: Final = REQUEST_SECONDS + 0.3
 """Seconds without an answer: longer than a request waits. The leader yields the Lease after
-`SERVER_SECONDS` without an answer, of which `ASK_SECONDS` may be over when the pause begins."""
+`SERVER_TIMEOUT` without an answer, of which `ASK_SECONDS` may be over when the pause begins."""
 
 
 async def annotate(kube: KubeClient, namespace: str, number: int) -> None:

@@ -11,7 +11,7 @@ from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.tables import cases
 
-LARGE = 2 * plan.BATCH + 50
+LARGE = 2 * plan.BATCH_SIZE + 50
 """Number of workers for three batches."""
 
 
@@ -40,7 +40,7 @@ async def test_a_large_group_is_created_in_batches_and_the_key_is_requeued_at_on
 ):
     harness = of(LARGE)
     harness.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
-    assert await reconcile(harness) == 1 + plan.BATCH
+    assert await reconcile(harness) == 1 + plan.BATCH_SIZE
     await harness.settle()
     assert len(harness.names("worker")) == LARGE
     assert await reconcile(harness) == 0
@@ -52,40 +52,40 @@ async def test_a_large_group_shrinks_in_batches_which_do_not_wait_for_one_anothe
     harness.kubelet()
     await harness.settle()
     harness.apply(a_ray_cluster(groups=[a_group(replicas=1)]))
-    assert [await reconcile(harness) for _ in range(3)] == [plan.BATCH, plan.BATCH, 49]
+    assert [await reconcile(harness) for _ in range(3)] == [plan.BATCH_SIZE, plan.BATCH_SIZE, 49]
     harness.finish_deletions()
     await harness.settle()
     assert len(harness.names("worker")) == 1
 
 
 async def test_unhealthy_pods_go_in_batches() -> None:
-    harness = of(plan.BATCH + 10)
+    harness = of(plan.BATCH_SIZE + 10)
     await harness.settle()
     for name in harness.names("worker"):
         harness.fail(name)
-    assert await reconcile(harness) == plan.BATCH
+    assert await reconcile(harness) == plan.BATCH_SIZE
 
 
 async def test_replicas_of_several_hosts_are_never_split() -> None:
-    harness = of(3, num_of_hosts=plan.BATCH - 1)
-    assert await reconcile(harness) == 1 + plan.BATCH - 1
-    assert await reconcile(harness) == plan.BATCH - 1
-    assert [await reconcile(harness) for _ in range(2)] == [plan.BATCH - 1, 0]
+    harness = of(3, num_of_hosts=plan.BATCH_SIZE - 1)
+    assert await reconcile(harness) == 1 + plan.BATCH_SIZE - 1
+    assert await reconcile(harness) == plan.BATCH_SIZE - 1
+    assert [await reconcile(harness) for _ in range(2)] == [plan.BATCH_SIZE - 1, 0]
 
 
 async def test_a_replica_larger_than_a_batch_is_created_whole() -> None:
-    harness = of(1, num_of_hosts=plan.BATCH + 7)
-    assert await reconcile(harness) == 1 + plan.BATCH + 7
+    harness = of(1, num_of_hosts=plan.BATCH_SIZE + 7)
+    assert await reconcile(harness) == 1 + plan.BATCH_SIZE + 7
     assert await reconcile(harness) == 0
 
 
 async def test_replicas_of_several_hosts_shrink_in_batches() -> None:
-    harness = of(3, num_of_hosts=plan.BATCH - 1)
+    harness = of(3, num_of_hosts=plan.BATCH_SIZE - 1)
     await harness.settle()
     harness.kubelet()
     await harness.settle()
-    harness.apply(a_ray_cluster(groups=[a_group(replicas=0, num_of_hosts=plan.BATCH - 1)]))
-    assert [await reconcile(harness) for _ in range(4)] == [plan.BATCH - 1] * 3 + [0]
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=0, num_of_hosts=plan.BATCH_SIZE - 1)]))
+    assert [await reconcile(harness) for _ in range(4)] == [plan.BATCH_SIZE - 1] * 3 + [0]
 
 
 def slow(replicas: int, **group: Any) -> Harness:
@@ -96,11 +96,11 @@ def slow(replicas: int, **group: Any) -> Harness:
 
 
 async def test_a_plan_is_cut_short_after_its_time_slice_and_the_next_reconcile_goes_on() -> None:
-    harness = slow(plan.BATCH)
+    harness = slow(plan.BATCH_SIZE)
     harness.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
     assert 1 < await reconcile(harness) < 20
     await harness.settle()
-    assert len(harness.names("worker")) == plan.BATCH
+    assert len(harness.names("worker")) == plan.BATCH_SIZE
     harness.apply(a_ray_cluster(groups=[a_group(replicas=0)]))
     harness.is_deaf = False
     harness.start()

@@ -122,7 +122,7 @@ async def test_a_write_without_need_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(wiring, "make_plan", always(ClusterPlan(fault="mutated")))
+    monkeypatch.setattr(wiring, "make_plan", always(ClusterPlan(problem="mutated")))
     chaos.owners[0].restart()
     with pytest.raises(AssertionError, match="no rest after"):
         await chaos.come_to_rest()

@@ -3,10 +3,10 @@
 from typing import Any
 
 from cluster_reconciler.execute import (
-    GATHERED_FOR,
-    GATHERED_FOR_SERVICE,
     MAX_GATHERING_TIME,
+    PROGRESS_GATHER_TIME,
     PROGRESS_WRITES,
+    SERVICE_GATHER_TIME,
 )
 from common import labels
 from common.api.opaque import Body
@@ -25,7 +25,7 @@ async def a_new_harness() -> Harness:
     harness = Harness()
     harness.apply(a_ray_cluster())
     await harness.settle()
-    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
     return harness
 
 
@@ -62,7 +62,7 @@ async def test_progress_is_reported_after_a_moment_while_other_pods_are_missing(
     harness = await a_new_harness()
     await make_ready(harness, *harness.names("head"), harness.names("worker")[0])
     assert reported(harness) == 0
-    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
     assert reported(harness) == 1
     assert harness.conditions()["HeadPodReady"][0] == "True"
 
@@ -72,9 +72,9 @@ async def test_many_clusters_that_come_up_share_the_writes_of_their_progress() -
     for number in range(clusters):
         harness.apply(a_ray_cluster(f"c{number}"))
     await harness.settle()
-    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
     assert status_writes(harness) <= PROGRESS_WRITES
-    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
     assert status_writes(harness) == clusters
     assert harness.app.observer.in_progress == {}
 
@@ -85,9 +85,9 @@ async def test_progress_is_never_kept_for_longer_than_the_limit() -> None:
     for number in range(clusters):
         harness.apply(a_ray_cluster(f"c{number}"))
         await harness.settle()
-    for _ in range(int(MAX_GATHERING_TIME / GATHERED_FOR)):
+    for _ in range(int(MAX_GATHERING_TIME / PROGRESS_GATHER_TIME)):
         assert status_writes(harness) < clusters
-        harness.clock.advance(GATHERED_FOR.total_seconds())
+        harness.clock.advance(PROGRESS_GATHER_TIME.total_seconds())
         for key in [key for key, when in harness.promised.items() if when <= harness.clock.now()]:
             await harness.reconcile(key)
     assert status_writes(harness) == clusters
@@ -109,13 +109,13 @@ async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:
         a_ray_cluster(labels={labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"})
     )
     await harness.settle()
-    await harness.pass_time(GATHERED_FOR.total_seconds())
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
     await make_ready(harness, *harness.names("head"))
     assert (
         "HeadPodReady" not in harness.conditions()
         or harness.conditions()["HeadPodReady"][0] == "False"
     )
-    await harness.pass_time(GATHERED_FOR_SERVICE.total_seconds())
+    await harness.pass_time(SERVICE_GATHER_TIME.total_seconds())
     assert harness.conditions()["HeadPodReady"][0] == "True"
 
 

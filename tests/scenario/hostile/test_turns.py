@@ -71,7 +71,7 @@ async def _waits(tenants: int) -> list[float]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(shared.app.controller.run(shared.app.reconciler, workers=WORKERS))
         for number in range(2 * tenants):
-            shared.create(f"tenant-{number % tenants}", f"large-{number}", plan.BATCH)
+            shared.create(f"tenant-{number % tenants}", f"large-{number}", plan.BATCH_SIZE)
         for number in range(6):
             await asyncio.sleep(EVERY)
             asked[f"small-{number}"] = shared.clock.monotonic()

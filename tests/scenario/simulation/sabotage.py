@@ -18,13 +18,13 @@ from traffic_manager.status import health
 
 def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a weight move onto capacity that no service has observed."""
-    honest = health.side
+    honest = health.build_state
 
-    def side(*args: Any, **kwargs: Any) -> ClusterState:
+    def build_state(*args: Any, **kwargs: Any) -> ClusterState:
         found = honest(*args, **kwargs)
         return msgspec.structs.replace(found, proven=found.capacity)
 
-    monkeypatch.setattr(health, "side", side)
+    monkeypatch.setattr(health, "build_state", build_state)
 
 
 def greedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -416,7 +416,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(draining, "_requeue_at", never)
+    monkeypatch.setattr(draining, "_get_requeue_time", never)
 
 
 @pytest.mark.parametrize(
@@ -607,7 +607,7 @@ def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(honest(*args, **kwargs), leaves=False)
 
     monkeypatch.setattr(progression, "decide_progression", of)
-    monkeypatch.setattr(control, "_by_gate", _nothing)
+    monkeypatch.setattr(control, "_build_gate_abort", _nothing)
 
 
 def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -622,7 +622,7 @@ def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
         return free if is_known else found
 
     monkeypatch.setattr(progression, "decide_progression", of)
-    monkeypatch.setattr(control, "_by_gate", _nothing)
+    monkeypatch.setattr(control, "_build_gate_abort", _nothing)
 
 
 def _shrinks(monkeypatch: pytest.MonkeyPatch) -> None:

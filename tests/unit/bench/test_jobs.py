@@ -11,13 +11,13 @@ from aiohttp.test_utils import TestServer
 from bench import jobs
 from bench.background import BenchObject
 from bench.heads import FORWARDED, Heads
-from bench.jobs import Figures, Rest, Result
+from bench.jobs import Figures, Result, RunningJobsCost
 from support.fakes.ray_jobs import JOBS
 
 FROM_CLUSTER = {FORWARDED: "/api/v1/namespaces/ns/services/train-head-svc:dashboard/proxy/"}
 
 
-def figures(name: str = "raybus", *, rest: Rest | None = None, **fields: Any) -> Figures:
+def figures(name: str = "raybus", *, rest: RunningJobsCost | None = None, **fields: Any) -> Figures:
     """Build figures of ten jobs: 10 s, 20 ms and 5 requests for each."""
     values: dict[str, Any] = {
         "wall": 10.0,
@@ -32,9 +32,9 @@ def figures(name: str = "raybus", *, rest: Rest | None = None, **fields: Any) ->
     return Figures(name=name, jobs=10, rest=rest, **(values | fields))
 
 
-def at_rest(percent: float, **writes: int) -> Rest:
+def at_rest(percent: float, **writes: int) -> RunningJobsCost:
     """Build the figures of jobs at rest, on a raybus that takes 1 % of a core without them."""
-    return Rest(
+    return RunningJobsCost(
         jobs=500,
         minutes=1.0,
         writes=writes,
@@ -92,8 +92,8 @@ def test_requests_to_dashboards_are_requests_but_no_writes() -> None:
 def test_a_job_is_counted_in_the_state_that_is_waited_for() -> None:
     metadata, status = {"name": "j", "namespace": "ns"}, {"jobDeploymentStatus": "Running"}
     job = msgspec.convert({"metadata": metadata, "status": status}, BenchObject)
-    assert jobs.is_in("Running")(job) == ("ns", "j")
-    assert jobs.is_in("Complete")(job) is None
+    assert jobs.recognize_status("Running")(job) == ("ns", "j")
+    assert jobs.recognize_status("Complete")(job) is None
 
 
 async def test_a_head_runs_a_driver_and_ends_it_if_its_entrypoint_says_so() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from chaos.checker.evidence import EvidenceObject, Seen, Write
+from chaos.checker.evidence import EvidenceObject, ObservedState, Write
 from common.bus.subjects import ObjectRef
 
 NAMESPACE = "ns"
@@ -16,7 +16,7 @@ class HistoryBuilder:
     """Builds states and writes in the order in which they are added; versions count up."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedState] = []
         self.writes: list[Write] = []
         self._version = 0
 
@@ -40,7 +40,7 @@ class HistoryBuilder:
         }
         found = msgspec.convert(body, EvidenceObject)
         self.seen.append(
-            Seen(kind=kind, version=self._version, at=at, object=found, is_gone=is_gone)
+            ObservedState(kind=kind, version=self._version, at=at, object=found, is_gone=is_gone)
         )
         return self
 
@@ -131,7 +131,7 @@ class HistoryBuilder:
                     name=name,
                     replica=replica,
                     verb="create",
-                    of_root=None,
+                    top_owner=None,
                 )
             )
         return self
@@ -155,12 +155,12 @@ def a_write(**fields: Any) -> Write:
         "namespace": NAMESPACE,
         "name": "c",
         "based_on": "1",
-        "of_root": ObjectRef("RayCluster", NAMESPACE, "c"),
+        "top_owner": ObjectRef("RayCluster", NAMESPACE, "c"),
     }
     return Write(**{**defaults, **fields})
 
 
-def partitions_of(lease: Seen) -> frozenset[int]:
+def partitions_of(lease: ObservedState) -> frozenset[int]:
     """Read the partitions of our Leases."""
     return frozenset(
         int(each) for each in lease.object.metadata.annotations["p"].split(",") if each

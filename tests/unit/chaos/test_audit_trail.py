@@ -53,7 +53,7 @@ def test_an_update(tmp_path: Path) -> None:
     found = the_write(tmp_path)
     assert (found.version, found.at, found.based_on) == (12, 2.5, "11")
     assert (found.service, found.replica) == ("cluster-reconciler", "cluster-reconciler-2")
-    assert (found.resource, found.of_root) == (
+    assert (found.resource, found.top_owner) == (
         "rayclusters/status",
         ObjectRef("RayCluster", "ns", "c"),
     )
@@ -94,7 +94,7 @@ def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
         objectRef={"resource": "pods", "namespace": "ns"},
         responseObject={"metadata": meta},
     )
-    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [
+    assert [each.top_owner for each in read(tmp_path, cluster, pod).writes] == [
         ObjectRef("RayService", "ns", "s")
     ] * 2
 

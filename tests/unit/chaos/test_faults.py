@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chaos.checker.evidence import EvidenceObject, Meta, Seen
+from chaos.checker.evidence import EvidenceObject, Meta, ObservedState
 from chaos.evidence_room import EvidenceStore
 from chaos.faults import DashboardFaults
 from chaos.schedule import Fault
@@ -43,7 +43,7 @@ async def test_a_head_loss_counts_if_a_head_was_deleted(
 ) -> None:
     room = EvidenceStore(lambda: 0.0)
     cluster = EvidenceObject(metadata=Meta(name="train", namespace=BACKGROUND))
-    room.take(Seen(kind="RayCluster", version=1, at=0.0, object=cluster))
+    room.take(ObservedState(kind="RayCluster", version=1, at=0.0, object=cluster))
     stack: Any = FakeStack(heads, error)
     faults = DashboardFaults(stack, room, drivers=stack, submitters=stack)
     await faults.carry_out([HEAD_LOSS], since=0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chaos.checker import rest
-from chaos.checker.rest import Harness
+from chaos.checker.rest import FinalObjects
 from common.ray import spec_hash
 
 CONFIG: dict[str, Any] = {"headGroupSpec": {}, "workerGroupSpecs": []}
@@ -93,7 +93,7 @@ def _pod(name: str, cluster: str, node: str) -> dict[str, Any]:
 
 
 def test_nothing_is_wrong() -> None:
-    assert rest.judge(Harness(**a_harness())) == []
+    assert rest.judge(FinalObjects(**a_harness())) == []
 
 
 Spoil = Callable[[dict[str, Any]], object]
@@ -196,4 +196,4 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
 def test_it_finds(spoil: Spoil, why: str) -> None:
     harness = copy.deepcopy(a_harness())
     spoil(harness)
-    assert any(why in f"{each.name}: {each.why}" for each in rest.judge(Harness(**harness)))
+    assert any(why in f"{each.name}: {each.why}" for each in rest.judge(FinalObjects(**harness)))

@@ -18,7 +18,7 @@ AUTOSCALED = {"enableInTreeAutoscaling": True}
 
 
 def a_deletion(run: HistoryBuilder, name: str = "w1") -> HistoryBuilder:
-    return run.write(verb="delete", resource="pods", name=name, based_on="uid", of_root=None)
+    return run.write(verb="delete", resource="pods", name=name, based_on="uid", top_owner=None)
 
 
 GOOD = {

@@ -53,7 +53,7 @@ def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None
         {"metadata": {"name": "r", "annotations": {traffic_record.ANNOTATION: text}}}, HttpRoute
     )
     assert traffic_record.of_route(route) == Record()
-    assert receipt.begun({receipt.SO_FAR: text}) is None
+    assert receipt.parse_record({receipt.SO_FAR: text}) is None
 
 
 @pytest.mark.parametrize(

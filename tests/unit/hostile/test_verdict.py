@@ -10,20 +10,20 @@ from hostile.verdict import RunFigures, VictimReaction, VictimService
 from support.audit_log import ACCOUNT, Line, Reference, User
 from support.tables import cases
 
-SOUND = VictimService(name="watcher", restarts=0, late=0, peak_mib=100.0, faults=0)
+SOUND = VictimService(name="watcher", restarts=0, loop_blockages=0, peak_mib=100.0, faults=0)
 
 
 def a_reaction(
-    beside: float, *, control: float = 1.0, count: int = 2 * verdict.ENOUGH
+    beside: float, *, control: float = 1.0, count: int = 2 * verdict.MIN_REACTIONS
 ) -> VictimReaction:
     """Return equal reaction times in calm and in the control run, and `count` of them beside
     hostile tenants.
     """
-    many = 2 * verdict.ENOUGH
+    many = 2 * verdict.MIN_REACTIONS
     taken = {
         verdict.CALM: [0.6] * many,
         verdict.CONTROL: [control] * many,
-        verdict.BESIDE: [beside] * count,
+        verdict.UNDER_ATTACK: [beside] * count,
     }
     return VictimReaction(change="its RayCluster is scaled", taken=taken)
 
@@ -43,7 +43,7 @@ FIGURES = RunFigures(
 
 
 def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
-    assert FIGURES.broken == []
+    assert FIGURES.violations == []
     assert verdict.table(FIGURES).row_count > 0
 
 
@@ -53,7 +53,10 @@ def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
         ({"services": [replace(SOUND, restarts=1)]}, "watcher restarted 1 times"),
         ({"services": [replace(SOUND, faults=2)]}, "watcher met 2 bugs of ours"),
         ({"services": [replace(SOUND, peak_mib=1025.0)]}, "watcher took 1025 MiB, more than 1024"),
-        ({"services": [replace(SOUND, late=1)]}, "watcher: its event loop was blocked 1 times"),
+        (
+            {"services": [replace(SOUND, loop_blockages=1)]},
+            "watcher: its event loop was blocked 1 times",
+        ),
         ({"reactions": [a_reaction(1.3)]}, "p99 is 2.2 times the calm one"),
         ({"reactions": [a_reaction(1.1, count=199)]}, "199 reactions (beside), a p99 needs 200"),
         ({"unexplained": ["RayCluster tenant-0/h1: x"]}, "no reason: RayCluster tenant-0/h1: x"),
@@ -66,18 +69,18 @@ def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
     ],
 )
 def test_each_rule_is_broken_by_what_it_forbids(change: dict[str, Any], rule: str) -> None:
-    (broken,) = replace(FIGURES, **change).broken
-    assert rule in broken
+    (violations,) = replace(FIGURES, **change).violations
+    assert rule in violations
 
 
 def test_lag_and_reactions_are_not_judged_where_other_work_takes_the_processors() -> None:
     late = replace(
         FIGURES,
-        services=[replace(SOUND, late=9)],
+        services=[replace(SOUND, loop_blockages=9)],
         reactions=[a_reaction(9.0, count=1)],
         is_timed=False,
     )
-    assert late.broken == []
+    assert late.violations == []
 
 
 OWNERS = {"victim": ("scaled", "upgraded"), "tenant-0": None}

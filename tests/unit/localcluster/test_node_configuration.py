@@ -7,16 +7,16 @@ import yaml
 
 from localcluster import binaries, components
 from localcluster.binaries import Binaries
-from localcluster.components import Place, Ports
+from localcluster.components import ControlPlaneSpec, Ports
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.images import debian
 from localcluster.kubeconfig import ClusterPki
 from localcluster.node import container_runtime, kubelet, manifests
 
 
-def _place(*, node: bool = True, host: str = "10.200.0.1") -> Place:
+def _spec(*, node: bool = True, host: str = "10.200.0.1") -> ControlPlaneSpec:
     names = ["etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kube-proxy"]
-    return Place(
+    return ControlPlaneSpec(
         binaries=Binaries(paths={name: Path("/bin") / name for name in names}),
         work=Path("/node/work"),
         pki=ClusterPki(folder=Path("/node/work/pki"), tokens={}),
@@ -27,7 +27,7 @@ def _place(*, node: bool = True, host: str = "10.200.0.1") -> Place:
 
 
 def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
-    flags = components.build_api_server_argv(_place())
+    flags = components.build_api_server_argv(_spec())
     assert "--authorization-mode=Node,RBAC" in flags
     assert "--kubelet-certificate-authority=/node/work/pki/ca.crt" in flags
     assert not [flag for flag in flags if "insecure" in flag or "disable-admission" in flag]
@@ -39,12 +39,12 @@ def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
 def test_an_api_server_on_loopback_does_not_advertise_its_address(
     host: str, expected: bool
 ) -> None:
-    flags = components.build_api_server_argv(_place(host=host))
+    flags = components.build_api_server_argv(_spec(host=host))
     assert ("--endpoint-reconciler-type=none" in flags) is expected
 
 
 def test_the_kubelet_asks_the_api_server_for_authorization() -> None:
-    document = yaml.safe_load(kubelet.format_configuration(_place(), name="mine"))
+    document = yaml.safe_load(kubelet.format_configuration(_spec(), name="mine"))
     assert document["cgroupRoot"] == "/mine"
     assert document["authentication"]["anonymous"] == {"enabled": False}
     assert document["authorization"] == {"mode": "Webhook"}

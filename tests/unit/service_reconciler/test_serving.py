@@ -28,7 +28,7 @@ from support.builders.ray_cluster import a_ray_cluster
 )
 def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expected: str) -> None:
     pod = Pod(metadata=ObjectMeta(name="h", labels={labels.SERVE: current} if current else {}))
-    assert serving.head_label(pod, answers, excluded=excluded) == expected
+    assert serving.decide_head_label(pod, answers, excluded=excluded) == expected
 
 
 def test_the_port_is_the_containers_or_rays() -> None:

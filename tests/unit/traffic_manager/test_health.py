@@ -207,7 +207,7 @@ def silent(failures: int) -> Reading:
     },
 )
 def test_what_a_cluster_may_keep(view: ServedCluster, expected: int) -> None:
-    found = health.assess(view, now=NOW)
+    found = health.assess_health(view, now=NOW)
     assert found.sustainable == expected
     assert bool(found.reason) == (expected < 100)
 
@@ -261,16 +261,16 @@ def test_what_a_cluster_can_take_over(view: ServedCluster, capacity: int, expect
 def test_what_the_applications_that_serve_can_carry(
     view: ServedCluster, surviving: int, rescue: int
 ) -> None:
-    assert health.assess(view, now=NOW).surviving == surviving
+    assert health.assess_health(view, now=NOW).surviving == surviving
     assert health.surviving_capacity(view, 100) == rescue
 
 
 def test_a_baseline_holds_what_serves_and_nothing_else() -> None:
     view = a_view(and_another(0, status="DEPLOY_FAILED"), given=BOTH, endpoints=pods_at(WORKER))
-    found = health.baseline(view, 80)
+    found = health.build_baseline(view, 80)
     assert found is not None
     assert found == msgspec.structs.replace(ALL_20, weight=80)
-    assert health.baseline(a_view(serve=silent(1)), 80) is None
+    assert health.build_baseline(a_view(serve=silent(1)), 80) is None
 
 
 @pytest.mark.parametrize(("given", "reported"), [(None, None), (CONFIG, 100)])
@@ -278,4 +278,4 @@ def test_only_a_cluster_with_a_serve_config_has_a_capacity_that_can_change(
     given: str | None, reported: int | None
 ) -> None:
     share = ClusterTraffic(uid="u", weight=100, capacity=0)
-    assert health.side(a_view(given=given), share, now=NOW).reported == reported
+    assert health.build_state(a_view(given=given), share, now=NOW).reported == reported

@@ -64,7 +64,7 @@ def test_the_oldest_kubernetes_that_raybus_supports_is_a_row() -> None:
 
 @pytest.mark.parametrize("row", rows.ROWS, ids=lambda row: row.name)
 def test_the_programs_of_each_row_can_be_built(row: VersionRow) -> None:
-    names = list(binaries.name_kubernetes_programs(row.kubernetes).values())
+    names = list(binaries.map_kubernetes_programs(row.kubernetes).values())
     names += [f"nats-server-{row.nats}"] if row.nats else []
     assert [name for name in names if name not in build_sources.PROGRAMS] == []
 

@@ -391,9 +391,9 @@ async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> 
         for put_at, subject in zip(
             (0.0, 0.2, 0.6, 1.2), names, strict=True
         ):  # the first after a rest waits for nothing
-            loop.call_at(put_at * outboxes.GATHERED_SECONDS, outbox.put, subject, a_pod(1))
+            loop.call_at(put_at * outboxes.MIN_GATHER_SECONDS, outbox.put, subject, a_pod(1))
         for at in (0.1, 0.9, 1.1, 2.9, 3.1):
-            await asyncio.sleep(at * outboxes.GATHERED_SECONDS - loop.time())
+            await asyncio.sleep(at * outboxes.MIN_GATHER_SECONDS - loop.time())
             found[at] = len(stream.stored)
 
     # Two were given at 1, so the next ones wait for twice the time.
@@ -410,17 +410,17 @@ async def test_after_very_many_changes_the_next_one_waits_for_a_limited_time() -
             outbox.put(subjects.build_state_subject(PLACE, "Pod", "ns", str(number)), a_pod(1))
         await outbox.flush()
         given_at = loop.time()
-        await asyncio.sleep(outboxes.GATHERED_SECONDS)
+        await asyncio.sleep(outboxes.MIN_GATHER_SECONDS)
         outbox.put(*state_of("next"))
         await outbox.flush()
         first_wait = loop.time() - given_at
-        await asyncio.sleep(outboxes.MAX_GATHERED_SECONDS)
+        await asyncio.sleep(outboxes.MAX_GATHER_SECONDS)
         outbox.put(*state_of("last"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         is_sent_at_once = len(stream.stored) == 1003
 
-    assert first_wait == pytest.approx(outboxes.MAX_GATHERED_SECONDS)
+    assert first_wait == pytest.approx(outboxes.MAX_GATHER_SECONDS)
     assert is_sent_at_once
 
 
@@ -432,7 +432,7 @@ async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_thei
     )
     async with working(stream) as (outbox, _):
         outbox.put(*state_of("first"))
-        await asyncio.sleep(outboxes.GATHERED_SECONDS / 2)
+        await asyncio.sleep(outboxes.MIN_GATHER_SECONDS / 2)
         for name in names:
             outbox.put(name, a_pod(1))
         await outbox.flush()
@@ -448,7 +448,7 @@ async def test_no_change_overtakes_those_of_a_moment_that_is_over_and_not_yet_ha
     async with working(stream) as (outbox, _):
         for subject in names[:-1]:
             outbox.put(subject, a_pod(1))
-        time.sleep(3 * outboxes.GATHERED_SECONDS)  # noqa: ASYNC251  (the loop is busy, so no timer runs)
+        time.sleep(3 * outboxes.MIN_GATHER_SECONDS)  # noqa: ASYNC251  (the loop is busy, so no timer runs)
         outbox.put(names[-1], a_pod(1))
         await outbox.flush()
 

@@ -6,7 +6,7 @@ import pytest
 
 from common import errors
 from unit.watcher.a_nats import Nats, asked
-from watcher.adapters.lease import SERVER_SECONDS, STREAM_SECONDS, ReachCheck
+from watcher.adapters.lease import SERVER_TIMEOUT, STREAM_TIMEOUT, ReachCheck
 
 pytestmark = pytest.mark.looptime
 
@@ -33,7 +33,7 @@ async def test_an_unreachable_server_times_out_soon() -> None:
     nats = Nats()
     async with asked(nats) as reach:
         nats.stream, nats.is_there = errors.Unavailable("no answer"), False
-        assert SERVER_SECONDS - 1 < await until_lost(reach) <= SERVER_SECONDS + 0.5
+        assert SERVER_TIMEOUT - 1 < await until_lost(reach) <= SERVER_TIMEOUT + 0.5
         assert reach.problem == "no answer"
 
 
@@ -52,7 +52,7 @@ async def test_a_stream_that_stays_silent_leads_to_another_connection() -> None:
     nats = Nats()
     async with asked(nats) as reach:
         nats.stream = errors.Unavailable("no answer")
-        assert STREAM_SECONDS - 1 < await until_lost(reach) <= STREAM_SECONDS + 0.5
+        assert STREAM_TIMEOUT - 1 < await until_lost(reach) <= STREAM_TIMEOUT + 0.5
         await asyncio.sleep(5)
         assert len(nats.reconnects) == 1
 
@@ -64,7 +64,7 @@ async def test_what_a_process_without_a_processor_did_not_read_is_no_silence() -
     nats = Nats()
     async with asked(nats) as reach:
         assert not reach.is_lost
-        nats.stream, nats.takes = errors.Unavailable("no answer within 2 s"), STREAM_SECONDS + 1
+        nats.stream, nats.takes = errors.Unavailable("no answer within 2 s"), STREAM_TIMEOUT + 1
         await asyncio.sleep(nats.takes)
         nats.stream, nats.takes = None, 2.0
         assert not reach.is_lost

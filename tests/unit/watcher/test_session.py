@@ -72,7 +72,7 @@ class FakeWatch(Watch):
         "once both are listed": ((1.0, 2.0), 2.0),
         "a list that fails delays the others for a while only": (
             (1.0, None),
-            session.FIRST_SECONDS,
+            session.FIRST_KINDS_TIMEOUT,
         ),
     },
 )
@@ -94,7 +94,7 @@ async def test_what_users_create_is_listed_before_all_else(
 
 def test_the_first_lists_are_of_kinds_that_are_followed() -> None:
     required = {kind for kind, _ in publish_filter.REQUIRED}
-    assert not session.FIRST - required - set(publish_filter.OPTIONAL)
+    assert not session.FIRST_KINDS - required - set(publish_filter.OPTIONAL)
 
 
 HERE = Synced(epoch="here", version=100, forms=forms.list_forms(), history="h")

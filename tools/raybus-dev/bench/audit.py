@@ -66,7 +66,7 @@ class AuditLog:
 
     def since(self, mark: int) -> Asked:
         """Count the operator's requests after `mark`, a position that `here` returned."""
-        counts = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
+        counts = Counter(_get_kind(line) for line in self._read_lines(mark) if _is_counted(line))
         return Asked(by_kind=dict(counts.most_common()))
 
     def watches(self, agent: str) -> int:
@@ -76,12 +76,12 @@ class AuditLog:
         """
         lines = (
             line
-            for line in self._lines(0)
+            for line in self._read_lines(0)
             if line.verb == "watch" and line.user_agent.startswith(agent)
         )
         return len({(line.user_agent, line.object_ref.resource) for line in lines})
 
-    def _lines(self, mark: int) -> Iterator[_Line]:
+    def _read_lines(self, mark: int) -> Iterator[_Line]:
         decoder = msgspec.json.Decoder(_Line)
         with self._path.open("rb") as lines:
             lines.seek(mark)
@@ -90,7 +90,7 @@ class AuditLog:
                     yield decoder.decode(line)
 
 
-def _counts(line: _Line) -> bool:
+def _is_counted(line: _Line) -> bool:
     agent = line.user_agent
     return (
         line.stage != "ResponseStarted"  # a second line follows at the end of the response
@@ -100,6 +100,6 @@ def _counts(line: _Line) -> bool:
     )
 
 
-def _kind(line: _Line) -> str:
+def _get_kind(line: _Line) -> str:
     what = line.object_ref
     return f"{line.verb} {what.resource}{'/' if what.subresource else ''}{what.subresource}".strip()

@@ -43,25 +43,25 @@ class BenchObject(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-Seen = Callable[[BenchObject], NamespacedName | None]
+ObjectMatcher = Callable[[BenchObject], NamespacedName | None]
 """A function that returns the key of an object in the wanted state, and None for other objects."""
 
 
 class FirstSeen:
-    """Records when each object of a watch first reached the state that `seen` recognizes.
+    """Records when each object of a watch first reached the state that `matches` recognizes.
 
     Times are seconds of the event loop's clock. Implements `common.kube.watch.WatchSink`.
     """
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, matches: ObjectMatcher) -> None:
         self.at: dict[NamespacedName, float] = {}
-        self._seen = seen
+        self._matches = matches
         self._changed = asyncio.Event()
         self._decoder = msgspec.json.Decoder(BenchObject)
 
     def present(self, raw: bytes, reason: str = "") -> None:
         """Record the object if it is in the wanted state for the first time."""
-        key = self._seen(self._decoder.decode(raw))
+        key = self._matches(self._decoder.decode(raw))
         if key is not None and key not in self.at:
             self.at[key] = asyncio.get_running_loop().time()
             self._changed.set()
@@ -108,9 +108,11 @@ def is_running(pod: BenchObject) -> NamespacedName | None:
 
 
 @asynccontextmanager
-async def watching(rig: Rig, target: WatchTarget, seen: Seen) -> AsyncGenerator[FirstSeen]:
-    """Watch the objects of `target` during the `with` block, and record when they match `seen`."""
-    first_seen = FirstSeen(seen)
+async def watching(
+    rig: Rig, target: WatchTarget, matches: ObjectMatcher
+) -> AsyncGenerator[FirstSeen]:
+    """Watch `target` during the `with` block, and record when its objects match `matches`."""
+    first_seen = FirstSeen(matches)
     watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=WatchTiming())
     async with asyncio.TaskGroup() as group:
         following = group.create_task(watch.run())

@@ -59,12 +59,12 @@ def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
     """Draw, as SVG, how many objects were ready after how many seconds."""
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
-    drawn = [_path(line.moments, longest, most) for line in lines]
+    drawn = [_format_path(line.moments, longest, most) for line in lines]
     reported = [
         f"{line.name}: {line.moments[-1]:.1f} s" if line.moments else line.name for line in lines
     ]
-    frame = _frame(title, across=f"seconds, 0 to {longest:.1f}", up=f"{most} ready")
-    return _picture(frame, drawn, reported)
+    frame = _draw_frame(title, across=f"seconds, 0 to {longest:.1f}", up=f"{most} ready")
+    return _build_svg(frame, drawn, reported)
 
 
 def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
@@ -81,16 +81,16 @@ def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
     drawn: list[str] = []
     for line in lines:
         places = [max(0.0, math.log10(max(moment, 1.0))) for moment in line.moments]
-        drawn.append(_path(places, decades, max(1, len(places))))
+        drawn.append(_format_path(places, decades, max(1, len(places))))
     reported = [f"{line.name}: {len(line.moments)}" for line in lines]
-    frame = _frame(title, across=unit, up="100 %")
+    frame = _draw_frame(title, across=unit, up="100 %")
     for decade in range(decades + 1):
         across = MARGIN + (WIDTH - 2 * MARGIN) * decade / decades
-        frame.append(_text(across, HEIGHT - MARGIN + 16, f"{10**decade}", "middle"))
+        frame.append(_draw_text(across, HEIGHT - MARGIN + 16, f"{10**decade}", "middle"))
         frame.append(
             f'<path d="M{across:.1f},{MARGIN} V{HEIGHT - MARGIN}" stroke="#dddddd" fill="none"/>'
         )
-    return _picture(frame, drawn, reported)
+    return _build_svg(frame, drawn, reported)
 
 
 def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
@@ -101,28 +101,30 @@ def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
     left = 20 + CHARACTER * 1.2 * max(len(row.name) for row in rows)
     scale = (WIDTH - left - 90) / largest
     top, height = 44, 44 + BAR * len(rows) + 18 * math.ceil(len(parts) / 3) + 20
-    drawn = _begun(title, height)
+    drawn = _open_svg(title, height)
     for number, row in enumerate(rows):
         across, down = left, top + BAR * number
-        drawn.append(_text(left - 8, down + 16, row.name, "end"))
+        drawn.append(_draw_text(left - 8, down + 16, row.name, "end"))
         for part, value in row.parts.items():
             drawn.append(
-                _box(
+                _draw_box(
                     (across, down, value * scale, BAR - 12),
                     colours[part],
                     f"{part}: {value:.1f} {unit}",
                 )
             )
             across += value * scale
-        drawn.append(_text(across + 6, down + 16, f"{sum(row.parts.values()):.1f} {unit}", "start"))
+        drawn.append(
+            _draw_text(across + 6, down + 16, f"{sum(row.parts.values()):.1f} {unit}", "start")
+        )
     for number, part in enumerate(parts):
         across, down = (
             left + (WIDTH - left) / 3 * (number % 3),
             top + BAR * len(rows) + 18 * (number // 3) + 12,
         )
         drawn += [
-            _box((across, down - 10, 10, 10), colours[part], part),
-            _text(across + 16, down, part, "start"),
+            _draw_box((across, down - 10, 10, 10), colours[part], part),
+            _draw_text(across + 16, down, part, "start"),
         ]
     return "\n".join([*drawn, "</svg>", ""])
 
@@ -157,44 +159,44 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
         lowest = max(lowest, down)
         colour = FILLS[zlib.crc32(name.encode()) % len(FILLS)]
         drawn.append(
-            _box((across, down, width, FRAME - 1), colour, f"{name}: {samples / whole:.1%}")
+            _draw_box((across, down, width, FRAME - 1), colour, f"{name}: {samples / whole:.1%}")
         )
         if shown := name[: int((width - 4) / CHARACTER)]:
-            drawn.append(_text(across + 2, down + 12, shown, "start"))
+            drawn.append(_draw_text(across + 2, down + 12, shown, "start"))
     return "\n".join(
-        [*_begun(title, lowest + FRAME + 10), '<g font-size="10">', *drawn, "</g>", "</svg>", ""]
+        [*_open_svg(title, lowest + FRAME + 10), '<g font-size="10">', *drawn, "</g>", "</svg>", ""]
     )
 
 
-def _frame(title: str, *, across: str, up: str) -> list[str]:
+def _draw_frame(title: str, *, across: str, up: str) -> list[str]:
     return [
-        *_begun(title, HEIGHT),
-        _text(WIDTH / 2, HEIGHT - 10, across, "middle"),
-        _text(MARGIN, MARGIN - 8, up, "start"),
+        *_open_svg(title, HEIGHT),
+        _draw_text(WIDTH / 2, HEIGHT - 10, across, "middle"),
+        _draw_text(MARGIN, MARGIN - 8, up, "start"),
         f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" stroke="black" '
         'fill="none"/>',
     ]
 
 
-def _begun(title: str, height: float) -> list[str]:
+def _open_svg(title: str, height: float) -> list[str]:
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
         'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
-        _text(WIDTH / 2, 24, title, "middle"),
+        _draw_text(WIDTH / 2, 24, title, "middle"),
     ]
 
 
-def _picture(frame: Sequence[str], paths: Sequence[str], reported: Sequence[str]) -> str:
+def _build_svg(frame: Sequence[str], paths: Sequence[str], reported: Sequence[str]) -> str:
     parts = list(frame)
     for number, (path, text) in enumerate(zip(paths, reported, strict=True)):
         colour = COLOURS[number % len(COLOURS)]
         parts.append(f'<path d="{path}" stroke="{colour}" stroke-width="2" fill="none"/>')
-        parts.append(_text(MARGIN + 12, MARGIN + 18 * (number + 1), text, "start", colour))
+        parts.append(_draw_text(MARGIN + 12, MARGIN + 18 * (number + 1), text, "start", colour))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _path(moments: Sequence[float], longest: float, most: int) -> str:
+def _format_path(moments: Sequence[float], longest: float, most: int) -> str:
     points = [f"M{MARGIN},{HEIGHT - MARGIN}"]
     for count, moment in enumerate(moments, start=1):
         across = MARGIN + (WIDTH - 2 * MARGIN) * moment / longest
@@ -203,19 +205,19 @@ def _path(moments: Sequence[float], longest: float, most: int) -> str:
     return " ".join(points)
 
 
-def _text(across: float, down: float, text: str, anchor: str, colour: str = "black") -> str:
+def _draw_text(across: float, down: float, text: str, anchor: str, colour: str = "black") -> str:
     return (
         f'<text x="{across:g}" y="{down:g}" text-anchor="{anchor}" '
-        f'fill="{colour}">{_safe(text)}</text>'
+        f'fill="{colour}">{_escape(text)}</text>'
     )
 
 
-def _box(place: tuple[float, float, float, float], colour: str, title: str) -> str:
+def _draw_box(place: tuple[float, float, float, float], colour: str, title: str) -> str:
     """Return an SVG rectangle. `place` is x, y, width and height; `title` is the tooltip."""
     across, down, width, height = place
     size = f'x="{across:.1f}" y="{down:g}" width="{width:.1f}" height="{height:g}"'
-    return f'<rect {size} fill="{colour}"><title>{_safe(title)}</title></rect>'
+    return f'<rect {size} fill="{colour}"><title>{_escape(title)}</title></rect>'
 
 
-def _safe(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -50,17 +50,17 @@ class FigureRow(msgspec.Struct, frozen=True):
     """Whether the table also shows the figure of the floor: the same pods without an operator."""
 
 
-def _beside(
+def _build_peer_limit(
     value: Callable[[ScaleUpFigures], float], most: float
 ) -> Callable[[ScaleUpFigures, ScaleUpFigures | None], float | None]:
     return lambda _own, peer: None if peer is None else value(peer) * most
 
 
-def _server_ms(figures: ScaleUpFigures) -> float:
+def _get_server_ms(figures: ScaleUpFigures) -> float:
     return figures.control_plane_cpu.get(API_SERVER, 0.0) / figures.clusters * 1000
 
 
-def _cpu_ms(figures: ScaleUpFigures) -> float:
+def _get_cpu_ms(figures: ScaleUpFigures) -> float:
     return figures.cpu_seconds / figures.clusters * 1000
 
 
@@ -76,14 +76,14 @@ _ROWS: Final = (
         lambda figures: figures.latency_p50,
         "{:.2f} s",
         "0.5 × peer",
-        _beside(lambda figures: figures.latency_p50, 0.5),
+        _build_peer_limit(lambda figures: figures.latency_p50, 0.5),
     ),
     FigureRow(
         "… p99",
         lambda figures: figures.latency_p99,
         "{:.2f} s",
         "0.95 × peer",
-        _beside(lambda figures: figures.latency_p99, 0.95),
+        _build_peer_limit(lambda figures: figures.latency_p99, 0.95),
     ),
     FigureRow(
         "the first tenth ready, since the first",
@@ -98,10 +98,10 @@ _ROWS: Final = (
     ),
     FigureRow("… of which status writes", lambda figures: figures.status_writes_per_cluster),
     FigureRow("CPU of all its processes", lambda figures: figures.cpu_seconds, "{:.2f} s"),
-    FigureRow("… per cluster", _cpu_ms, "{:.1f} ms"),
+    FigureRow("… per cluster", _get_cpu_ms, "{:.1f} ms"),
     FigureRow(
         "CPU of the API server per cluster",
-        _server_ms,
+        _get_server_ms,
         "{:.1f} ms",
         is_shown_for_floor=True,
     ),
@@ -114,7 +114,8 @@ _ROWS: Final = (
     FigureRow(
         "… of etcd, scheduler, controllers and kwok",
         lambda figures: (
-            sum(figures.control_plane_cpu.values()) / figures.clusters * 1000 - _server_ms(figures)
+            sum(figures.control_plane_cpu.values()) / figures.clusters * 1000
+            - _get_server_ms(figures)
         ),
         "{:.1f} ms",
         is_shown_for_floor=True,
@@ -171,7 +172,7 @@ class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run(wanted: ClustersOptions) -> ClustersResult:
     """Run all measurements in order; report the progress on standard error."""
-    rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
+    rounds = [await _measure_round(wanted, number + 1) for number in range(wanted.rounds)]
     fair: list[Fairness] = []
     for contender in wanted.contenders if wanted.is_fair else []:
         emit(
@@ -183,7 +184,7 @@ async def run(wanted: ClustersOptions) -> ClustersResult:
     return ClustersResult(rounds=rounds, fairness=fair)
 
 
-async def _round(wanted: ClustersOptions, number: int) -> Round:
+async def _measure_round(wanted: ClustersOptions, number: int) -> Round:
     emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: the floor")
     floor = await scale_up.floor(wanted.clusters)
     figures: list[ScaleUpFigures] = []
@@ -200,29 +201,31 @@ def show(result: ClustersResult) -> None:
     """Print the tables of figures and the ratios between the operators."""
     console, last = Console(width=120), result.rounds[-1]
     if last.contenders:
-        console.print(_scale_up(result))
+        console.print(_build_scale_up_table(result))
         for bench_round in result.rounds:
-            _ratios(bench_round, console)
-    if overheads := _overheads(result):
+            _print_ratios(bench_round, console)
+    if overheads := _list_overheads(result):
         console.print(overhead.build_table(overheads))
     for figures in last.contenders:
         console.print(
-            f"{figures.name} asked: {_counts(figures.requests)}", soft_wrap=True, highlight=False
+            f"{figures.name} asked: {_format_counts(figures.requests)}",
+            soft_wrap=True,
+            highlight=False,
         )
         if figures.idle is not None:
-            writes = _counts(figures.idle.writes) or "none"
+            writes = _format_counts(figures.idle.writes) or "none"
             reported = (
                 f"{figures.name}, {figures.idle.minutes:g} idle minutes: writes {writes}, "
                 f"{figures.idle.cpu_seconds:.1f} s CPU"
             )
             console.print(reported, highlight=False)
     for fair in result.fairness:
-        console.print(_fairness(fair), highlight=False)
+        console.print(_format_fairness(fair), highlight=False)
 
 
 def picture(result: ClustersResult) -> str:
     """Draw, as SVG, how many clusters were ready after how long, in the median round."""
-    middle = _middle(result)
+    middle = _find_median_round(result)
     lines = [
         ReadyLine(figures.name, figures.ready_at) for figures in (middle.floor, *middle.contenders)
     ]
@@ -231,9 +234,10 @@ def picture(result: ClustersResult) -> str:
 
 def processors(result: ClustersResult) -> str:
     """Draw, as SVG, each program's processor time per cluster, in the median round."""
-    middle = _middle(result)
+    middle = _find_median_round(result)
     rows = [
-        Bar(figures.name, _by_program(figures)) for figures in (middle.floor, *middle.contenders)
+        Bar(figures.name, _get_cpu_by_program(figures))
+        for figures in (middle.floor, *middle.contenders)
     ]
     return chart.bars(
         rows,
@@ -256,7 +260,7 @@ def added_processors(result: ClustersResult) -> str:
     )
 
 
-def _by_program(figures: ScaleUpFigures) -> dict[str, float]:
+def _get_cpu_by_program(figures: ScaleUpFigures) -> dict[str, float]:
     return {
         name: 1000 * seconds / figures.clusters
         for name, seconds in figures.cpu_of_programs.items()
@@ -264,7 +268,7 @@ def _by_program(figures: ScaleUpFigures) -> dict[str, float]:
     }
 
 
-def _middle(result: ClustersResult) -> Round:
+def _find_median_round(result: ClustersResult) -> Round:
     """Return the round with the median wall time.
 
     The wall time is that of the first operator; if there is no operator, that of the floor.
@@ -275,7 +279,7 @@ def _middle(result: ClustersResult) -> Round:
     return ordered[len(ordered) // 2]
 
 
-def _scale_up(result: ClustersResult) -> Table:
+def _build_scale_up_table(result: ClustersResult) -> Table:
     rounds, last = result.rounds, result.rounds[-1]
     title = (
         f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, "
@@ -293,23 +297,26 @@ def _scale_up(result: ClustersResult) -> Table:
     )
     for row in _ROWS:
         floor = (
-            _text(row, [bench_round.floor for bench_round in rounds])
+            _format_row(row, [bench_round.floor for bench_round in rounds])
             if row.is_shown_for_floor
             else ""
         )
         columns = zip(*(bench_round.contenders for bench_round in rounds), strict=True)
         table.add_row(
-            row.label, floor, *(_text(row, figures) for figures in columns), _goal(row, result)
+            row.label,
+            floor,
+            *(_format_row(row, figures) for figures in columns),
+            _format_goal(row, result),
         )
     return table
 
 
-def _text(row: FigureRow, rounds: Sequence[ScaleUpFigures]) -> str:
+def _format_row(row: FigureRow, rounds: Sequence[ScaleUpFigures]) -> str:
     value = median(row.value(figures) for figures in rounds)
     return row.form.format(value) if value else ""
 
 
-def _share(row: FigureRow, result: ClustersResult) -> float | None:
+def _get_ratio_to_limit(row: FigureRow, result: ClustersResult) -> float | None:
     """Return raybus's figure divided by its limit (median of all rounds); None without a limit."""
     shares: list[float] = []
     for own, *others in (bench_round.contenders for bench_round in result.rounds):
@@ -319,8 +326,8 @@ def _share(row: FigureRow, result: ClustersResult) -> float | None:
     return median(shares) if shares else None
 
 
-def _goal(row: FigureRow, result: ClustersResult) -> str:
-    share = _share(row, result)
+def _format_goal(row: FigureRow, result: ClustersResult) -> str:
+    share = _get_ratio_to_limit(row, result)
     if share is None:
         return row.goal
     return f"{row.goal}: {'reached' if share <= 1 else f'missed by {share - 1:.0%}'}"
@@ -331,8 +338,8 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
 
     The wait for a head pod during a large scale-up is included only if it was measured.
     """
-    all_goals = [_judged(row, result) for row in _ROWS if row.goal]
-    all_goals += [added.goal for added in _overheads(result)]
+    all_goals = [_judge_row(row, result) for row in _ROWS if row.goal]
+    all_goals += [added.goal for added in _list_overheads(result)]
     for own in result.fairness[:1]:
         value = own.p99
         all_goals.append(
@@ -349,7 +356,7 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
     return all_goals
 
 
-def _overheads(result: ClustersResult) -> list[Overhead]:
+def _list_overheads(result: ClustersResult) -> list[Overhead]:
     """Compare what raybus and the first peer add to the floor. Empty without a peer."""
     return (
         []
@@ -367,10 +374,10 @@ def _overheads(result: ClustersResult) -> list[Overhead]:
     )
 
 
-def _judged(row: FigureRow, result: ClustersResult) -> FigureGoal:
-    share = _share(row, result)
+def _judge_row(row: FigureRow, result: ClustersResult) -> FigureGoal:
+    share = _get_ratio_to_limit(row, result)
     own, *others = (
-        _text(row, figures)
+        _format_row(row, figures)
         for figures in zip(*(bench_round.contenders for bench_round in result.rounds), strict=True)
     )
     beside = "".join(f", {other} of the peer" for other in others)
@@ -382,13 +389,13 @@ def _judged(row: FigureRow, result: ClustersResult) -> FigureGoal:
     )
 
 
-def _ratios(bench_round: Round, console: Console) -> None:
+def _print_ratios(bench_round: Round, console: Console) -> None:
     first, *others = bench_round.contenders
     reported = [f"{first.name} / floor {first.wall / bench_round.floor.wall:.2f}"]
     reported += [
         f"{first.name} / {other.name}: wall {first.wall / other.wall:.2f}, "
         f"CPU {first.cpu_seconds / other.cpu_seconds:.2f}, "
-        f"API server {_server_ms(first) / _server_ms(other):.2f}, "
+        f"API server {_get_server_ms(first) / _get_server_ms(other):.2f}, "
         f"the machine's time {first.computation_ms / other.computation_ms:.2f}, "
         f"requests {first.requests_per_cluster / other.requests_per_cluster:.2f}"
         for other in others
@@ -396,7 +403,7 @@ def _ratios(bench_round: Round, console: Console) -> None:
     console.print("; ".join(reported), highlight=False)
 
 
-def _fairness(fairness: Fairness) -> str:
+def _format_fairness(fairness: Fairness) -> str:
     def waits(values: list[float]) -> str:
         return f"{' '.join(f'{wait:.2f}' for wait in values) or 'none'}"
 
@@ -408,7 +415,7 @@ def _fairness(fairness: Fairness) -> str:
     )
 
 
-def _counts(by_kind: dict[str, int]) -> str:
+def _format_counts(by_kind: dict[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in by_kind.items())
 
 

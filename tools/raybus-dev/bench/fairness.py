@@ -62,7 +62,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
         asked: dict[tuple[str, str], float] = {}
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            small = group.create_task(_small_ones(rig, asked))
+            small = group.create_task(_create_small_clusters(rig, asked))
             await background.create_cluster(rig, BACKGROUND, "huge", workers=HUGE)
             await background.create_many(rig, count)
             await ready.count(1 + count)
@@ -88,7 +88,7 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
     )
 
 
-async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
+async def _create_small_clusters(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
     """Create a small cluster every `EVERY_SECONDS` until cancelled; put the times into `asked`."""
     number = 0
     while True:

@@ -31,7 +31,7 @@ from support.servers import raybus_up
 PYTHON: Final = ("watcher", "cluster-reconciler")
 NATS: Final = "nats"
 HERTZ: Final = 200
-PLACE: Final = re.compile(r" \((?:.*/)?([^/:]+/[^/:]+):\d+\)$")
+CODE_LOCATION: Final = re.compile(r" \((?:.*/)?([^/:]+/[^/:]+):\d+\)$")
 """Location at the end of a py-spy frame: folder, file and line."""
 
 Profile = Mapping[Stack, float]
@@ -55,9 +55,9 @@ async def sample(count: int, folder: Path) -> None:
             async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
                 with ExitStack() as stack:
                     for name in PYTHON:
-                        stack.enter_context(_py_spy(announced.one(name), folder / name))
+                        stack.enter_context(_run_py_spy(announced.one(name), folder / name))
                     if shutil.which("perf"):
-                        stack.enter_context(_perf(announced.one(NATS), folder / NATS))
+                        stack.enter_context(_run_perf(announced.one(NATS), folder / NATS))
                     else:
                         emit("perf is not installed here: NATS is left out")
                     emit(f"{count} clusters come up")
@@ -79,7 +79,7 @@ def read(folder: Path) -> dict[str, Profile]:
 
 
 @contextmanager
-def _py_spy(pid: int, to: Path) -> Generator[None]:
+def _run_py_spy(pid: int, to: Path) -> Generator[None]:
     program, limit = (
         str(Path(sys.executable).with_name("py-spy")),
         str(int(background.LIMIT_SECONDS)),
@@ -92,7 +92,7 @@ def _py_spy(pid: int, to: Path) -> Generator[None]:
 
 
 @contextmanager
-def _perf(pid: int, to: Path) -> Generator[None]:
+def _run_perf(pid: int, to: Path) -> Generator[None]:
     with sampling(["perf", "record", "-q", "-g", "-F", str(HERTZ), "-p", str(pid), "-o", str(to)]):
         yield
 
@@ -127,7 +127,9 @@ def parse_py_spy(raw: str) -> Profile:
     stacks = Counter[Stack]()
     for line in raw.splitlines():
         frames, _, samples = line.rpartition(" ")
-        stacks[tuple(PLACE.sub(r" \1", frame) for frame in frames.split(";"))] += int(samples)
+        stacks[tuple(CODE_LOCATION.sub(r" \1", frame) for frame in frames.split(";"))] += int(
+            samples
+        )
     return stacks
 
 
@@ -141,11 +143,11 @@ def parse_perf(script: str) -> Profile:
             if len(line.split()) > 1
         ]
         if frames:
-            stacks[tuple(reversed([_short(frame) for frame in frames]))] += 1
+            stacks[tuple(reversed([_shorten_go_name(frame) for frame in frames]))] += 1
     return stacks
 
 
-def _short(frame: str) -> str:
+def _shorten_go_name(frame: str) -> str:
     """Return the name of a Go function without its module path."""
     return frame.rpartition("/")[2]
 

@@ -70,7 +70,7 @@ class Heads:
     async def details(self, request: web.Request) -> web.Response:
         """Answer a request for the status of the Serve applications."""
         self.asked["dashboard"] += 1
-        target = _target(request)
+        target = _get_target(request)
         if (
             answer := next(
                 (answer for name, answer in self.answers.items() if target.startswith(name)), None
@@ -94,7 +94,7 @@ class Heads:
     async def deploy(self, request: web.Request) -> web.Response:
         """Accept a Serve config, or answer 400 if Ray would reject it."""
         self.asked["config"] += 1
-        head = self.serve.head(_target(request))
+        head = self.serve.head(_get_target(request))
         head.deploy_seconds = DEPLOY_SECONDS
         try:
             head.deploy(await request.json())
@@ -112,10 +112,10 @@ class Heads:
         self.asked["submission" if is_submission else "job"] += 1
         if self.answer_job is not None and request.transport is not None:
             address = request.transport.get_extra_info("sockname")[0]
-            return await self.answer_job(_target(request), address, request)
-        jobs = self.serve.head(_target(request)).jobs
+            return await self.answer_job(_get_target(request), address, request)
+        jobs = self.serve.head(_get_target(request)).jobs
         if not is_submission:
-            return _answered(*jobs.answer(request.method, request.raw_path))
+            return _build_answer(*jobs.answer(request.method, request.raw_path))
         submission: Json = await request.json()
         code, text = jobs.answer("POST", JOBS, submission)
         if code == HTTPStatus.OK:
@@ -123,7 +123,7 @@ class Heads:
             jobs.run(job_id)
             if (seconds := self.driver_seconds.get(submission["entrypoint"])) is not None:
                 asyncio.get_running_loop().call_later(seconds, jobs.end, job_id)
-        return _answered(code, text)
+        return _build_answer(code, text)
 
     async def health(self, _request: web.Request) -> web.Response:
         """Answer the health check of a Serve proxy with success."""
@@ -142,7 +142,7 @@ class Heads:
         The default page has the number of in-flight requests.
         """
         self.asked["metrics"] += 1
-        target = _target(request)
+        target = _get_target(request)
         for name, page in self.pages.items():
             if target.startswith(name):
                 return web.Response(body=page)
@@ -175,11 +175,11 @@ async def played(*, metrics_port: int = ports.METRICS) -> AsyncGenerator[Heads]:
         await runner.cleanup()
 
 
-def _answered(code: int, text: str) -> web.Response:
+def _build_answer(code: int, text: str) -> web.Response:
     kind = "application/json" if code == HTTPStatus.OK else "text/plain"
     return web.Response(status=code, text=text, content_type=kind)
 
 
-def _target(request: web.Request) -> str:
+def _get_target(request: web.Request) -> str:
     parts = request.headers.get(FORWARDED, "").split("/")
     return parts[_PLACE_OF_TARGET].partition(":")[0] if len(parts) > _PLACE_OF_TARGET else ""

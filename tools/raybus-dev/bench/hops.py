@@ -57,7 +57,7 @@ A hand-over of work that also occurs in this time does not count for any change.
 """
 INTERVAL: Final = 3
 """Seconds between two steps of the upgrade."""
-SENT_APART: Final = 0.1
+MIN_SECONDS_BETWEEN_REQUESTS: Final = 0.1
 """Minimum seconds between two equal requests.
 
 The probe records a request when it is sent and when it is answered, so an equal record that follows
@@ -120,18 +120,21 @@ async def measure(folder: Path) -> HopFigures:
             await running.ready(within=120)
             async with asyncio.TaskGroup() as group:
                 gateways = group.create_task(GatewayController(bench_rig.kube, ALONE).run())
-                ways = [await _scaled_up(bench_rig, folder), await _stepped(bench_rig, folder)]
+                ways = [
+                    await _trace_scale_up(bench_rig, folder),
+                    await _trace_upgrade_step(bench_rig, folder),
+                ]
                 gateways.cancel()
     return HopFigures(ways=ways)
 
 
-async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
+async def _trace_scale_up(bench_rig: Rig, folder: Path) -> HopPath:
     """Add a worker to an idle RayCluster; return the functions called until its pod was created."""
     async with background.watching(bench_rig, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(bench_rig, ALONE, "scaled", workers=1)
         await ready.count(1)
     emit("a RayCluster is ready; seeing what happens at rest")
-    rest = await _at_rest(folder)
+    rest = await _list_idle_hand_overs(folder)
     began = time.monotonic()
     larger = background.a_cluster("scaled", 2)["spec"]
     async with background.watching(bench_rig, background.PODS, background.is_running) as running:
@@ -140,7 +143,7 @@ async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
             RAY_CLUSTER, ALONE, "scaled", PatchRequest(body={"spec": larger})
         )
         await running.count(3)
-    return _way(
+    return _find_hop_path(
         "a RayCluster is scaled up",
         folder,
         rest,
@@ -149,7 +152,7 @@ async def _scaled_up(bench_rig: Rig, folder: Path) -> HopPath:
     )
 
 
-async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
+async def _trace_upgrade_step(bench_rig: Rig, folder: Path) -> HopPath:
     """Upgrade a RayService in steps; return the functions called from one write to the next."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
@@ -164,7 +167,7 @@ async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
         "it serves",
     )
     emit("a RayService is ready; seeing what happens at rest")
-    rest = await _at_rest(folder)
+    rest = await _list_idle_hand_overs(folder)
     began = time.monotonic()
     later = a_cluster_config(
         a_group(minReplicas=1), image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True
@@ -182,20 +185,20 @@ async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
     is_write = _is_to("PATCH", "/httproutes/")
     seen = [
         hand_over
-        for hand_over in _hand_overs(folder)
+        for hand_over in _read_hand_overs(folder)
         if hand_over.at > began and is_write(hand_over)
     ]
     writes = [
         hand_over
         for last, hand_over in pairwise([seen[0], *seen])
-        if hand_over is last or hand_over.at - last.at > SENT_APART
+        if hand_over is last or hand_over.at - last.at > MIN_SECONDS_BETWEEN_REQUESTS
     ]
     ways = [
-        _way(
+        _find_hop_path(
             "an upgrade moves one step",
             folder,
             rest,
-            partial(_follows, last),
+            partial(_comes_after, last),
             partial(_is_from, write.at),
         )
         for last, write in pairwise(writes)
@@ -204,9 +207,12 @@ async def _stepped(bench_rig: Rig, folder: Path) -> HopPath:
     return min(ways, key=lambda hand_over: len(hand_over.functions))
 
 
-def _follows(sent: ProbedHandOver, hand_over: ProbedHandOver) -> bool:
+def _comes_after(sent: ProbedHandOver, hand_over: ProbedHandOver) -> bool:
     """Return whether `hand_over` comes after the request `sent` and is not the answer to it."""
-    is_answer = hand_over.at < sent.at + SENT_APART and (hand_over.what, hand_over.functions) == (
+    is_answer = hand_over.at < sent.at + MIN_SECONDS_BETWEEN_REQUESTS and (
+        hand_over.what,
+        hand_over.functions,
+    ) == (
         sent.what,
         sent.functions,
     )
@@ -230,19 +236,19 @@ async def _until(
 # --- what the probes wrote ------------------------------------------------------------------------
 
 
-async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
+async def _list_idle_hand_overs(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
     """Return the hand-overs that occur while no object is changed: pairs of kind and functions."""
     await asyncio.sleep(SETTLING_SECONDS)
     began = time.monotonic()
     await asyncio.sleep(REST_SECONDS)
     return frozenset(
         (hand_over.what, hand_over.functions)
-        for hand_over in _hand_overs(folder)
+        for hand_over in _read_hand_overs(folder)
         if hand_over.at > began
     )
 
 
-def _hand_overs(folder: Path) -> list[ProbedHandOver]:
+def _read_hand_overs(folder: Path) -> list[ProbedHandOver]:
     decoder = msgspec.json.Decoder(ProbedHandOver)
     lines = [line for file in folder.iterdir() for line in file.read_bytes().split(b"\n")[:-1]]
     hand_overs = (decoder.decode(line) for line in lines)
@@ -260,7 +266,7 @@ def _is_to(verb: str, path: str) -> Callable[[ProbedHandOver], bool]:
     return lambda hand_over: hand_over.what.startswith(f"{verb} ") and path in hand_over.what
 
 
-def _way(
+def _find_hop_path(
     name: str,
     folder: Path,
     rest: frozenset[tuple[str, tuple[str, ...]]],
@@ -268,7 +274,7 @@ def _way(
     ends: Callable[[ProbedHandOver], bool],
 ) -> HopPath:
     functions: dict[str, None] = {}
-    for hand_over in _hand_overs(folder):
+    for hand_over in _read_hand_overs(folder):
         if begins(hand_over) and (
             hand_over.what == RETURNS or (hand_over.what, hand_over.functions) not in rest
         ):

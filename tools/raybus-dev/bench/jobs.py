@@ -43,7 +43,7 @@ MAX_CPU_SHARE: Final = 3.0
 """Goal: maximum percent of a core that the running jobs cost."""
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True):
+class RunningJobsCost(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of running jobs whose drivers do not end, while nothing changes."""
 
     jobs: int
@@ -90,7 +90,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     It shows how fast the machine was.
     """
-    rest: Rest | None = None
+    rest: RunningJobsCost | None = None
 
     @property
     def cpu_ms(self) -> float:
@@ -155,11 +155,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         """The goals of this benchmark, with their results."""
         rests = [figures[0].rest for figures in self.rounds if figures[0].rest is not None]
         return [
-            *(self._beside_peer(row) for row in ROWS if row.is_goal),
-            *(_at_rest_goals(rests) if rests else []),
+            *(self._compare_with_peer(row) for row in ROWS if row.is_goal),
+            *(_build_running_jobs_goals(rests) if rests else []),
         ]
 
-    def _beside_peer(self, row: Row) -> FigureGoal:
+    def _compare_with_peer(self, row: Row) -> FigureGoal:
         shares = [row.value(own) / row.value(peer) for own, *peers in self.rounds for peer in peers]
         texts = [text_of(row, figures) for figures in zip(*self.rounds, strict=True)]
         return FigureGoal(
@@ -170,7 +170,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
+def _build_running_jobs_goals(rests: Sequence[RunningJobsCost]) -> list[FigureGoal]:
     """Return the goals for running jobs: the median CPU share, and the writes of all rounds."""
     writes = sum(count for rest in rests for count in rest.writes.values())
     percent_of_jobs = median(rest.percent_of_jobs for rest in rests)
@@ -188,7 +188,7 @@ def _at_rest_goals(rests: Sequence[Rest]) -> list[FigureGoal]:
     ]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JobsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line.
 
     `rest` is the number of endless jobs whose cost is measured while nothing changes.
@@ -201,38 +201,42 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     contenders: list[Contender]
 
 
-async def run(wanted: Wanted) -> Result:
+async def run(options: JobsOptions) -> Result:
     """Run all measurements in order; report the progress on standard error."""
     rounds: list[list[Figures]] = []
-    for number in range(wanted.rounds):
+    for number in range(options.rounds):
         figures: list[Figures] = []
-        for contender in wanted.contenders:
-            emit(f"round {number + 1} of {wanted.rounds}, {wanted.jobs} jobs: {contender.name}")
-            figures.append(await measure(contender, wanted))
+        for contender in options.contenders:
+            emit(f"round {number + 1} of {options.rounds}, {options.jobs} jobs: {contender.name}")
+            figures.append(await measure(contender, options))
         rounds.append(figures)
     return Result(rounds=rounds)
 
 
-async def measure(contender: Contender, wanted: Wanted) -> Figures:
+async def measure(contender: Contender, options: JobsOptions) -> Figures:
     """Measure one operator on a new control plane."""
-    largest = max(wanted.jobs, wanted.rest)
+    largest = max(options.jobs, options.rest)
     async with (
         heads.played() as played,
         fresh(contender.crds, clusters=largest) as rig,
         contender.on(rig) as operator,
     ):
         await scale_up.at_rest(rig.audit)
-        without_jobs = await _share_of_a_core(operator, wanted.idle_minutes) if wanted.rest else {}
+        without_jobs = (
+            await _measure_core_percent(operator, options.idle_minutes) if options.rest else {}
+        )
         played.driver_seconds[QUICK] = DRIVER_SECONDS
-        figures = await _complete(rig, operator, wanted.jobs)
-        emit(f"{operator.name}: {wanted.jobs} jobs are complete after {figures.wall:.1f} s")
-        if not wanted.rest:
+        figures = await _measure_completion(rig, operator, options.jobs)
+        emit(f"{operator.name}: {options.jobs} jobs are complete after {figures.wall:.1f} s")
+        if not options.rest:
             return figures
-        rest = await _rest(rig, played, operator, wanted, sum(without_jobs.values()))
+        rest = await _measure_running_jobs(
+            rig, played, operator, options, sum(without_jobs.values())
+        )
         return msgspec.structs.replace(figures, rest=rest)
 
 
-async def _complete(rig: Rig, operator: Operator, count: int) -> Figures:
+async def _measure_completion(rig: Rig, operator: Operator, count: int) -> Figures:
     """Create `count` RayJobs; measure until all are complete and the operator is idle."""
     asked: dict[NamespacedName, float] = {}
 
@@ -241,7 +245,7 @@ async def _complete(rig: Rig, operator: Operator, count: int) -> Figures:
         asked[key] = asyncio.get_running_loop().time()
         await rig.kube.create(RAY_JOB, key[0], a_job(key[1], QUICK))
 
-    async with background.watching(rig, JOBS, is_in("Complete")) as complete:
+    async with background.watching(rig, JOBS, recognize_status("Complete")) as complete:
         mark = rig.audit.here()
         own, servers = programs.cpu_by_program(operator.pids()), scale_up.control_plane_cpu(rig)
         async with programs.watched(operator.pids) as seen:
@@ -267,26 +271,26 @@ async def _complete(rig: Rig, operator: Operator, count: int) -> Figures:
     )
 
 
-async def _rest(
-    rig: Rig, played: Heads, operator: Operator, wanted: Wanted, percent_without_jobs: float
-) -> Rest:
+async def _measure_running_jobs(
+    rig: Rig, played: Heads, operator: Operator, options: JobsOptions, percent_without_jobs: float
+) -> RunningJobsCost:
     """Create RayJobs whose drivers do not end; measure their cost once nothing is written."""
 
     async def one(index: int) -> None:
         await rig.kube.create(RAY_JOB, namespace_of(index), a_job(f"r{index:05d}", ENDLESS))
 
-    async with background.watching(rig, JOBS, is_in("Running")) as running:
-        await background.each(wanted.rest, one)
-        await running.count(wanted.rest)
-    emit(f"{operator.name}: {wanted.rest} jobs are running; waiting until they are at rest")
+    async with background.watching(rig, JOBS, recognize_status("Running")) as running:
+        await background.each(options.rest, one)
+        await running.count(options.rest)
+    emit(f"{operator.name}: {options.rest} jobs are running; waiting until they are at rest")
     await scale_up.wait_until_no_writes(rig.audit)
     mark, asked = rig.audit.here(), played.asked.copy()
     began = asyncio.get_running_loop().time()
-    percent = await _share_of_a_core(operator, wanted.idle_minutes)
+    percent = await _measure_core_percent(operator, options.idle_minutes)
     seconds = asyncio.get_running_loop().time() - began
-    return Rest(
-        jobs=wanted.rest,
-        minutes=wanted.idle_minutes,
+    return RunningJobsCost(
+        jobs=options.rest,
+        minutes=options.idle_minutes,
         writes=rig.audit.since(mark).changes,
         asked_per_second={
             what: round(count / seconds, 1) for what, count in (played.asked - asked).items()
@@ -296,7 +300,7 @@ async def _rest(
     )
 
 
-async def _share_of_a_core(operator: Operator, minutes: float) -> dict[str, float]:
+async def _measure_core_percent(operator: Operator, minutes: float) -> dict[str, float]:
     """Return the percent of a core that each program uses, measured over `minutes`."""
     before, seconds = programs.cpu_by_program(operator.pids()), minutes * 60
     await asyncio.sleep(seconds)
@@ -304,7 +308,7 @@ async def _share_of_a_core(operator: Operator, minutes: float) -> dict[str, floa
     return {name: round(100 * used_seconds / seconds, 2) for name, used_seconds in used.items()}
 
 
-def is_in(state: str) -> background.Seen:
+def recognize_status(state: str) -> background.ObjectMatcher:
     """Return a function that recognizes RayJobs with this deployment status."""
 
     def seen(job: BenchObject) -> NamespacedName | None:
@@ -345,7 +349,7 @@ def table(result: Result) -> Table:
         shown.add_row(row.label, *(text_of(row, figures) for figures in columns))
     for contender in last:
         shown.add_row(
-            f"requests of {contender.name}", _counts(contender.requests), end_section=True
+            f"requests of {contender.name}", _format_counts(contender.requests), end_section=True
         )
         rest = contender.rest
         if rest is None:
@@ -353,14 +357,14 @@ def table(result: Result) -> Table:
         shown.add_row(
             f"{contender.name}, {rest.jobs} running jobs for {rest.minutes:g} minutes",
             f"{rest.percent_of_jobs:.1f} % of a core more than the {rest.percent_without_jobs:.1f} "
-            f"% without jobs ({_counts(rest.percent_of_a_core)}); writes: "
-            f"{_counts(rest.writes) or 'none'}; to dashboards per second: "
-            f"{_counts(rest.asked_per_second)}",
+            f"% without jobs ({_format_counts(rest.percent_of_a_core)}); writes: "
+            f"{_format_counts(rest.writes) or 'none'}; to dashboards per second: "
+            f"{_format_counts(rest.asked_per_second)}",
         )
     return shown
 
 
-def _counts(by_kind: Mapping[str, float]) -> str:
+def _format_counts(by_kind: Mapping[str, float]) -> str:
     return ", ".join(f"{kind} {count:g}" for kind, count in by_kind.items())
 
 
@@ -389,14 +393,14 @@ def main() -> int:
     options = parse_arguments()
     pod_network.enter("bench.jobs")
     peers: list[Contender] = [] if options.peer is None else [options.peer]
-    wanted = Wanted(
+    job_options = JobsOptions(
         jobs=options.n,
         rest=options.rest,
         idle_minutes=options.idle,
         rounds=options.rounds,
         contenders=[Raybus(), *peers],
     )
-    result = report.measured(run(wanted))
+    result = report.measured(run(job_options))
     report.show(result, lambda: table(result), form=options.o, width=150)
     report.write(result, options.out / "jobs")
     return judged("jobs", result.goals)

@@ -46,16 +46,16 @@ SERVICES: Final = (
 )
 LEADER: Final = "ray-operator-leader"
 MAX_RATIO_TO_FLOOR: Final = 2.0
-EVERY_SECONDS: Final = 0.5
+CREATION_INTERVAL: Final = 0.5
 """Seconds between two creations of objects."""
-FOLLOWED_SECONDS: Final = 20.0
+CREATION_SECONDS: Final = 20.0
 """Seconds for which objects are created before and after the end of a process."""
 RESTART_SECONDS: Final = 45.0
-BEFORE: Final = 4
+CREATIONS_BEFORE: Final = 4
 """Number of creations before the process is ended. They show the usual wait."""
-SHARED_SECONDS: Final = 10.0
+REBALANCE_SECONDS: Final = 10.0
 """Seconds to wait, after two replicas are ready, for them to divide the partitions."""
-FROM_BEFORE_SECONDS: Final = 0.5
+SECONDS_BEFORE_END: Final = 0.5
 """Seconds between the first measured object and the end of the process."""
 
 
@@ -129,7 +129,7 @@ async def measure(count: int, logs: Path) -> LargeFigures:
             wall = asyncio.get_running_loop().time() - began
         emit(f"all were ready after {wall:.0f} s")
         async with background.watching(rig, background.CLUSTERS, _is_unready) as unready:
-            failovers = await _failovers(rig, fleet)
+            failovers = await _measure_failovers(rig, fleet)
             return LargeFigures(
                 clusters=count,
                 floor=floor,
@@ -160,39 +160,41 @@ class _Probes:
         self._heads = heads
         self._clusters = clusters
         self._numbers = itertools.count()
-        self.asked: dict[str, float] = {}
+        self.created_at: dict[str, float] = {}
 
     async def create(self, *, seconds: float) -> None:
-        """Create a RayCluster and a RayService every `EVERY_SECONDS`, for `seconds` seconds."""
+        """Create a RayCluster and a RayService every `CREATION_INTERVAL`, for `seconds` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
             while loop.time() < deadline:
                 group.create_task(self._create(f"p{next(self._numbers):05d}"))
-                await asyncio.sleep(EVERY_SECONDS)
+                await asyncio.sleep(CREATION_INTERVAL)
 
-    async def waits(self, *, since: float) -> list[float]:
+    async def measure_waits(self, *, since: float) -> list[float]:
         """Wait until all objects created since a time have a reaction.
 
         Return their sorted waits in seconds.
         """
-        names = [name for name, at in self.asked.items() if at >= since]
-        await eventually(lambda: all(map(self._seen, names)), within=120, what="what was created")
-        return sorted(self._seen(name) - self.asked[name] for name in names)
+        names = [name for name, at in self.created_at.items() if at >= since]
+        await eventually(
+            lambda: all(map(self._get_reaction_time, names)), within=120, what="what was created"
+        )
+        return sorted(self._get_reaction_time(name) - self.created_at[name] for name in names)
 
     async def clear(self) -> None:
         """Delete the RayServices. They have no dashboards, so raybus would poll in vain forever."""
         async with asyncio.TaskGroup() as group:
-            for name in self.asked:
+            for name in self.created_at:
                 if name.startswith("s"):
                     group.create_task(self._delete(name))
-        self.asked.clear()
+        self.created_at.clear()
 
     async def _delete(self, name: str) -> None:
         with suppress(errors.NotFound):
             await self._rig.kube.delete(RAY_SERVICE, ALONE, name)
 
-    def _seen(self, name: str) -> float:
+    def _get_reaction_time(self, name: str) -> float:
         if name.startswith("s"):
             return next(
                 (
@@ -206,12 +208,12 @@ class _Probes:
 
     async def _create(self, name: str) -> None:
         cluster, service = name, f"s{name}"
-        self.asked[cluster] = self.asked[service] = asyncio.get_running_loop().time()
+        self.created_at[cluster] = self.created_at[service] = asyncio.get_running_loop().time()
         await background.create_cluster(self._rig, ALONE, cluster, workers=1)
         await self._rig.kube.create(RAY_SERVICE, ALONE, a_service(service))
 
 
-async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
+async def _measure_failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
     async with (
         background.watching(rig, background.HEADS, background.is_head) as heads,
         background.watching(rig, background.CLUSTERS, _is_of_a_service) as clusters,
@@ -220,15 +222,17 @@ async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
         failovers: list[Failover] = []
         for number, goal in ((signal.SIGKILL, 10.0), (signal.SIGTERM, 1.0)):
             for service in SERVICES[:3]:
-                await _two(fleet, service)
-                victim = await _working(rig, fleet, service)
+                await _restore_two_replicas(fleet, service)
+                victim = await _pick_victim(rig, fleet, service)
                 end = partial(fleet.lose if number is signal.SIGKILL else fleet.end, victim)
-                failovers.append(await _felt(probes, f"{service}, {number.name}", end, goal=goal))
+                failovers.append(
+                    await _measure_failover(probes, f"{service}, {number.name}", end, goal=goal)
+                )
         fleet.scale(WATCHER, 1)
-        await asyncio.sleep(SHARED_SECONDS)
+        await asyncio.sleep(REBALANCE_SECONDS)
         kill = partial(fleet.of(WATCHER)[0].send_signal, signal.SIGKILL)
         failovers.append(
-            await _felt(
+            await _measure_failover(
                 probes,
                 "the only watcher, SIGKILL and start",
                 kill,
@@ -239,13 +243,13 @@ async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
         return failovers
 
 
-async def _felt(
+async def _measure_failover(
     probes: _Probes,
     what: str,
     end: Callable[[], None],
     *,
     goal: float,
-    seconds: float = FOLLOWED_SECONDS,
+    seconds: float = CREATION_SECONDS,
 ) -> Failover:
     """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits.
 
@@ -253,32 +257,32 @@ async def _felt(
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await probes.create(seconds=BEFORE * EVERY_SECONDS)
-    calm = percentile(await probes.waits(since=began), 50)
+    await probes.create(seconds=CREATIONS_BEFORE * CREATION_INTERVAL)
+    calm = percentile(await probes.measure_waits(since=began), 50)
     async with asyncio.TaskGroup() as group:
         since = loop.time()
         group.create_task(probes.create(seconds=seconds))
-        await asyncio.sleep(FROM_BEFORE_SECONDS)
+        await asyncio.sleep(SECONDS_BEFORE_END)
         end()
-    waits = await probes.waits(since=since)
+    waits = await probes.measure_waits(since=since)
     await probes.clear()
     failover = Failover(what=what, calm=calm, longest=waits[-1], created=len(waits), goal=goal)
     emit(f"{what}: longest wait {failover.longest:.2f} s, in calm {calm:.2f} s")
     return failover
 
 
-async def _two(fleet: Fleet, service: str) -> None:
+async def _restore_two_replicas(fleet: Fleet, service: str) -> None:
     """Bring a service back to two replicas, and wait until they have divided the partitions.
 
     Otherwise one failover would be measured during another.
     """
     fleet.scale(service, 2)
     await fleet.ready()
-    await asyncio.sleep(SHARED_SECONDS)
+    await asyncio.sleep(REBALANCE_SECONDS)
     await fleet.ready()
 
 
-async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
+async def _pick_victim(rig: Rig, fleet: Fleet, service: str) -> Replica:
     """Return the watcher that holds the Lease, or the first replica of another service."""
     if service != WATCHER:
         return fleet.of(service)[0]

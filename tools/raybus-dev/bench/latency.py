@@ -138,11 +138,11 @@ async def measure(wanted: LatencyOptions) -> LatencyFigures:
         )
         with up as running:
             await running.ready(within=READY_SECONDS)
-            pods = await _at_rest(rig, wanted.at_rest)
+            pods = await _create_idle_clusters(rig, wanted.at_rest)
             emit(f"{wanted.changes} changes while nothing else happens")
-            idle = [await _change(rig, pod) async for pod in _paced(pods, wanted.changes)]
+            idle = [await _patch(rig, pod) async for pod in _pace(pods, wanted.changes)]
             emit(f"the same while {wanted.clusters} clusters scale up")
-            busy, began, seconds = await _while_scaling_up(rig, pods, wanted.clusters)
+            busy, began, seconds = await _patch_while_scaling_up(rig, pods, wanted.clusters)
             await asyncio.sleep(FLUSH_SECONDS)
         spans = Spans(traces)
         goal = GOALS["busy"]
@@ -171,7 +171,7 @@ async def measure(wanted: LatencyOptions) -> LatencyFigures:
 # --- the changes ----------------------------------------------------------------------------------
 
 
-async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
+async def _create_idle_clusters(rig: Rig, wanted: int) -> list[tuple[str, str]]:
     """Create clusters, wait until they are idle, and return the keys of their head pods."""
     namespaces = cycle((ALONE, BACKGROUND))
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
@@ -187,7 +187,7 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
     return [pod for pair in zip(*heads_of_namespaces, strict=False) for pod in pair]
 
 
-async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
+async def _pace(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
     """Yield the pods in turn, one every `EVERY_SECONDS`: `most` in total (None: no limit)."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -196,7 +196,7 @@ async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerato
         yield pod
 
 
-async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
+async def _patch(rig: Rig, pod: tuple[str, str]) -> Sent:
     namespace, name = pod
     at = time.time_ns()
     patch = PatchRequest(body={"metadata": {"annotations": {"bench/at": str(at)}}})
@@ -210,7 +210,7 @@ async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
     )
 
 
-async def _while_scaling_up(
+async def _patch_while_scaling_up(
     rig: Rig, pods: list[tuple[str, str]], clusters: int
 ) -> tuple[list[Sent], int, float]:
     """Patch pods while many clusters scale up.
@@ -221,8 +221,8 @@ async def _while_scaling_up(
     sent: list[Sent] = []
 
     async def change() -> None:
-        async for pod in _paced(pods, None):
-            sent.append(await _change(rig, pod))  # noqa: PERF401  (it is cancelled in the middle)
+        async for pod in _pace(pods, None):
+            sent.append(await _patch(rig, pod))  # noqa: PERF401  (it is cancelled in the middle)
 
     async with (
         background.watching(rig, background.CLUSTERS, background.is_ready) as ready,
@@ -255,7 +255,10 @@ class Spans:
     def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
         """Return a group with the latencies of the changes `sent` by the benchmark."""
         first = min((change.at for change in sent), default=0)
-        all_ways = [_way(self._traces.get(change.trace, {}), change.at, first) for change in sent]
+        all_ways = [
+            _split_into_stages(self._traces.get(change.trace, {}), change.at, first)
+            for change in sent
+        ]
         ways = [way for way in all_ways if way is not None]
         return Population(name=name, goal=goal, ways=ways, lost=len(all_ways) - len(ways))
 
@@ -278,7 +281,7 @@ class Spans:
         )
 
 
-def _way(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
+def _split_into_stages(spans: dict[str, Span], at: int, first: int) -> ChangeStages | None:
     """Split the latency of a change into stages; None if a span of its trace is missing.
 
     `at` is the time of the change and `first` the time of the phase's first change, both in

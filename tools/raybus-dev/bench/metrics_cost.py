@@ -23,7 +23,7 @@ from service_reconciler.metrics import RayServiceCollector
 from support.builders.ray_service import a_ray_service
 from support.fakes.clock import FakeClock
 
-REPEATED: Final = 50_000
+REPETITIONS: Final = 50_000
 
 
 class _Polls:
@@ -82,8 +82,8 @@ def main() -> int:
     reconciles, requests = ReconcileMeter("bench"), RequestMeter("127.0.0.1:6443")
     registry = exported(count, FakeClock())
     lines = [
-        f"a reconcile: {micros(lambda: a_reconcile(reconciles), REPEATED):.1f} µs",
-        f"a request to the API server: {micros(lambda: a_request(requests), REPEATED):.1f} µs",
+        f"a reconcile: {micros(lambda: a_reconcile(reconciles), REPETITIONS):.1f} µs",
+        f"a request to the API server: {micros(lambda: a_request(requests), REPETITIONS):.1f} µs",
         f"a scrape of {count} RayServices, in the event loop: "
         f"{micros(lambda: list(registry.collect()), 3) / 1e3:.0f} ms",
         "the same with its text, which is written beside it: "

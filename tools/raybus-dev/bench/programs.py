@@ -39,7 +39,7 @@ def tree(root: int) -> list[int]:
 
 def cpu_seconds(pids: Sequence[int]) -> float:
     """Return the total processor seconds that the processes have used so far."""
-    return sum(_cpu_seconds(pid) for pid in pids)
+    return sum(_read_cpu_seconds(pid) for pid in pids)
 
 
 def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
@@ -56,7 +56,7 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
                 if "-m" in arguments
                 else Path(arguments[0]).name
             )
-            seconds[name] = seconds.get(name, 0.0) + _cpu_seconds(pid)
+            seconds[name] = seconds.get(name, 0.0) + _read_cpu_seconds(pid)
     return seconds
 
 
@@ -70,7 +70,7 @@ def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, fl
 
 def pss_mib(pids: Sequence[int]) -> float:
     """Return the total memory (PSS) of the processes in MiB."""
-    return sum(_pss_kib(pid) for pid in pids) / 1024
+    return sum(_read_pss_kib(pid) for pid in pids) / 1024
 
 
 class Samples:
@@ -117,22 +117,22 @@ class Machine:
     """Utilisation of all processors by everything on the machine, since this object was created."""
 
     def __init__(self) -> None:
-        self._busy, self._all = _processors()
+        self._busy, self._all = _read_processor_ticks()
 
     @property
     def percent(self) -> float:
         """Percent of the time in which the processors were busy."""
-        busy, everything = _processors()
+        busy, everything = _read_processor_ticks()
         return 100 * (busy - self._busy) / max(1, everything - self._all)
 
 
-def _processors() -> tuple[int, int]:
+def _read_processor_ticks() -> tuple[int, int]:
     """Return the busy ticks and all ticks of the processors since the machine started."""
     ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def _cpu_seconds(pid: int) -> float:
+def _read_cpu_seconds(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -140,7 +140,7 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _pss_kib(pid: int) -> int:
+def _read_pss_kib(pid: int) -> int:
     try:
         match = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
     except OSError:

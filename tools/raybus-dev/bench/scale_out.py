@@ -102,7 +102,7 @@ async def measure(count: int, latency_ms: int, logs: Path) -> ScaleOutResult:
     figures: list[ReplicaFigures] = []
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
-        figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
+        figures.append(await _measure(count, replicas, latency_ms / 1000, logs))
         emit(
             f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} "
             "clusters per second"
@@ -115,8 +115,8 @@ async def measure(count: int, latency_ms: int, logs: Path) -> ScaleOutResult:
     )
 
 
-async def _measured(count: int, replicas: int, latency: float, logs: Path) -> ReplicaFigures:
-    async with fresh() as rig, _raybus(rig, replicas, latency, logs) as pids:
+async def _measure(count: int, replicas: int, latency: float, logs: Path) -> ReplicaFigures:
+    async with fresh() as rig, _run_raybus(rig, replicas, latency, logs) as pids:
         async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
             await background.create_cluster(rig, ALONE, "probe", workers=1)
             await ready.count(1)
@@ -141,7 +141,7 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Re
 
 
 @asynccontextmanager
-async def _raybus(
+async def _run_raybus(
     rig: Rig, replicas: int, latency: float, logs: Path
 ) -> AsyncGenerator[Sequence[int]]:
     """Run NATS, a watcher and `replicas` of cluster-reconciler; yield their process ids.

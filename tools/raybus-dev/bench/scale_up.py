@@ -123,16 +123,18 @@ async def measure(contender: Contender, count: int, *, idle_minutes: float) -> S
     """
     async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
         await at_rest(rig.audit)
-        figures = await _scale_up(rig, operator, count)
+        figures = await _measure_scale_up(rig, operator, count)
         if isinstance(contender, Raybus):
             kib_per_pod = cached_pods.kib_each(await rig.kube.list(POD, BACKGROUND))
             figures = msgspec.structs.replace(figures, kib_per_cached_pod=kib_per_pod)
         if not idle_minutes:
             return figures
-        return msgspec.structs.replace(figures, idle=await _idle(rig, operator, idle_minutes))
+        return msgspec.structs.replace(
+            figures, idle=await _measure_idle(rig, operator, idle_minutes)
+        )
 
 
-async def _scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
+async def _measure_scale_up(rig: Rig, operator: Operator, count: int) -> ScaleUpFigures:
     asked: dict[str, float] = {}
 
     async def one(index: int) -> None:
@@ -233,7 +235,7 @@ async def wait_until_no_writes(audit: AuditLog) -> None:
                 return
 
 
-async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
+async def _measure_idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
     mark, cpu = rig.audit.here(), programs.cpu_seconds(operator.pids())
     await asyncio.sleep(minutes * 60)
     asked = rig.audit.since(mark)

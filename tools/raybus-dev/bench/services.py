@@ -113,7 +113,7 @@ async def measure(count: int, idle_minutes: float) -> ServiceFigures:
             announced = await running.ready(within=120)
             pids = {program: announced.one(program) for program in announced.pids}
             began = time.monotonic()
-            await _brought_up(bench_rig, count)
+            await _create_services(bench_rig, count)
             ready_seconds = time.monotonic() - began
             emit(
                 f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are "
@@ -121,15 +121,15 @@ async def measure(count: int, idle_minutes: float) -> ServiceFigures:
             )
             await scale_up.wait_until_no_writes(bench_rig.audit)
             emit(f"{idle_minutes:g} minutes at rest")
-            idle = await _idle(bench_rig, played, pids, idle_minutes)
+            idle = await _measure_idle(bench_rig, played, pids, idle_minutes)
             emit("changing some")
-            reactions = await _changed(bench_rig, played, count)
+            reactions = await _measure_changes(bench_rig, played, count)
             return msgspec.structs.replace(
                 idle, services=count, ready_seconds=ready_seconds, reactions=reactions
             )
 
 
-async def _brought_up(bench_rig: Rig, count: int) -> None:
+async def _create_services(bench_rig: Rig, count: int) -> None:
     async with background.watching(bench_rig, SERVICES, _is_ready_service) as ready:
         await background.each(count, lambda index: _create(bench_rig, name_of(index)))
         await ready.count(count)
@@ -139,7 +139,7 @@ async def _create(bench_rig: Rig, name: str) -> None:
     await bench_rig.kube.create(RAY_SERVICE, BACKGROUND, a_service(name))
 
 
-async def _idle(
+async def _measure_idle(
     bench_rig: Rig, played: Heads, pids: Mapping[str, int], minutes: float
 ) -> ServiceFigures:
     mark, asked, began = bench_rig.audit.here(), played.asked.copy(), time.monotonic()
@@ -169,12 +169,12 @@ async def _idle(
     )
 
 
-async def _changed(bench_rig: Rig, played: Heads, count: int) -> list[ServiceReaction]:
+async def _measure_changes(bench_rig: Rig, played: Heads, count: int) -> list[ServiceReaction]:
     """Change RayServices one after another; measure the reaction to each change before the next.
 
     `count` is the number of RayServices.
     """
-    clusters = await _clusters_of(bench_rig)
+    clusters = await _list_active_clusters(bench_rig)
     tried = min(2 * TRIED, count)
     chosen = [name_of(index * count // tried) for index in range(tried)]
 
@@ -191,12 +191,12 @@ async def _changed(bench_rig: Rig, played: Heads, count: int) -> list[ServiceRea
             await second.count(1)
 
     return [
-        await _reaction("a Serve config reaches Ray", chosen[::2], config),
-        await _reaction("a cluster spec gets its new cluster", chosen[1::2], spec),
+        await _measure_reaction("a Serve config reaches Ray", chosen[::2], config),
+        await _measure_reaction("a cluster spec gets its new cluster", chosen[1::2], spec),
     ]
 
 
-async def _reaction(
+async def _measure_reaction(
     change: str, names: list[str], do: Callable[[str], Awaitable[None]]
 ) -> ServiceReaction:
     taken: list[float] = []
@@ -242,7 +242,7 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_Service]
 
 
-async def _clusters_of(bench_rig: Rig) -> dict[str, str]:
+async def _list_active_clusters(bench_rig: Rig) -> dict[str, str]:
     """Return the name of the active cluster by the name of the RayService."""
     listed = msgspec.json.decode(await bench_rig.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
@@ -257,7 +257,7 @@ def _is_ready_service(service: background.BenchObject) -> NamespacedName | None:
     )
 
 
-def _is_second(service: str, first: str) -> background.Seen:
+def _is_second(service: str, first: str) -> background.ObjectMatcher:
     """Return a function that recognizes clusters of a RayService other than its first one."""
 
     def seen(cluster: background.BenchObject) -> NamespacedName | None:

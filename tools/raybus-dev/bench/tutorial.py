@@ -85,7 +85,7 @@ class _Run:
     def __init__(self, folder: Path, measured: Measured) -> None:
         self._folder = folder
         self._measured = measured
-        self._environment = _environment(folder)
+        self._environment = _create_environment(folder)
         self._began = time.monotonic()
         self._command: tuple[str, float] | None = None
         self._ended = threading.Event()
@@ -206,7 +206,7 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _create_environment(folder: Path) -> dict[str, str]:
     """Create empty folders for a new user, and return the user's environment variables.
 
     They point to the folders, and include the variables that `inherited` selects.
@@ -235,7 +235,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**kept, **{name: str(place) for name, place in places.items()}, **shown, "PATH": path}
 
 
-def _typed(*, until_first_answer: bool) -> Iterator[str]:
+def _list_commands(*, until_first_answer: bool) -> Iterator[str]:
     """Yield the commands of the tutorial's page, except the removal of the cluster.
 
     With `until_first_answer`, stop after the demo, which serves a model and so gives the first
@@ -328,7 +328,8 @@ def measure(*, until_first_answer: bool) -> Measured:
     try:
         run.clone()
         run.type(
-            [*_typed(until_first_answer=until_first_answer)], until_first_answer=until_first_answer
+            [*_list_commands(until_first_answer=until_first_answer)],
+            until_first_answer=until_first_answer,
         )
     finally:
         run.clean_up()

@@ -113,18 +113,18 @@ class UpgradesResult(msgspec.Struct, frozen=True, kw_only=True):
                 is_reached=totals[-1] <= MAX_RATIO_TO_FIRST * totals[0],
             ),
             *(
-                _beside(kind, durations, [other.kinds[kind] for other in others])
+                _compare_with_others(kind, durations, [other.kinds[kind] for other in others])
                 for kind, durations in own.kinds.items()
             ),
         ]
 
 
-def _beside(
+def _compare_with_others(
     kind: str, own: Sequence[UpgradeDurations], others: Sequence[Sequence[UpgradeDurations]]
 ) -> FigureGoal:
-    total, most = _total(own), MAX_RATIO_TO_PEER[kind]
-    beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
-    is_reached = total <= most * _total(others[0]) if others else None
+    total, most = _get_total_seconds(own), MAX_RATIO_TO_PEER[kind]
+    beside = "".join(f", {_get_total_seconds(other):.1f} s of the peer" for other in others)
+    is_reached = total <= most * _get_total_seconds(others[0]) if others else None
     figure = f"an upgrade {kind}, from apply to promotion"
     return FigureGoal(
         figure=figure,
@@ -134,7 +134,7 @@ def _beside(
     )
 
 
-def _total(upgrades: Sequence[UpgradeDurations]) -> float:
+def _get_total_seconds(upgrades: Sequence[UpgradeDurations]) -> float:
     return median(upgrade.total for upgrade in upgrades)
 
 
@@ -150,7 +150,7 @@ async def measure(
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
         options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
         await Scenario(options, kubectl, kube, View()).install()
-        measured = [await _measured("raybus", rig, rounds)]
+        measured = [await _measure("raybus", rig, rounds)]
         if peer is not None:
             await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
             others = ("-l", "app.kubernetes.io/name!=nats")
@@ -164,21 +164,26 @@ async def measure(
             log = OUTPUT / "peer.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with peer.running(kubeconfig, log):
-                measured.append(await _measured(peer.name, rig, rounds))
+                measured.append(await _measure(peer.name, rig, rounds))
     return UpgradesResult(contenders=measured)
 
 
-async def _measured(name: str, rig: Rig, rounds: int) -> UpgradeContender:
+async def _measure(name: str, rig: Rig, rounds: int) -> UpgradeContender:
     return UpgradeContender(
         name=name,
-        in_steps=await _upgraded(f"{name}, in steps", Greeter(rig, STEPS), rounds, _in_steps),
-        blue_green=await _upgraded(
-            f"{name}, blue/green", Greeter(rig, BlueGreen(drains=False)), rounds, _blue_green
+        in_steps=await _measure_upgrades(
+            f"{name}, in steps", Greeter(rig, STEPS), rounds, _upgrade_in_steps
+        ),
+        blue_green=await _measure_upgrades(
+            f"{name}, blue/green",
+            Greeter(rig, BlueGreen(drains=False)),
+            rounds,
+            _upgrade_blue_green,
         ),
     )
 
 
-async def _upgraded(
+async def _measure_upgrades(
     what: str,
     greeter: Greeter,
     rounds: int,
@@ -194,7 +199,7 @@ async def _upgraded(
     return durations
 
 
-async def _in_steps(greeter: Greeter) -> UpgradeDurations:
+async def _upgrade_in_steps(greeter: Greeter) -> UpgradeDurations:
     durations, new = await _upgrade(greeter)
     times = upgrade_status.times(greeter.history, greeter.moves, new)
     return msgspec.structs.replace(
@@ -202,7 +207,7 @@ async def _in_steps(greeter: Greeter) -> UpgradeDurations:
     )
 
 
-async def _blue_green(greeter: Greeter) -> UpgradeDurations:
+async def _upgrade_blue_green(greeter: Greeter) -> UpgradeDurations:
     return (await _upgrade(greeter))[0]
 
 

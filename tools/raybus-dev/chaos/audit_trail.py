@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import Meta, Write, root_of
+from chaos.checker.evidence import Meta, Write, find_top_owner
 from common.bus.subjects import ObjectRef
 
 POLICY: Final = """\
@@ -106,7 +106,7 @@ def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetim
     `began` is the start of the run; times of writes are relative to it.
     """
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
-    for raw in _lines(log):
+    for raw in _read_lines(log):
         line = decoder.decode(raw)
         if line.verb == "watch":
             trail.watches[line.user_agent] = trail.watches.get(line.user_agent, 0) + 1
@@ -115,7 +115,7 @@ def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetim
     return trail
 
 
-def _lines(log: Path) -> Iterator[bytes]:
+def _read_lines(log: Path) -> Iterator[bytes]:
     """Yield the complete lines of the log and its rotated files, oldest first.
 
     The last line may be incomplete and is left out. If an API server was killed, an incomplete line
@@ -137,14 +137,14 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
     ):
         return None
     what = line.object_ref
-    asked = _asked(line.request_object)
+    asked = _decode_request(line.request_object)
     answered = msgspec.json.decode(line.response_object, type=_Answered).metadata
-    meta = answered if answered.name else _named(asked, what)
+    meta = answered if answered.name else _get_requested_meta(asked, what)
     kind = _KINDS.get(what.resource, "")
-    if kind == "RayCluster" and (root := root_of(kind, meta, origins)) is not None:
+    if kind == "RayCluster" and (root := find_top_owner(kind, meta, origins)) is not None:
         origins.setdefault((meta.namespace, meta.name), root)
     return Write(
-        version=_version(answered, asked),
+        version=_get_written_version(answered, asked),
         at=(datetime.fromisoformat(line.stage_timestamp) - began).total_seconds(),
         service=ours["service"],
         replica=ours["replica"],
@@ -152,12 +152,12 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
         resource=f"{what.resource}{'/' if what.subresource else ''}{what.subresource}",
         namespace=what.namespace,
         name=what.name or meta.name,
-        based_on=_base(line.verb, asked),
-        of_root=root_of(kind, meta, origins) if kind else None,
+        based_on=_get_precondition(line.verb, asked),
+        top_owner=find_top_owner(kind, meta, origins) if kind else None,
     )
 
 
-def _asked(raw: msgspec.Raw) -> _Asked:
+def _decode_request(raw: msgspec.Raw) -> _Asked:
     """Decode a request body.
 
     A JSON patch is a list and has none of the fields, so they are empty.
@@ -165,7 +165,7 @@ def _asked(raw: msgspec.Raw) -> _Asked:
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
-def _version(answered: Meta, asked: _Asked) -> int:
+def _get_written_version(answered: Meta, asked: _Asked) -> int:
     """Return the resource version that a write created; 0 if it changed nothing.
 
     The API server answers a write without a change, or one that ends a deletion, with the previous
@@ -175,13 +175,13 @@ def _version(answered: Meta, asked: _Asked) -> int:
     return int(version) if version and version != asked.metadata.resource_version else 0
 
 
-def _named(asked: _Asked, what: _Reference) -> Meta:
+def _get_requested_meta(asked: _Asked, what: _Reference) -> Meta:
     """Return an object's metadata from the request, for answers that have none."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 
 
-def _base(verb: str, asked: _Asked) -> str:
+def _get_precondition(verb: str, asked: _Asked) -> str:
     if verb == "delete":
         return asked.preconditions.uid or asked.preconditions.resource_version
     return asked.metadata.resource_version

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import EvidenceObject, Seen, root_of
+from chaos.checker.evidence import EvidenceObject, ObservedState, find_top_owner
 from common import labels
 from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient
@@ -32,10 +32,10 @@ class EvidenceStore:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedState] = []
         self.moved_at = 0.0
         """Seconds from the beginning of the run to the last change of an object except Leases."""
-        self._latest: dict[tuple[str, str, str], Seen] = {}
+        self._latest: dict[tuple[str, str, str], ObservedState] = {}
         self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
     def latest(self, kind: str, namespace: str, name: str) -> EvidenceObject | None:
@@ -44,7 +44,7 @@ class EvidenceStore:
         return None if seen is None or seen.is_gone else seen.object
 
     def living(self, kind: str, namespace: str) -> list[EvidenceObject]:
-        """Return the objects of a kind that are alive (`Seen.is_alive`), ordered by name."""
+        """Return the living objects of a kind (`ObservedState.is_alive`), ordered by name."""
         alive = [seen for seen in self._latest.values() if seen.kind == kind and seen.is_alive]
         named = [seen.object for seen in alive if seen.object.metadata.namespace == namespace]
         return sorted(named, key=lambda obj: obj.metadata.name)
@@ -65,11 +65,14 @@ class EvidenceStore:
         roots: dict[tuple[str, str], ObjectRef] = {}
         for seen in self.seen:
             meta = seen.object.metadata
-            if seen.kind == "RayCluster" and (root := root_of(seen.kind, meta, roots)) is not None:
+            if (
+                seen.kind == "RayCluster"
+                and (root := find_top_owner(seen.kind, meta, roots)) is not None
+            ):
                 roots[meta.namespace, meta.name] = root
         return roots
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ObservedState) -> None:
         """Record a state of an object, unless a newer one is recorded."""
         before = self._latest.get(seen.key)
         if before is not None and before.version >= seen.version:
@@ -89,7 +92,7 @@ class EvidenceStore:
             meta = seen.object.metadata
             if seen.kind == kind and not seen.is_gone and (meta.namespace, meta.name) not in keys:
                 self.take(
-                    Seen(
+                    ObservedState(
                         kind=kind, version=version, at=self.now(), object=seen.object, is_gone=True
                     )
                 )
@@ -136,5 +139,7 @@ class _Eye:
         obj = self._decoder.decode(raw)
         version = int(obj.metadata.resource_version)
         self._room.take(
-            Seen(kind=self._kind, version=version, at=self._room.now(), object=obj, is_gone=is_gone)
+            ObservedState(
+                kind=self._kind, version=version, at=self._room.now(), object=obj, is_gone=is_gone
+            )
         )

@@ -54,17 +54,21 @@ class Faults:
             "kill -9 in a hand-over of watchers": self._kill_in_hand_over,
             "kill -9 of a watcher": self._kill,
             "SIGSTOP of a watcher": self._freeze,
-            "NATS kill": self._nats_dies,
-            "NATS volume loss": self._nats_forgets,
-            "API server restart": self._api_restarts,
-            "410": lambda fault: self._judged(
-                fault, self._refuses(410, lambda asked: asked.is_watch)
+            "NATS kill": self._kill_nats,
+            "NATS volume loss": self._reset_nats,
+            "API server restart": self._restart_api_server,
+            "410": lambda fault: self._judge_requests(
+                fault, self._build_refusal(410, lambda asked: asked.is_watch)
             ),
-            "409": lambda fault: self._judged(fault, self._refuses(409, _is_no_lease)),
-            "429": lambda fault: self._judged(fault, self._refuses(429, _any)),
-            "5xx": lambda fault: self._judged(fault, self._refuses(503, _any)),
-            "lost answers": lambda fault: self._judged(fault, self._loses_answers()),
-            "latency": lambda fault: self._judged(fault, lambda _asked: Fate(delay=LATENCY)),
+            "409": lambda fault: self._judge_requests(
+                fault, self._build_refusal(409, _is_no_lease)
+            ),
+            "429": lambda fault: self._judge_requests(fault, self._build_refusal(429, _any)),
+            "5xx": lambda fault: self._judge_requests(fault, self._build_refusal(503, _any)),
+            "lost answers": lambda fault: self._judge_requests(fault, self._build_answer_loss()),
+            "latency": lambda fault: self._judge_requests(
+                fault, lambda _asked: Fate(delay=LATENCY)
+            ),
             "black-holed watches": self._black_hole,
         }
 
@@ -79,15 +83,15 @@ class Faults:
                 self.replicas = fault.replicas
             began = self._now()
             place = len(self.struck)
-            self.struck.append(self._struck(fault, began, began + fault.over - fault.at))
+            self.struck.append(self._build_struck(fault, began, began + fault.over - fault.at))
             await self._actions[fault.kind](fault)
             ended = max(self._now() + HEALED_SECONDS, began + fault.over - fault.at)
-            self.struck[place] = self._struck(fault, began, ended)
+            self.struck[place] = self._build_struck(fault, began, ended)
         if faults:
             await asyncio.sleep(max(0.0, self.struck[-1].over - self._now()))
         self.current = "none"
 
-    def _struck(self, fault: Fault, began: float, over: float) -> Struck:
+    def _build_struck(self, fault: Fault, began: float, over: float) -> Struck:
         return Struck(
             kind=fault.kind,
             service=fault.service,
@@ -96,7 +100,7 @@ class Faults:
             replicas=self.replicas,
         )
 
-    def _victim(self, fault: Fault) -> Replica:
+    def _pick_victim(self, fault: Fault) -> Replica:
         replicas = self._stack.fleet.of(fault.service)
         return replicas[fault.draw % len(replicas)]
 
@@ -119,7 +123,7 @@ class Faults:
             fleet.scale(service, fault.replicas)
 
     async def _kill(self, fault: Fault) -> None:
-        self._victim(fault).send_signal(signal.SIGKILL)
+        self._pick_victim(fault).send_signal(signal.SIGKILL)
 
     async def _lose(self, fault: Fault) -> None:
         await self._replace(fault, self._stack.fleet.lose)
@@ -135,7 +139,7 @@ class Faults:
     async def _kill_in_hand_over(self, fault: Fault) -> None:
         """End a watcher, and kill it or its successor at a random moment of the hand-over."""
         watchers = self._stack.fleet.of(WATCHER)
-        ends, dies = self._victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
+        ends, dies = self._pick_victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
         ends.send_signal(signal.SIGTERM)
         await asyncio.sleep(self._random.uniform(0.0, HAND_OVER_SECONDS))
         dies.send_signal(signal.SIGKILL)
@@ -144,14 +148,14 @@ class Faults:
     async def _replace(self, fault: Fault, end: Callable[[Replica], None]) -> None:
         fleet = self._stack.fleet
         count = len(fleet.of(fault.service))
-        end(self._victim(fault))
+        end(self._pick_victim(fault))
         try:
             await asyncio.sleep(fault.lasts)
         finally:
             fleet.scale(fault.service, count)
 
     async def _freeze(self, fault: Fault) -> None:
-        victim = self._victim(fault)
+        victim = self._pick_victim(fault)
         victim.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(fault.lasts)
@@ -159,7 +163,7 @@ class Faults:
             victim.send_signal(signal.SIGCONT)
 
     async def _partition(self, fault: Fault) -> None:
-        fault_proxy = self._victim(fault).fault_proxy
+        fault_proxy = self._pick_victim(fault).fault_proxy
         before, fault_proxy.judge = fault_proxy.judge, _hold
         try:
             await asyncio.sleep(fault.lasts)
@@ -167,18 +171,18 @@ class Faults:
             fault_proxy.judge = before
             fault_proxy.cut()
 
-    async def _nats_dies(self, fault: Fault) -> None:
+    async def _kill_nats(self, fault: Fault) -> None:
         self._stack.nats.kill()
         await asyncio.sleep(fault.lasts)
         self._stack.nats.start()
 
-    async def _nats_forgets(self, fault: Fault) -> None:
+    async def _reset_nats(self, fault: Fault) -> None:
         self._stack.nats.kill()
         self._stack.nats.lose_store()
         await asyncio.sleep(fault.lasts)
         self._stack.nats.start()
 
-    async def _api_restarts(self, _fault: Fault) -> None:
+    async def _restart_api_server(self, _fault: Fault) -> None:
         await self._stack.control_plane.restart_api_server()
 
     async def _black_hole(self, fault: Fault) -> None:
@@ -191,22 +195,22 @@ class Faults:
             for fault_proxy in fault_proxies:
                 fault_proxy.resume()
 
-    async def _judged(self, fault: Fault, judge: Judge) -> None:
-        with self._judging(fault.service, judge):
+    async def _judge_requests(self, fault: Fault, judge: Judge) -> None:
+        with self._judge_during(fault.service, judge):
             if fault.kind == "410":  # open watches would otherwise continue
                 for process in self._stack.fleet.of(fault.service):
                     process.fault_proxy.cut()
             await asyncio.sleep(fault.lasts)
 
     @contextmanager
-    def _judging(self, service: str, judge: Judge) -> Generator[None]:
+    def _judge_during(self, service: str, judge: Judge) -> Generator[None]:
         self._stack.fleet.judge(service, judge)
         try:
             yield
         finally:
             self._stack.fleet.judge(service, None)
 
-    def _refuses(self, status: int, is_meant: Callable[[Asked], bool]) -> Judge:
+    def _build_refusal(self, status: int, is_meant: Callable[[Asked], bool]) -> Judge:
         share = 1.0 if status == 410 else REFUSED_SHARE
         wait = 1 if status == 429 else None
 
@@ -216,7 +220,7 @@ class Faults:
 
         return judge
 
-    def _loses_answers(self) -> Judge:
+    def _build_answer_loss(self) -> Judge:
         return lambda asked: Fate(
             loses_answer=asked.is_write and self._random.random() < REFUSED_SHARE
         )

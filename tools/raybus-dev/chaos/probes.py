@@ -43,22 +43,22 @@ class Probes:
         """Create all probes and wait until they are reconciled."""
         for name in cluster_names():
             await self._stack.kube.create(RAY_CLUSTER, PROBES, _a_cluster(name))
-        for name, _ in self._services():
+        for name, _ in self._list_services():
             await self._stack.kube.create(
                 RAY_SERVICE, PROBES, _a_service(name, in_steps=name.startswith("steps"))
             )
         for name in cluster_names():
-            await self._room.until("RayCluster", PROBES, name, _wants(1))
-        for name, _ in self._services():
-            await self._room.until("RayService", PROBES, name, _runs)
+            await self._room.until("RayCluster", PROBES, name, _expect_workers(1))
+        for name, _ in self._list_services():
+            await self._room.until("RayService", PROBES, name, _is_running)
 
     async def run(self) -> None:
         """Change each probe again and again, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name in cluster_names():
-                group.create_task(self._cluster(name))
-            for name, owner in self._services():
-                group.create_task(self._service(name, owner))
+                group.create_task(self._probe_cluster(name))
+            for name, owner in self._list_services():
+                group.create_task(self._probe_service(name, owner))
 
     def finish(self) -> None:
         """Record the changes that have had no effect until now, at the end of the run."""
@@ -67,40 +67,40 @@ class Probes:
             for name, (owner, asked) in self._asked.items()
         ]
 
-    def _services(self) -> Iterator[tuple[str, str]]:
+    def _list_services(self) -> Iterator[tuple[str, str]]:
         """Yield each RayService and the raybus service that sends the Serve config to its head."""
         for number in range(SERVICES):
             yield f"plain-{number}", "service-reconciler"
             yield f"steps-{number}", "traffic-manager"
 
-    async def _cluster(self, name: str) -> None:
+    async def _probe_cluster(self, name: str) -> None:
         wanted = 1
         while True:
             wanted = 3 - wanted
 
             async def seen(wanted: int = wanted) -> None:
-                await self._room.until("RayCluster", PROBES, name, _wants(wanted))
+                await self._room.until("RayCluster", PROBES, name, _expect_workers(wanted))
 
             await self._measure(
                 name,
                 "cluster-reconciler",
-                (RAY_CLUSTER, {"workerGroupSpecs": _groups(wanted)}),
+                (RAY_CLUSTER, {"workerGroupSpecs": _build_groups(wanted)}),
                 seen,
             )
 
-    async def _service(self, name: str, owner: str) -> None:
+    async def _probe_service(self, name: str, owner: str) -> None:
         number = 0
         while True:
             number += 1
             text = f"{name}.{number}"
 
             async def configured(text: str = text) -> None:
-                await self._configured(name, text)
+                await self._wait_until_configured(name, text)
 
             change = (RAY_SERVICE, {"serveConfigV2": a_serve_config(message=text)})
             await self._measure(name, owner, change, configured)
 
-    async def _configured(self, name: str, text: str) -> None:
+    async def _wait_until_configured(self, name: str, text: str) -> None:
         """Wait until the head of the RayService `name` has received a Serve config with `text`."""
         while True:
             service = self._room.latest("RayService", PROBES, name)
@@ -146,7 +146,7 @@ def cluster_names() -> list[str]:
 
 
 def _a_cluster(name: str) -> Body:
-    spec = {**a_cluster_config(), "workerGroupSpecs": _groups(1), "suspend": True}
+    spec = {**a_cluster_config(), "workerGroupSpecs": _build_groups(1), "suspend": True}
     return {
         "apiVersion": RAY_CLUSTER.api_version,
         "kind": RAY_CLUSTER.kind,
@@ -155,7 +155,7 @@ def _a_cluster(name: str) -> Body:
     }
 
 
-def _groups(workers: int) -> list[Body]:
+def _build_groups(workers: int) -> list[Body]:
     return [a_group(replicas=workers, minReplicas=0)]
 
 
@@ -168,9 +168,9 @@ def _a_service(name: str, *, in_steps: bool) -> Body:
     return {**body, "metadata": {"name": name}}
 
 
-def _wants(workers: int) -> Callable[[EvidenceObject], bool]:
+def _expect_workers(workers: int) -> Callable[[EvidenceObject], bool]:
     return lambda cluster: cluster.status.desired_worker_replicas == workers
 
 
-def _runs(service: EvidenceObject) -> bool:
+def _is_running(service: EvidenceObject) -> bool:
     return service.status.service_status == "Running"

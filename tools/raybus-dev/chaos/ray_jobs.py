@@ -31,16 +31,19 @@ class RayJobs:
 
     def requests(self, seconds: float) -> list[UserRequest]:
         """Return the requests of a run of this length, in the order of their times."""
-        requests = [*self._of_jobs(seconds * LAST_SHARE), *self._of_cron_jobs(seconds * LAST_SHARE)]
+        requests = [
+            *self._draw_jobs(seconds * LAST_SHARE),
+            *self._draw_cron_jobs(seconds * LAST_SHARE),
+        ]
         return sorted(requests, key=lambda request: request.at)
 
-    def _of_jobs(self, seconds: float) -> Iterator[UserRequest]:
+    def _draw_jobs(self, seconds: float) -> Iterator[UserRequest]:
         for number in range(self._jobs):
-            yield from self._of_job(f"j{number:03d}", seconds * number / self._jobs)
+            yield from self._draw_job(f"j{number:03d}", seconds * number / self._jobs)
 
-    def _of_job(self, name: str, at: float) -> Iterator[UserRequest]:
+    def _draw_job(self, name: str, at: float) -> Iterator[UserRequest]:
         random = self._random
-        spec = self._spec()
+        spec = self._draw_spec()
         kind = random.random()
         if kind < 0.08:
             seconds = random.randint(5, 10)
@@ -61,14 +64,14 @@ class RayJobs:
                     spec={"suspend": is_suspended},
                 )
 
-    def _of_cron_jobs(self, seconds: float) -> Iterator[UserRequest]:
+    def _draw_cron_jobs(self, seconds: float) -> Iterator[UserRequest]:
         if not self._jobs:
             return
         for number in range(CRON_JOBS):
             name = f"cron{number}"
             spec = {
                 "schedule": f"@every {CRON_SECONDS}s",
-                "jobTemplate": {**self._spec(), "shutdownAfterJobFinishes": True},
+                "jobTemplate": {**self._draw_spec(), "shutdownAfterJobFinishes": True},
             }
             concurrency = ("Allow", "Forbid", "Replace")[number]
             yield _create(RAY_CRON_JOB, 0.0, name, spec, {labels.CONCURRENCY_POLICY: concurrency})
@@ -76,7 +79,7 @@ class RayJobs:
                 at=seconds, what="suspend", resource=RAY_CRON_JOB, name=name, spec={"suspend": True}
             )
 
-    def _spec(self) -> dict[str, Any]:
+    def _draw_spec(self) -> dict[str, Any]:
         random = self._random
         mode = random.choice(MODES)
         retries = random.choice((0, 1, 2))

@@ -84,10 +84,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def show(report: Report, console: Console) -> None:
     """Print the report for people."""
-    console.print(_rules(report))
-    console.print(_gaps(report))
+    console.print(_build_rules_table(report))
+    console.print(_build_gaps_table(report))
     for violation in report.violations[:REPORTED]:
-        console.print(f"\n{_rendered(violation)}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"\n{_format_violation(violation)}", highlight=False, markup=False, soft_wrap=True
+        )
         for entry in report.leading_to(violation):
             console.print(
                 f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True
@@ -95,7 +97,9 @@ def show(report: Report, console: Console) -> None:
     if report.violations:  # repeated, because only the end of a long log may be kept
         console.print()
         for violation in report.violations[:LISTED]:
-            console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                _format_violation(violation), highlight=False, markup=False, soft_wrap=True
+            )
         again = (
             f"raybus-dev chaos --seed {report.seed} --minutes {report.minutes:g} --replicas "
             f"{report.replicas} --jobs {report.jobs}"
@@ -105,7 +109,7 @@ def show(report: Report, console: Console) -> None:
         )
 
 
-def _rendered(violation: Violation) -> str:
+def _format_violation(violation: Violation) -> str:
     return (
         f"VIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}"
     )
@@ -132,7 +136,7 @@ def encode(report: Report) -> str:
     return msgspec.json.format(msgspec.json.encode(lean)).decode()
 
 
-def _rules(report: Report) -> Table:
+def _build_rules_table(report: Report) -> Table:
     broken = Counter(violation.rule for violation in report.violations)
     title = (
         f"seed {report.seed}, {report.minutes:g} minutes, up to {report.replicas} replicas: "
@@ -142,11 +146,11 @@ def _rules(report: Report) -> Table:
     )
     table = Table("rule", "broken", "judged by", title=title, title_justify="left")
     for rule in RULES:
-        table.add_row(rule, str(broken[rule]), _basis(rule, report))
+        table.add_row(rule, str(broken[rule]), _describe_basis(rule, report))
     return table
 
 
-def _basis(rule: str, report: Report) -> str:
+def _describe_basis(rule: str, report: Report) -> str:
     match rule:
         case "every write names its base":
             return f"{report.with_base} updates, patches and deletions"
@@ -162,17 +166,17 @@ def _basis(rule: str, report: Report) -> str:
             return ""
 
 
-def _gaps(report: Report) -> Table:
+def _build_gaps_table(report: Report) -> Table:
     title = f"gaps of keys; processors of the machine in use: {report.machine_percent:.0f} %"
     table = Table(
         "while", "changes", "p50", "longest", "by", "allowed", title=title, title_justify="left"
     )
-    for row in _rows(report):
+    for row in _list_gap_rows(report):
         table.add_row(*row)
     return table
 
 
-def _rows(report: Report) -> Iterator[tuple[str, ...]]:
+def _list_gap_rows(report: Report) -> Iterator[tuple[str, ...]]:
     for gap in report.gaps:
         allowed = f"{gap.limit:g} s" if gap.limit is not None else ""
         if gap.over_limit:

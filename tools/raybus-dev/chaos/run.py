@@ -15,8 +15,8 @@ from bench.programs import Machine
 from chaos import audit_trail, background, schedule, stack
 from chaos.background import Autoscaler, BackgroundUsers
 from chaos.checker import evidence, gaps, history, jobs, rest, writes
-from chaos.checker.evidence import Seen, Violation
-from chaos.checker.rest import Harness, Unreconciled
+from chaos.checker.evidence import ObservedState, Violation
+from chaos.checker.rest import FinalObjects, Unreconciled
 from chaos.drivers import Drivers
 from chaos.evidence_room import EvidenceStore
 from chaos.faults import DashboardFaults, Faults
@@ -101,9 +101,11 @@ class ChaosRun:
             for service in (WATCHER, *RECONCILERS):
                 chaos_stack.fleet.scale(service, WATCHERS if service == WATCHER else 1)
             async with EvidenceStore(self.now).open(chaos_stack.kube) as room:
-                return await self._watched(chaos_stack, room, faults, requests, job_requests)
+                return await self._run_until_reconciled(
+                    chaos_stack, room, faults, requests, job_requests
+                )
 
-    async def _watched(
+    async def _run_until_reconciled(
         self,
         chaos_stack: Stack,
         room: EvidenceStore,
@@ -138,7 +140,7 @@ class ChaosRun:
             probing.cancel()
             self._emit("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
-            left = await self._rested(chaos_stack, room)
+            left = await self._wait_until_reconciled(chaos_stack, room)
             if left:  # SIGUSR1 makes a process log what it waits for
                 for process in chaos_stack.fleet.all():
                     process.send_signal(signal.SIGUSR1)
@@ -154,7 +156,7 @@ class ChaosRun:
         waits = probes.waits
         reported = gaps.summary(waits, striking.struck, end=end)
         violations = [
-            *(_as_violation(unreconciled, end) for unreconciled in left),
+            *(_build_violation(unreconciled, end) for unreconciled in left),
             *history.judge(
                 room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))
             ),
@@ -183,14 +185,16 @@ class ChaosRun:
             violations=sorted(violations, key=lambda violation: violation.at),
             timeline=sorted(
                 [
-                    *_timeline(striking, users, room.seen, trail, origins),
-                    *_timeline_of_jobs(dashboards, drivers, origins),
+                    *_build_timeline(striking, users, room.seen, trail, origins),
+                    *_list_job_events(dashboards, drivers, origins),
                 ],
                 key=lambda event: event.at,
             ),
         )
 
-    async def _rested(self, chaos_stack: Stack, room: EvidenceStore) -> list[Unreconciled]:
+    async def _wait_until_reconciled(
+        self, chaos_stack: Stack, room: EvidenceStore
+    ) -> list[Unreconciled]:
         """Wait until all objects have matched their specs for `CALM_SECONDS`; return an empty list.
 
         If objects still do not match when nothing changes any more, return these objects.
@@ -224,7 +228,7 @@ class ChaosRun:
             await asyncio.sleep(TICK)
 
 
-async def read_all(chaos_stack: Stack) -> Harness:
+async def read_all(chaos_stack: Stack) -> FinalObjects:
     """Read all objects, and the last Serve config of each head."""
     configs: dict[str, str] = {}
     for service, head in chaos_stack.heads.serve.heads.items():
@@ -233,18 +237,18 @@ async def read_all(chaos_stack: Stack) -> Harness:
             configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"][
                 "env_vars"
             ]["MESSAGE"]
-    return Harness(
-        clusters=await _all(chaos_stack, RAY_CLUSTER),
-        services=await _all(chaos_stack, RAY_SERVICE),
-        pods=await _all(chaos_stack, POD),
-        routes=await _all(chaos_stack, HTTP_ROUTE),
-        jobs=await _all(chaos_stack, RAY_JOB),
-        job_children=[*await _all(chaos_stack, JOB), *await _all(chaos_stack, SERVICE)],
+    return FinalObjects(
+        clusters=await _list_all(chaos_stack, RAY_CLUSTER),
+        services=await _list_all(chaos_stack, RAY_SERVICE),
+        pods=await _list_all(chaos_stack, POD),
+        routes=await _list_all(chaos_stack, HTTP_ROUTE),
+        jobs=await _list_all(chaos_stack, RAY_JOB),
+        job_children=[*await _list_all(chaos_stack, JOB), *await _list_all(chaos_stack, SERVICE)],
         configs=configs,
     )
 
 
-async def _all(chaos_stack: Stack, resource: Resource) -> list[Body]:
+async def _list_all(chaos_stack: Stack, resource: Resource) -> list[Body]:
     items: list[Body] = []
     for namespace in (BACKGROUND, PROBES):
         while True:
@@ -257,7 +261,7 @@ async def _all(chaos_stack: Stack, resource: Resource) -> list[Body]:
     return items
 
 
-def partitions_of(lease: Seen) -> frozenset[int]:
+def partitions_of(lease: ObservedState) -> frozenset[int]:
     """Return the partitions that a replica's Lease lists."""
     return (
         ownership.parse_partitions(lease.object.metadata.annotations.get(labels.PARTITIONS, ""))
@@ -265,17 +269,17 @@ def partitions_of(lease: Seen) -> frozenset[int]:
     )
 
 
-def _as_violation(left: Unreconciled, end: float) -> Violation:
+def _build_violation(left: Unreconciled, end: float) -> Violation:
     text = f"{left.kind} {left.name}: {left.why}"
     return Violation(
         rule="all reconciled at the end", about=f"{left.namespace}/{left.name}", text=text, at=end
     )
 
 
-def _timeline(
+def _build_timeline(
     striking: Faults,
     users: BackgroundUsers,
-    seen: Iterable[Seen],
+    seen: Iterable[ObservedState],
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
 ) -> list[RunEvent]:
@@ -289,17 +293,17 @@ def _timeline(
         for at, request in users.done
     ]
     for state in seen:
-        root = evidence.root_of(state.kind, state.object.metadata, origins)
+        root = evidence.find_top_owner(state.kind, state.object.metadata, origins)
         if root is not None:
             events.append(RunEvent(state.at, f"{root.namespace}/{root.name}", str(state)))
     for write in trail.writes:
-        root = write.of_root
+        root = write.top_owner
         if root is not None:
             events.append(RunEvent(write.at, f"{root.namespace}/{root.name}", str(write)))
     return events
 
 
-def _timeline_of_jobs(
+def _list_job_events(
     dashboards: DashboardFaults, drivers: Drivers, origins: Mapping[NamespacedName, ObjectRef]
 ) -> Iterator[RunEvent]:
     for at, fault in dashboards.struck:

@@ -111,7 +111,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
     `most` is the maximum number of replicas of each reconciler.
     """
     random = Random(seed)
-    kinds, scales = _endless(random), _scales(seconds, most)
+    kinds, scales = _draw_kinds(random), _draw_scales(seconds, most)
     faults: list[Fault] = []
     at = 0.0
     while at < seconds:
@@ -120,7 +120,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
                 kind=SCALE.name, at=at, over=at + SCALE.recovers, replicas=scales.pop(0)[1]
             )
         else:
-            fault = _drawn(random, next(kinds), at)
+            fault = _draw_fault(random, next(kinds), at)
         faults.append(fault)
         at = fault.over
     return faults
@@ -133,26 +133,26 @@ def plan_dashboards(seed: int, seconds: float) -> list[Fault]:
     at = 0.0
     while at < seconds:
         for kind in random.sample(DASHBOARD_KINDS, len(DASHBOARD_KINDS)):
-            faults.append(_drawn(random, kind, at))
+            faults.append(_draw_fault(random, kind, at))
             at = faults[-1].over
     return [fault for fault in faults if fault.at < seconds]
 
 
-def _scales(seconds: float, most: int) -> list[tuple[float, int]]:
+def _draw_scales(seconds: float, most: int) -> list[tuple[float, int]]:
     """Return the times at which the reconcilers are scaled, with their number of replicas."""
     if most == 1:
         return []
     return [(seconds * GROWN_AFTER, most), (seconds * SHRUNK_AFTER, min(most, FEWER))]
 
 
-def _endless(random: Random) -> Iterator[FaultKind]:
+def _draw_kinds(random: Random) -> Iterator[FaultKind]:
     while True:
         kinds = list(KINDS)
         random.shuffle(kinds)
         yield from kinds
 
 
-def _drawn(random: Random, kind: FaultKind, at: float) -> Fault:
+def _draw_fault(random: Random, kind: FaultKind, at: float) -> Fault:
     return Fault(
         kind=kind.name,
         at=at,

@@ -79,7 +79,7 @@ async def started(
         secured_nats(work / "nats", monitor=observed.monitor) as secured,
     ):
         if is_audited:
-            await _audited(control_plane)
+            await _configure_audit(control_plane)
         await _add_routes(control_plane, gateway_crds)
         kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")
@@ -96,7 +96,7 @@ async def started(
             kept = streams_kept(bus, logs, emit, observed=observed)
             async with kept, AsyncExitStack() as simulated, Fleet(ground, emit).manned() as fleet:
                 if not gateway_crds:
-                    await simulated.enter_async_context(_gateways(kube))
+                    await simulated.enter_async_context(_simulate_gateways(kube))
                 yield Stack(
                     control_plane=control_plane,
                     kube=kube,
@@ -115,7 +115,7 @@ async def add_namespace(kube: KubeClient, name: str) -> None:
     await kube.create(resources.NAMESPACE, None, body)
 
 
-async def _audited(control_plane: ControlPlane) -> None:
+async def _configure_audit(control_plane: ControlPlane) -> None:
     """Make the API server write the bodies of requests and answers to the audit log.
 
     The default policy omits them.
@@ -139,7 +139,7 @@ async def _add_routes(control_plane: ControlPlane, folders: Sequence[Path]) -> N
 
 
 @asynccontextmanager
-async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
+async def _simulate_gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Simulate the gateway controller of both namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         tasks = [

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import OVER, Meta
+from chaos.checker.evidence import ENDED_PHASES, Meta
 from chaos.drivers import Drivers, Head
 from chaos.stack import BACKGROUND, Stack
 from common import errors, labels
@@ -145,7 +145,7 @@ class Submitters:
             self._end(before)
         self._pods[meta.name] = pod
         if not pod.runs:
-            if pod.status.phase in OVER or meta.deletion_timestamp is not None:
+            if pod.status.phase in ENDED_PHASES or meta.deletion_timestamp is not None:
                 self._end(pod)
         elif pod.submitter is not None and meta.uid not in self._tasks:
             assert self._group is not None

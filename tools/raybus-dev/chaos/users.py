@@ -73,14 +73,14 @@ class Users:
         """Yield the requests of a run of this length, in the order of their times."""
         at = 0.0
         while at < seconds:
-            yield self._one(at)
+            yield self._draw_request(at)
             at += self._random.uniform(*EVERY_SECONDS)
 
-    def _one(self, at: float) -> UserRequest:
+    def _draw_request(self, at: float) -> UserRequest:
         is_cluster = self._random.random() < 0.6
         have, most = (self._clusters, CLUSTERS) if is_cluster else (self._services, SERVICES)
         if not have or (len(have) < most and self._random.random() < 0.25):
-            return self._new_cluster(at) if is_cluster else self._new_service(at)
+            return self._create_cluster(at) if is_cluster else self._create_service(at)
         thing = self._random.choice(have)
         if len(have) > most // 2 and self._random.random() < 0.1:
             have.remove(thing)
@@ -90,9 +90,9 @@ class Users:
                 resource=RAY_CLUSTER if is_cluster else RAY_SERVICE,
                 name=thing.name,
             )
-        return self._cluster_change(at, thing) if is_cluster else self._service_change(at, thing)
+        return self._change_cluster(at, thing) if is_cluster else self._change_service(at, thing)
 
-    def _new_cluster(self, at: float) -> UserRequest:
+    def _create_cluster(self, at: float) -> UserRequest:
         self._count += 1
         thing = _Object(
             name=f"c{self._count:03d}",
@@ -100,7 +100,7 @@ class Users:
             is_autoscaled=self._random.random() < 0.3,
         )
         self._clusters.append(thing)
-        spec = _cluster_spec(thing)
+        spec = _build_cluster_spec(thing)
         if thing.is_autoscaled:
             spec["enableInTreeAutoscaling"] = True
         else:
@@ -113,7 +113,7 @@ class Users:
         }
         return UserRequest(at=at, what="create", resource=RAY_CLUSTER, name=thing.name, body=body)
 
-    def _new_service(self, at: float) -> UserRequest:
+    def _create_service(self, at: float) -> UserRequest:
         self._count += 1
         thing = _Object(name=f"s{self._count:03d}")
         self._services.append(thing)
@@ -121,7 +121,7 @@ class Users:
         fields: Json = {"upgradeStrategy": STEPS} if in_steps else {}
         body = a_ray_service(
             name=thing.name,
-            config=_config(thing),
+            config=_build_config(thing),
             serve=a_serve_config(message="v1"),
             rayClusterDeletionDelaySeconds=self._random.choice([0, 5]),
             **fields,
@@ -129,7 +129,7 @@ class Users:
         body["metadata"] = {"name": thing.name}
         return UserRequest(at=at, what="create", resource=RAY_SERVICE, name=thing.name, body=body)
 
-    def _cluster_change(self, at: float, thing: _Object) -> UserRequest:
+    def _change_cluster(self, at: float, thing: _Object) -> UserRequest:
         changes: list[Callable[[float, _Object], UserRequest]] = [
             self._scale,
             self._scale,
@@ -148,13 +148,13 @@ class Users:
         if thing.is_autoscaled:  # only the autoscaler may make it smaller
             choices = [count for count in choices if count > thing.workers] or [thing.workers]
         thing.workers = self._random.choice(choices)
-        return _changed(
-            at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _groups(thing)}
+        return _build_change(
+            at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _build_groups(thing)}
         )
 
     def _suspend(self, at: float, thing: _Object) -> UserRequest:
         thing.is_suspended = not thing.is_suspended
-        return _changed(
+        return _build_change(
             at,
             "suspend" if thing.is_suspended else "resume",
             thing,
@@ -162,49 +162,52 @@ class Users:
         )
 
     def _edit(self, at: float, thing: _Object) -> UserRequest:
-        thing.version = self._other(thing.version)
-        return _changed(at, f"edit to {thing.version}", thing, _cluster_spec(thing))
+        thing.version = self._draw_other_version(thing.version)
+        return _build_change(at, f"edit to {thing.version}", thing, _build_cluster_spec(thing))
 
     def _autoscale(self, at: float, thing: _Object) -> UserRequest:
         thing.workers -= 1
-        spec = {"workerGroupSpecs": _groups(thing)}
-        return _changed(at, f"autoscale to {thing.workers}", thing, spec)
+        spec = {"workerGroupSpecs": _build_groups(thing)}
+        return _build_change(at, f"autoscale to {thing.workers}", thing, spec)
 
-    def _service_change(self, at: float, thing: _Object) -> UserRequest:
+    def _change_service(self, at: float, thing: _Object) -> UserRequest:
         match self._random.choice(["upgrade", "upgrade", "roll back", "configure"]):
             case "upgrade":
-                thing.before, thing.version = thing.version, self._other(thing.version)
-                spec: Body = {"rayClusterConfig": _config(thing)}
+                thing.before, thing.version = thing.version, self._draw_other_version(thing.version)
+                spec: Body = {"rayClusterConfig": _build_config(thing)}
                 what = f"upgrade to {thing.version}"
             case "roll back":
                 thing.before, thing.version = thing.version, thing.before
-                spec, what = {"rayClusterConfig": _config(thing)}, f"roll back to {thing.version}"
+                spec, what = (
+                    {"rayClusterConfig": _build_config(thing)},
+                    f"roll back to {thing.version}",
+                )
             case _:
                 thing.configs += 1
                 spec = {"serveConfigV2": a_serve_config(message=f"v{thing.configs}")}
                 what = f"configure v{thing.configs}"
         return UserRequest(at=at, what=what, resource=RAY_SERVICE, name=thing.name, spec=spec)
 
-    def _other(self, version: str) -> str:
+    def _draw_other_version(self, version: str) -> str:
         return self._random.choice([candidate for candidate in VERSIONS if candidate != version])
 
 
-def _changed(at: float, what: str, thing: _Object, spec: Body) -> UserRequest:
+def _build_change(at: float, what: str, thing: _Object, spec: Body) -> UserRequest:
     return UserRequest(at=at, what=what, resource=RAY_CLUSTER, name=thing.name, spec=spec)
 
 
-def _cluster_spec(thing: _Object) -> Body:
+def _build_cluster_spec(thing: _Object) -> Body:
     config = a_cluster_config(image=f"rayproject/ray:{thing.version}")
-    return {**config, "workerGroupSpecs": _groups(thing)}
+    return {**config, "workerGroupSpecs": _build_groups(thing)}
 
 
-def _groups(thing: _Object) -> list[Json]:
+def _build_groups(thing: _Object) -> list[Json]:
     container = {"name": "ray-worker", "image": f"rayproject/ray:{thing.version}"}
     size: Json = {"replicas": thing.workers, "minReplicas": 0, "maxReplicas": MAX_WORKERS}
     return [a_group(**size, template={"spec": {"containers": [container]}})]
 
 
-def _config(thing: _Object) -> Json:
+def _build_config(thing: _Object) -> Json:
     group = a_group(minReplicas=1, replicas=1)
     return a_cluster_config(
         group, image=f"rayproject/ray:{thing.version}", enableInTreeAutoscaling=True

@@ -35,8 +35,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--samples",
         type=int,
-        default=verdict.ENOUGH,
-        help=f"reactions to each kind of change in the first two phases ({verdict.ENOUGH})",
+        default=verdict.MIN_REACTIONS,
+        help=f"reactions to each kind of change in the first two phases ({verdict.MIN_REACTIONS})",
     )
     parser.add_argument(
         "--untimed",
@@ -78,9 +78,9 @@ def main() -> int:
     )
     figures = report.measured(run.measure(wanted, emit))
     report.show(figures, lambda: verdict.table(figures), form=options.o, width=140)
-    for rule in figures.broken:
+    for rule in figures.violations:
         emit(f"broken: {rule}")
-    return 1 if figures.broken else 0
+    return 1 if figures.violations else 0
 
 
 if __name__ == "__main__":

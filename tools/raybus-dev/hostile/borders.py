@@ -35,16 +35,16 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
 
     Return a line for each request that was granted.
     """
-    await _request(
+    await _build_request(
         secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
     )()  # a granted request, or refusals would prove nothing
     watcher = secured.settings("watcher")
     violations = [
-        await _granted(
+        await _report_if_granted(
             "a tenant registers a key of the watcher",
             lambda: tenants[0].patch(CONFIG_MAP, NAMESPACE, KEYS, REGISTERED),
         ),
-        await _granted(
+        await _report_if_granted(
             "NATS takes a client without a key",
             lambda: _asks(msgspec.structs.replace(watcher, nats_seed_file=None)),
         ),
@@ -58,12 +58,12 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
             {"stream_name": subjects.EVENTS_STREAM, "config": {"name": "one-more"}},
         ),
     ):
-        asked = _request(secured, user, subject, body)
-        violations.append(await _granted(f"{user} may {subject}", asked))
+        asked = _build_request(secured, user, subject, body)
+        violations.append(await _report_if_granted(f"{user} may {subject}", asked))
     return [violation for violation in violations if violation is not None]
 
 
-def _request(
+def _build_request(
     secured: Secured, user: str, subject: str, body: dict[str, Any] | None
 ) -> Callable[[], Awaitable[object]]:
     async def ask() -> object:
@@ -79,7 +79,7 @@ async def _asks(settings: Settings) -> object:
         return await bus.session()
 
 
-async def _granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | None:
+async def _report_if_granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | None:
     """Return `what` if the request was granted; None if it was refused or not answered.
 
     `NotFound` counts as granted, because the client was allowed to ask.

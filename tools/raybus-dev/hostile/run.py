@@ -93,7 +93,7 @@ async def measure(wanted: HostileOptions, emit: Callable[[str], None]) -> RunFig
         hostile = await stack.enter_async_context(
             tenants.admitted(bench_rig.control_plane, bench_rig.kube, played)
         )
-        await stack.enter_async_context(_gateways(bench_rig.kube))
+        await stack.enter_async_context(_simulate_gateways(bench_rig.kube))
         bus = BusAccess(url=secured.server.url, credentials=bench_rig.work / "nats")
         fleet = await stack.enter_async_context(
             services_with_own_rights(
@@ -101,13 +101,13 @@ async def measure(wanted: HostileOptions, emit: Callable[[str], None]) -> RunFig
             )
         )
         running = list(fleet.all())
-        figures = await _beside(wanted, bench_rig, hostile, running, attacks, emit)
+        figures = await _measure_under_attack(wanted, bench_rig, hostile, running, attacks, emit)
         return msgspec.structs.replace(
             figures, crossed=await borders.crossed(hostile.clients, secured)
         )
 
 
-async def _beside(
+async def _measure_under_attack(
     wanted: HostileOptions,
     bench_rig: Rig,
     hostile: Tenants,
@@ -124,25 +124,25 @@ async def _beside(
             f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of "
             "change"
         )
-        with _phase(phases, verdict.CALM) as phase:
+        with _record_phase(phases, verdict.CALM) as phase:
             phase.reactions = await prey.change(enough=wanted.samples)
         if wanted.is_timed:
             emit("control: the tenants write what raybus leaves to another controller")
-            with _phase(phases, verdict.CONTROL) as phase:
-                phase.reactions = await _control(wanted, hostile.anew(), prey, attacks)
-        before = {process.name: await _late(process) for process in running}
+            with _record_phase(phases, verdict.CONTROL) as phase:
+                phase.reactions = await _measure_control(wanted, hostile.anew(), prey, attacks)
+        before = {process.name: await _count_loop_blockages(process) for process in running}
         emit("the tenants begin")
-        with _phase(phases, verdict.BESIDE) as phase:
+        with _record_phase(phases, verdict.UNDER_ATTACK) as phase:
             async with prey.changing() as phase.reactions, asyncio.TaskGroup() as group:
                 progress = group.create_task(_report_progress(hostile, len(attacks), emit))
                 await hostile.attack(attacks, rate=wanted.rate)
                 progress.cancel()
     emit("the attacks are over; judging")
     services = [
-        await _judged(process, pid=pids[process.name], before=before[process.name])
+        await _measure_service(process, pid=pids[process.name], before=before[process.name])
         for process in running
     ]
-    lines = await asyncio.to_thread(_lines, bench_rig.control_plane.audit_log)
+    lines = await asyncio.to_thread(_read_lines, bench_rig.control_plane.audit_log)
     owners = {
         victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE, victim.JOB),
         **dict.fromkeys(tenants.NAMESPACES),
@@ -152,12 +152,12 @@ async def _beside(
         attacks=len(attacks),
         refused=hostile.refused,
         stored=hostile.stored,
-        seconds=round(phases[verdict.BESIDE].seconds, 1),
+        seconds=round(phases[verdict.UNDER_ATTACK].seconds, 1),
         unexplained=hostile.unexplained,
         outside=sorted({str(line) for line in verdict.outside(lines, owners)}),
         requests=sum(line.user.username.startswith(ACCOUNT) for line in lines),
         services=services,
-        reactions=[_reaction(what, phases, lines) for what in victim.CHANGES],
+        reactions=[_build_reaction(what, phases, lines) for what in victim.CHANGES],
         busy={name: round(phase.busy, 2) for name, phase in phases.items()},
         is_timed=wanted.is_timed,
     )
@@ -173,11 +173,11 @@ class RunPhase(msgspec.Struct):
 
 
 @contextmanager
-def _phase(phases: dict[str, RunPhase], name: str) -> Generator[RunPhase]:
+def _record_phase(phases: dict[str, RunPhase], name: str) -> Generator[RunPhase]:
     phase = phases[name] = RunPhase()
-    began, was = time.monotonic(), _processors()
+    began, was = time.monotonic(), _read_processor_ticks()
     yield phase
-    phase.seconds, now = time.monotonic() - began, _processors()
+    phase.seconds, now = time.monotonic() - began, _read_processor_ticks()
     phase.busy = (now.busy - was.busy) / max(1, now.total - was.total)
 
 
@@ -188,12 +188,12 @@ class Ticks(msgspec.Struct, frozen=True):
     total: int
 
 
-def _processors() -> Ticks:
+def _read_processor_ticks() -> Ticks:
     ticks = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return Ticks(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
 
 
-async def _control(
+async def _measure_control(
     wanted: HostileOptions, hostile: Tenants, prey: Victim, attacks: list[Any]
 ) -> victim.Reactions:
     """Measure the victim in the control phase.
@@ -216,7 +216,7 @@ async def _control(
     return taken
 
 
-def _reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> VictimReaction:
+def _build_reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -> VictimReaction:
     spans = {name: phase.reactions.get(what, []) for name, phase in phases.items()}
     own = [line for line in lines if line.object_ref.namespace == victim.NAMESPACE]
     return VictimReaction(
@@ -254,7 +254,7 @@ async def _install(bench_rig: Rig) -> None:
 
 
 @asynccontextmanager
-async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
+async def _simulate_gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Simulate the gateway controller of all namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(GatewayController(kube, None, every=GATEWAYS_EVERY).run())
@@ -264,7 +264,7 @@ async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
             task.cancel()
 
 
-async def _asked(service: Replica, path: str) -> str | None:
+async def _get_page(service: Replica, path: str) -> str | None:
     """Return the body of a service's answer to a GET; None without a successful answer."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
@@ -274,7 +274,7 @@ async def _asked(service: Replica, path: str) -> str | None:
     return answer.text if answer.is_success else None
 
 
-def _sum(page: str, metric: str, *, le: float | None = None) -> float:
+def _sum_metric(page: str, metric: str, *, le: float | None = None) -> float:
     """Return the sum of a metric's series on a metrics page.
 
     With `le`, add up only the buckets with this upper bound.
@@ -287,25 +287,27 @@ def _sum(page: str, metric: str, *, le: float | None = None) -> float:
     )
 
 
-async def _late(service: Replica) -> float:
+async def _count_loop_blockages(service: Replica) -> float:
     """Return how often a service's event loop was blocked for longer than `verdict.MAX_LAG`."""
-    page = await _asked(service, "/metrics") or ""
+    page = await _get_page(service, "/metrics") or ""
     lag = "raybus_event_loop_lag_seconds"
-    return _sum(page, f"{lag}_count") - _sum(page, f"{lag}_bucket", le=verdict.MAX_LAG)
-
-
-async def _judged(service: Replica, *, pid: int, before: float) -> verdict.VictimService:
-    page = await _asked(service, "/metrics") or ""
-    return verdict.VictimService(
-        name=service.service,
-        restarts=int(service.pid != pid or not service.is_running),
-        late=round(await _late(service) - before),
-        peak_mib=_peak_mib(service.pid),
-        faults=round(_sum(page, "raybus_invariant_violations_total")),
+    return _sum_metric(page, f"{lag}_count") - _sum_metric(
+        page, f"{lag}_bucket", le=verdict.MAX_LAG
     )
 
 
-def _peak_mib(pid: int) -> float:
+async def _measure_service(service: Replica, *, pid: int, before: float) -> verdict.VictimService:
+    page = await _get_page(service, "/metrics") or ""
+    return verdict.VictimService(
+        name=service.service,
+        restarts=int(service.pid != pid or not service.is_running),
+        loop_blockages=round(await _count_loop_blockages(service) - before),
+        peak_mib=_read_peak_mib(service.pid),
+        faults=round(_sum_metric(page, "raybus_invariant_violations_total")),
+    )
+
+
+def _read_peak_mib(pid: int) -> float:
     with suppress(OSError):
         match = re.search(
             r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
@@ -314,7 +316,7 @@ def _peak_mib(pid: int) -> float:
     return 0.0
 
 
-def _lines(log: Path) -> list[Line]:
+def _read_lines(log: Path) -> list[Line]:
     """Return the services' requests, and all other requests in the victim's namespace."""
     return [
         line

@@ -47,30 +47,34 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
     """Return the mean wait of reactions (`spans`) for each cause. `lines` is the audit log."""
-    asked, pods = _intervals(lines)
-    by_length = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
+    asked, pods = _list_intervals(lines)
+    by_length = sorted(
+        ((span.seconds, _split_reaction(span, asked, pods)) for span in spans), reverse=True
+    )
     parts = [part for _, part in by_length]
     slowest = parts[: max(1, len(parts) // 100)]
-    api_server, nodes, rest = _means(parts)
-    return Shares(api_server=api_server, nodes=nodes, rest=rest, slowest_hundredth=_means(slowest))
+    api_server, nodes, rest = _get_means(parts)
+    return Shares(
+        api_server=api_server, nodes=nodes, rest=rest, slowest_hundredth=_get_means(slowest)
+    )
 
 
-def _means(parts: Sequence[tuple[float, float, float]]) -> list[float]:
+def _get_means(parts: Sequence[tuple[float, float, float]]) -> list[float]:
     return [
         round(fmean(part[number] for part in parts), 3) if parts else 0.0 for number in range(3)
     ]
 
 
-def _one(
+def _split_reaction(
     span: Span, asked: list[tuple[float, float, str]], pods: list[tuple[float, float, str]]
 ) -> tuple[float, float, float]:
-    during = _within(span, asked)
-    api_server = _covered(during)
-    both = _covered([*during, *_within(span, pods)])
+    during = _clip_intervals(span, asked)
+    api_server = _get_covered_length(during)
+    both = _get_covered_length([*during, *_clip_intervals(span, pods)])
     return api_server, both - api_server, span.seconds - both
 
 
-def _within(span: Span, intervals: list[tuple[float, float, str]]) -> list[Interval]:
+def _clip_intervals(span: Span, intervals: list[tuple[float, float, str]]) -> list[Interval]:
     first = bisect_left(intervals, (span.began - 60.0, 0.0, ""))
     found: list[Interval] = []
     for began, ended, name in intervals[first:]:
@@ -81,7 +85,7 @@ def _within(span: Span, intervals: list[tuple[float, float, str]]) -> list[Inter
     return found
 
 
-def _covered(intervals: list[Interval]) -> float:
+def _get_covered_length(intervals: list[Interval]) -> float:
     """Return the total length of the union of intervals."""
     total, until = 0.0, float("-inf")
     for began, ended in sorted(intervals):
@@ -90,7 +94,7 @@ def _covered(intervals: list[Interval]) -> float:
     return total
 
 
-def _intervals(
+def _list_intervals(
     lines: Iterable[Line],
 ) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
     """Return the intervals of raybus's requests, and those of starting pods.

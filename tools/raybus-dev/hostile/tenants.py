@@ -134,14 +134,16 @@ class Tenants:
                 await under_way.acquire()
                 place = number % len(NAMESPACES)
                 named = attack.renamed(f"{prefix}{number}")
-                task = group.create_task(self._one(NAMESPACES[place], self.clients[place], named))
+                task = group.create_task(
+                    self._run_attack(NAMESPACES[place], self.clients[place], named)
+                )
                 task.add_done_callback(lambda _task: under_way.release())
 
     def anew(self) -> "Tenants":
         """Return the same tenants, with all counters at zero."""
         return Tenants(self.clients, self._admin, self._heads, self._events)
 
-    async def _one(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
+    async def _run_attack(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
         name = attack.body["metadata"]["name"]
         if attack.answer is not None and not attack.is_late:
             self._heads.answers[name] = attack.answer
@@ -155,7 +157,7 @@ class Tenants:
             self.done += 1
             return
         await asyncio.sleep(LIFE)
-        await self._mark(kube, namespace, name, attack)
+        await self._disturb(kube, namespace, name, attack)
         await asyncio.sleep(LIFE)
         if attack.answer is not None:
             self._heads.answers[name] = attack.answer
@@ -163,7 +165,7 @@ class Tenants:
             # An object that the API server refuses is not quarantined.
             attack = msgspec.structs.replace(attack, reasons=attack.reasons - {"Quarantined"})
         await asyncio.sleep(LIFE)
-        if (problem := await self._silence(namespace, attack, name)) is not None:
+        if (problem := await self._find_silent_object(namespace, attack, name)) is not None:
             self.unexplained.append(f"{attack.resource.kind} {namespace}/{name}: {problem}")
         for resource, body in [(attack.resource, attack.body), *attack.beside]:
             with suppress(errors.RaybusError):
@@ -209,7 +211,7 @@ class Tenants:
             return False
         return True
 
-    async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
+    async def _disturb(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
         """Overwrite the status of the attack's object; annotate the objects raybus made for it."""
         if attack.status:
             with suppress(errors.RaybusError):
@@ -232,7 +234,7 @@ class Tenants:
                     )
                     await kube.patch(resource, namespace, item["metadata"]["name"], patch)
 
-    async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
+    async def _find_silent_object(self, namespace: str, attack: Attack, name: str) -> str | None:
         """Wait until an object reports its outcome.
 
         Return None, or after `TIMEOUT` why it does not. Objects of another controller are skipped,

@@ -17,9 +17,9 @@ It is the bound of a bucket of `raybus_event_loop_lag_seconds`.
 """
 MAX_MEMORY: Final = 1024.0
 """Memory limit of each service in deploy/overlays/production, in MiB."""
-SLOWEST: Final = 2.0
+MAX_SLOWDOWN: Final = 2.0
 """Maximum ratio of the victim's reaction time during attacks to that without attacks."""
-ENOUGH: Final = 200
+MIN_REACTIONS: Final = 200
 """Minimum reactions for a 99th percentile.
 
 With fewer reactions, the slowest 1 % is one reaction.
@@ -30,15 +30,15 @@ CONTROL: Final = "control"
 
 Tenants write as much as in attacks, but raybus has nothing to reconcile.
 """
-BESIDE: Final = "beside"
+UNDER_ATTACK: Final = "beside"
 """Name of the phase in which hostile tenants attack while the victim's objects change."""
-SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
+SHARED_READS: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
 """Pairs of verb and resource: reads that services may do in any namespace.
 
 A route may use a shared Gateway, and the uid of `kube-system` identifies the cluster.
 """
-SHOWN: Final = 20
-OWN: Final = "raybus"
+MAX_SHOWN: Final = 20
+OWN_NAMESPACE: Final = "raybus"
 """The namespace of the services' Leases."""
 
 
@@ -47,7 +47,7 @@ class VictimService(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     restarts: int
-    late: int
+    loop_blockages: int = msgspec.field(name="late")
     """How often the event loop was blocked for longer than `MAX_LAG`."""
     peak_mib: float
     faults: int
@@ -68,14 +68,14 @@ class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ratio(self) -> float:
         """Ratio of the 99th percentile of reaction times during attacks to that without attacks."""
-        return self.slower_than(CALM)
+        return self.compute_slowdown(CALM)
 
-    def slower_than(self, phase: str) -> float:
+    def compute_slowdown(self, phase: str) -> float:
         """Return the 99th percentile of reaction times during attacks, divided by that of `phase`.
 
         Return 1 if one of the two phases has no reactions.
         """
-        calm, beside = self.taken.get(phase), self.taken.get(BESIDE)
+        calm, beside = self.taken.get(phase), self.taken.get(UNDER_ATTACK)
         return p99(beside) / p99(calm) if calm and beside else 1.0
 
 
@@ -107,9 +107,13 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     @property
-    def broken(self) -> list[str]:
+    def violations(self) -> list[str]:
         """The rules that are broken, as sentences."""
-        return [*_of_services(self), *_of_times(self), *_of_objects(self)]
+        return [
+            *_find_service_violations(self),
+            *_find_time_violations(self),
+            *_find_object_violations(self),
+        ]
 
 
 def p99(taken: Iterable[float]) -> float:
@@ -123,13 +127,13 @@ def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None])
 
     `owners` lists, by namespace, the prefixes of names of objects that may be requested there; None
     allows any name, as in a hostile tenant's own namespace. Requests in other namespaces are
-    yielded, except those in raybus's own namespace (`OWN`) and the reads in `SHARED`.
+    yielded, except those in raybus's own namespace (`OWN_NAMESPACE`) and `SHARED_READS`.
     """
     for line in lines:
         what = line.object_ref
-        if not line.user.username.startswith(ACCOUNT) or what.namespace in {"", OWN}:
+        if not line.user.username.startswith(ACCOUNT) or what.namespace in {"", OWN_NAMESPACE}:
             continue
-        if (line.verb, what.resource) in SHARED:
+        if (line.verb, what.resource) in SHARED_READS:
             continue
         begins = owners.get(what.namespace, ())
         is_named = bool(what.name) and line.verb not in {"list", "watch", "deletecollection"}
@@ -138,7 +142,7 @@ def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None])
         yield line
 
 
-def _of_services(figures: RunFigures) -> Iterator[str]:
+def _find_service_violations(figures: RunFigures) -> Iterator[str]:
     for service in figures.services:
         if service.restarts:
             yield f"{service.name} restarted {service.restarts} times"
@@ -148,33 +152,33 @@ def _of_services(figures: RunFigures) -> Iterator[str]:
             yield f"{service.name} took {service.peak_mib:.0f} MiB, more than {MAX_MEMORY:.0f}"
 
 
-def _of_times(figures: RunFigures) -> Iterator[str]:
+def _find_time_violations(figures: RunFigures) -> Iterator[str]:
     if not figures.is_timed:
         return
     for service in figures.services:
-        if service.late:
+        if service.loop_blockages:
             yield (
-                f"{service.name}: its event loop was blocked {service.late} times for more than "
-                f"{MAX_LAG:g} s"
+                f"{service.name}: its event loop was blocked {service.loop_blockages} times for "
+                f"more than {MAX_LAG:g} s"
             )
     for reaction in figures.reactions:
-        if reaction.ratio > SLOWEST:
+        if reaction.ratio > MAX_SLOWDOWN:
             yield (
                 f"the victim, {reaction.change}: p99 is {reaction.ratio:.1f} times the calm one, "
-                f"more than {SLOWEST:g}"
+                f"more than {MAX_SLOWDOWN:g}"
             )
-        for phase in (CALM, BESIDE):
-            if (count := len(reaction.taken.get(phase, []))) < ENOUGH:
+        for phase in (CALM, UNDER_ATTACK):
+            if (count := len(reaction.taken.get(phase, []))) < MIN_REACTIONS:
                 yield (
                     f"the victim, {reaction.change}: {count} reactions ({phase}), a p99 needs "
-                    f"{ENOUGH}: take more attacks"
+                    f"{MIN_REACTIONS}: take more attacks"
                 )
 
 
-def _of_objects(figures: RunFigures) -> Iterator[str]:
-    yield from (f"accessed outside its namespace: {name}" for name in figures.outside[:SHOWN])
+def _find_object_violations(figures: RunFigures) -> Iterator[str]:
+    yield from (f"accessed outside its namespace: {name}" for name in figures.outside[:MAX_SHOWN])
     yield from (f"a border is crossed: {violation}" for violation in figures.crossed)
-    yield from (f"no reason: {name}" for name in figures.unexplained[:SHOWN])
+    yield from (f"no reason: {name}" for name in figures.unexplained[:MAX_SHOWN])
     if not figures.requests:
         yield "the audit log has no request: nothing was judged"
 
@@ -200,21 +204,23 @@ def table(figures: RunFigures) -> Table:
     shown.add_row("  of them outside the namespace of their object", str(len(figures.outside)), "0")
     for service in figures.services:
         shown.add_row(f"{service.name}: restarts", str(service.restarts), "0")
-        shown.add_row("  event loop blocked for more than 250 ms", f"{service.late} times", "0")
+        shown.add_row(
+            "  event loop blocked for more than 250 ms", f"{service.loop_blockages} times", "0"
+        )
         shown.add_row("  memory, peak", f"{service.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
     for reaction in figures.reactions:
         shown.add_row(
             f"the victim, {reaction.change}: p99 beside / calm",
             f"{reaction.ratio:.2f}",
-            f"{SLOWEST:g}",
+            f"{MAX_SLOWDOWN:g}",
         )
-        shown.add_row("  p99 beside / control", f"{reaction.slower_than(CONTROL):.2f}", "")
+        shown.add_row("  p99 beside / control", f"{reaction.compute_slowdown(CONTROL):.2f}", "")
         for phase, taken in reaction.taken.items():
-            shown.add_row(f"  {phase}: reactions; p50, p99", _times(taken), "")
+            shown.add_row(f"  {phase}: reactions; p50, p99", _format_times(taken), "")
             if phase in reaction.shares:
                 shown.add_row(
                     "    API server, nodes, raybus and NATS: mean (slowest hundredth)",
-                    _parts(reaction.shares[phase]),
+                    _format_shares(reaction.shares[phase]),
                     "",
                 )
     shown.add_row(
@@ -226,11 +232,11 @@ def table(figures: RunFigures) -> Table:
     return shown  # fmt: skip
 
 
-def _times(taken: list[float]) -> str:
+def _format_times(taken: list[float]) -> str:
     return f"{len(taken)}; {median(taken):.2f}, {p99(taken):.2f} s" if taken else "none"
 
 
-def _parts(shares: Shares) -> str:
+def _format_shares(shares: Shares) -> str:
     means = zip(
         (shares.api_server, shares.nodes, shares.rest), shares.slowest_hundredth, strict=False
     )

@@ -98,7 +98,7 @@ class Victim:
 
     async def prepare(self) -> None:
         """Create the victim's objects and wait until they are ready."""
-        spec = {**a_cluster_config(), "workerGroupSpecs": _workers(1)}
+        spec = {**a_cluster_config(), "workerGroupSpecs": _build_workers(1)}
         body: Body = {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
@@ -156,7 +156,7 @@ class Victim:
 
     async def _scale(self, name: str, number: int) -> None:
         workers = 1 + 2 * (number % 2)
-        await self._patch(RAY_CLUSTER, name, {"workerGroupSpecs": _workers(workers)})
+        await self._patch(RAY_CLUSTER, name, {"workerGroupSpecs": _build_workers(workers)})
         await self._until(lambda: self._has(workers), f"{workers} workers")
 
     async def _upgrade(self, name: str, number: int) -> None:
@@ -245,5 +245,5 @@ def _now() -> float:
     return SystemClock().now().timestamp()
 
 
-def _workers(count: int) -> list[Body]:
+def _build_workers(count: int) -> list[Body]:
     return [a_group(replicas=count, minReplicas=0)]

@@ -95,8 +95,8 @@ TABLE: Final = (
         case=54,
         what="the status is written at every reconcile",
         file=f"{SERVICE}/status/compute.py",
-        old="    if essence(old) == essence(new) and _copied(old) <= _copied(new):\n",
-        new="    if False and essence(old) == essence(new) and _copied(old) <= _copied(new):\n",
+        old="    if essence(old) == essence(new) and _list_copied(old)",
+        new="    if False and essence(old) == essence(new) and _list_copied(old)",
         test=f"{FORWARD}::test_54_an_hour_at_rest_costs_no_write_no_event_and_few_reads",
     ),
     Mutant(
@@ -188,7 +188,7 @@ TABLE: Final = (
     Mutant(
         what="a cluster that the plan names gets a deadline in the same plan",
         file=f"{SERVICE}/plan.py",
-        old="draining.decide(observed, _named(decided), now=now)",
+        old="draining.decide(observed, _list_named_clusters(decided), now=now)",
         new="draining.decide(observed, now=now)",
         test=(
             "scenario/service_reconciler/test_return.py::"
@@ -249,7 +249,7 @@ TABLE: Final = (
         what="a status that contradicts itself is not reported",
         file=f"{CLUSTER}/refusals.py",
         old="        return _report(Refuse(event=events.INVALID_STATUS",
-        new="        return NOTHING or _report(Refuse(event=events.INVALID_STATUS",
+        new="        return EMPTY_PLAN or _report(Refuse(event=events.INVALID_STATUS",
         test=(
             f"{LIFE}::"
             "test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done"

@@ -80,7 +80,7 @@ def renamed(outcome: RoundOutcome, known: frozenset[str], *, number: int) -> Rou
 
     Names in `known`, from earlier rounds, are kept. `number` is the number of the round.
     """
-    drawn = _drawn(outcome, known, number)
+    drawn = _map_random_names(outcome, known, number)
     if not drawn:
         return outcome
     names = "|".join(re.escape(name) for name in sorted(drawn, key=len, reverse=True))
@@ -103,16 +103,22 @@ def comparable(outcome: RoundOutcome) -> Json:
             note = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "<a pod>", note)
         notes.setdefault(f"{event['type']} {event['reason']}", set()).add(note)
     return {
-        "objects": {_title(body): pruned(body) for body in map(_kept, outcome.objects)},
+        "objects": {
+            _get_title(body): pruned(body) for body in map(_normalize_object, outcome.objects)
+        },
         "events": {reason: sorted(texts) for reason, texts in sorted(notes.items())},
         "writes": dict(sorted(Counter(outcome.writes).items())),
         "hashes": outcome.hashes,
-        "built": {name: _built(name, body) for name, body in (outcome.built or {}).items() if body},
+        "built": {
+            name: _normalize_built(name, body)
+            for name, body in (outcome.built or {}).items()
+            if body
+        },
         "panic": outcome.panic.partition("\n")[0],
     }
 
 
-def _title(body: Body) -> str:
+def _get_title(body: Body) -> str:
     group = body["apiVersion"].rpartition("/")[0]
     return (
         f"{body['kind']}{f'.{group}' if body['kind'] == 'PodGroup' else ''} "
@@ -120,7 +126,7 @@ def _title(body: Body) -> str:
     )
 
 
-def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[str, str]:
+def _map_random_names(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[str, str]:
     """Return, for each random name of an outcome, the name that replaces it.
 
     `known` and `number` are the parameters of `renamed`.
@@ -144,7 +150,7 @@ def _drawn(outcome: RoundOutcome, known: frozenset[str], number: int) -> dict[st
     return renames
 
 
-def _kept(body: Body) -> Body:
+def _normalize_object(body: Body) -> Body:
     meta = {
         field: value
         for field, value in body["metadata"].items()
@@ -154,7 +160,7 @@ def _kept(body: Body) -> Body:
         {**owner, "uid": owner["uid"] if owner["uid"] == CLUSTER_UID else "UID"}
         for owner in meta.get("ownerReferences", [])
     ]
-    kept = _timeless({**body, "metadata": {**meta, "ownerReferences": owners}})
+    kept = _replace_times({**body, "metadata": {**meta, "ownerReferences": owners}})
     match body["kind"]:
         case "RayCluster":
             del kept["spec"]
@@ -164,7 +170,7 @@ def _kept(body: Body) -> Body:
                     condition.pop("type"): condition for condition in conditions
                 }
         case "RayJob":
-            kept["spec"] = _typed_job_spec(kept["spec"])
+            kept["spec"] = _drop_zero_values(kept["spec"])
         case "Secret":
             kept["data"] = dict.fromkeys(body.get("data") or body.get("stringData") or {}, "SECRET")
             kept.pop("stringData", None)
@@ -177,7 +183,7 @@ def _kept(body: Body) -> Body:
     return kept
 
 
-def _typed_job_spec(spec: Json) -> Json:
+def _drop_zero_values(spec: Json) -> Json:
     """Return the spec of a RayJob as Go would write it: zero values are left out.
 
     The RayCluster's spec is encoded by its Go type.
@@ -189,7 +195,7 @@ def _typed_job_spec(spec: Json) -> Json:
     return kept
 
 
-def _built(name: str, value: Any) -> Any:
+def _normalize_built(name: str, value: Any) -> Any:
     """Return one of the parts of `RoundOutcome.built`, normalized for the comparison.
 
     A text is unchanged; the spec of a RayCluster (`cluster`) has no empty fields; a Service has
@@ -199,18 +205,18 @@ def _built(name: str, value: Any) -> Any:
         return value
     if name == "cluster":
         return pruned(value)
-    service = _kept(
+    service = _normalize_object(
         {"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})}
     )
     service["metadata"].pop("ownerReferences", None)
     return pruned(service)
 
 
-def _timeless(value: Any) -> Any:
+def _replace_times(value: Any) -> Any:
     if isinstance(value, dict):
-        return {field: _timeless(content) for field, content in cast("Json", value).items()}
+        return {field: _replace_times(content) for field, content in cast("Json", value).items()}
     if isinstance(value, list):
-        return [_timeless(item) for item in cast("list[Any]", value)]
+        return [_replace_times(item) for item in cast("list[Any]", value)]
     return "TIME" if isinstance(value, str) and _MOMENT.fullmatch(value) else value
 
 
@@ -221,7 +227,7 @@ def pruned(value: Any, field: str = "") -> Any:
     """
     if isinstance(value, dict):
         if field in _AMOUNTS:
-            return {key: _amount(content) for key, content in cast("Json", value).items()}
+            return {key: _normalize_amount(content) for key, content in cast("Json", value).items()}
         fields = {key: pruned(content, key) for key, content in cast("Json", value).items()}
         kept = field in _MAPS
         return {
@@ -231,7 +237,7 @@ def pruned(value: Any, field: str = "") -> Any:
         }
     if isinstance(value, list):
         return [pruned(item) for item in cast("list[Any]", value)]
-    return _amount(value) if field in _AMOUNT else value
+    return _normalize_amount(value) if field in _AMOUNT else value
 
 
 def _is_empty(field: str, value: Any) -> bool:
@@ -240,7 +246,7 @@ def _is_empty(field: str, value: Any) -> bool:
     return value in ({}, [], "", None) or (field in _AMOUNT and value == "0")
 
 
-def _amount(value: Any) -> Any:
+def _normalize_amount(value: Any) -> Any:
     try:
         return str(quantity.parse(value)) if isinstance(value, str | int | float) else value
     except ValueError:
@@ -268,10 +274,11 @@ class Difference(msgspec.Struct, frozen=True):
         return re.sub(r"(objects/[A-Za-z.]+) [^/]*", r"\1", place)
 
     def __str__(self) -> str:
-        return f"{self.place}\n    KubeRay: {_short(self.theirs)}\n    raybus:  {_short(self.ours)}"
+        theirs, ours = _format_clipped(self.theirs), _format_clipped(self.ours)
+        return f"{self.place}\n    KubeRay: {theirs}\n    raybus:  {ours}"
 
 
-def _short(value: Any) -> str:
+def _format_clipped(value: Any) -> str:
     text = "nothing" if value is None else msgspec.json.encode(value).decode()
     return text if len(text) <= 600 else f"{text[:600]}…"
 
@@ -283,31 +290,31 @@ def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[Difference]
         for key in sorted({*one, *other}):
             yield from differences(one.get(key), other.get(key), f"{place}/{key}".lstrip("/"))
     elif isinstance(theirs, list) and isinstance(ours, list):
-        yield from _of_lists(cast("list[Any]", theirs), cast("list[Any]", ours), place)
+        yield from _compare_lists(cast("list[Any]", theirs), cast("list[Any]", ours), place)
     elif theirs != ours:
         yield Difference(place, theirs, ours)
 
 
-def _of_lists(theirs: Sequence[Any], ours: Sequence[Any], place: str) -> Iterator[Difference]:
+def _compare_lists(theirs: Sequence[Any], ours: Sequence[Any], place: str) -> Iterator[Difference]:
     if theirs == ours:
         return
     if "events/" in place:
         yield from (Difference(place, theirs, item) for item in ours if item not in theirs)
         return
-    one, other = _by_name(theirs), _by_name(ours)
+    one, other = _index_by_name(theirs), _index_by_name(ours)
     if one is None or other is None:
-        yield from differences(_numbered(theirs), _numbered(ours), place)
+        yield from differences(_index_by_number(theirs), _index_by_number(ours), place)
         return
     yield from differences(one, other, place)
     if [*one] != [*other] and sorted(one) == sorted(other):
         yield Difference(f"{place}/order", [*one], [*other])
 
 
-def _numbered(items: Sequence[Any]) -> Json:
+def _index_by_number(items: Sequence[Any]) -> Json:
     return {f"{number:02}": item for number, item in enumerate(items)}
 
 
-def _by_name(items: Sequence[Any]) -> Json | None:
+def _index_by_name(items: Sequence[Any]) -> Json | None:
     """Return the items of a list by name; None if an item has no name, or a name occurs twice."""
     names = [cast("Json", item).get("name") if isinstance(item, dict) else None for item in items]
     if None in names or len({*names}) < len(names):

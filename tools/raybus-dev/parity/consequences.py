@@ -19,7 +19,7 @@ def of_deleted_pods(difference: Difference, theirs: Json, ours: Json) -> bool:
 
     Consequences are the missing pods, their counts, their addresses and their Events.
     """
-    gone, follows = _gone(theirs, ours), False
+    gone, follows = _find_pods_only_raybus_deletes(theirs, ours), False
     match difference.place.split("/")[1:]:
         case ["objects", title]:
             follows = title in gone and difference.ours is None
@@ -31,16 +31,18 @@ def of_deleted_pods(difference: Difference, theirs: Json, ours: Json) -> bool:
         ]:  # one text for each pod that only raybus deletes
             follows = difference.ours is not None
         case ["events", "Normal MTLSCertificatesUpdated"]:
-            follows = difference.theirs is None and any(map(_address, gone.values()))
+            follows = difference.theirs is None and any(map(_get_address, gone.values()))
         case ["objects", title, "spec", "ipAddresses", _]:
             named = [{*each["objects"][title]["spec"]["ipAddresses"]} for each in (theirs, ours)]
             follows = named[1] <= named[0] and named[0] - named[1] <= {
-                *map(_address, gone.values())
+                *map(_get_address, gone.values())
             }
         case ["objects", _, "status", "readyWorkerReplicas"]:
-            follows = _fewer(difference) == sum(map(_is_ready, gone.values()))
+            follows = _count_fewer(difference) == sum(map(_is_ready, gone.values()))
         case ["objects", _, "status", "availableWorkerReplicas"]:
-            follows = _fewer(difference) == sum(_phase(pod) == "Running" for pod in gone.values())
+            follows = _count_fewer(difference) == sum(
+                _get_phase(pod) == "Running" for pod in gone.values()
+            )
         case _:
             pass
     return bool(gone) and follows
@@ -65,10 +67,14 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
     KubeRay ignores a missing head, and pods that it has created in the same round.
     """
     left = [
-        pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]
+        pod
+        for title, pod in _index_pods(theirs).items()
+        if f"create {title}" not in theirs["writes"]
     ]
     own = [
-        pod for pod in _pods(ours).values() if labels.NODE_TYPE in pod["metadata"].get("labels", {})
+        pod
+        for pod in _index_pods(ours).values()
+        if labels.NODE_TYPE in pod["metadata"].get("labels", {})
     ]
     has_head = any(pod["metadata"]["labels"][labels.NODE_TYPE] == labels.HEAD for pod in own)
     return all(map(_is_ready, left)) and not (has_head and all(map(_is_ready, own)))
@@ -102,35 +108,35 @@ CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
 """The causes that a rule in `differences.yaml` may name, with the functions that check them."""
 
 
-def _gone(theirs: Json, ours: Json) -> dict[str, Body]:
+def _find_pods_only_raybus_deletes(theirs: Json, ours: Json) -> dict[str, Body]:
     """Return the pods that only raybus deletes, as they are in KubeRay's outcome."""
     return {
         title: pod
-        for title, pod in _pods(theirs).items()
+        for title, pod in _index_pods(theirs).items()
         if title not in ours["objects"]
         and f"delete {title}" in ours["writes"]
         and f"delete {title}" not in theirs["writes"]
     }
 
 
-def _pods(outcome: Json) -> dict[str, Body]:
+def _index_pods(outcome: Json) -> dict[str, Body]:
     return {title: body for title, body in outcome["objects"].items() if body["kind"] == "Pod"}
 
 
-def _fewer(difference: Difference) -> int:
+def _count_fewer(difference: Difference) -> int:
     return (difference.theirs or 0) - (difference.ours or 0)
 
 
-def _phase(pod: Body) -> str:
+def _get_phase(pod: Body) -> str:
     return pod.get("status", {}).get("phase", "")
 
 
-def _address(pod: Body) -> str:
+def _get_address(pod: Body) -> str:
     return pod.get("status", {}).get("podIP", "")
 
 
 def _is_ready(pod: Body) -> bool:
     conditions: list[Any] = pod.get("status", {}).get("conditions", [])
-    return _phase(pod) == "Running" and any(
+    return _get_phase(pod) == "Running" and any(
         condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
     )

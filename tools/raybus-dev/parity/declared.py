@@ -51,9 +51,11 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             or not re.search(self.ours, ours)
         ):
             return False
-        if not all(any(re.search(one, title) for title in _titles(both)) for one in self.beside):
+        if not all(
+            any(re.search(one, title) for title in _list_titles(both)) for one in self.beside
+        ):
             return False
-        if self.without and any(re.search(self.without, title) for title in _titles(both)):
+        if self.without and any(re.search(self.without, title) for title in _list_titles(both)):
             return False
         if self.cause and not consequences.CAUSES[self.cause](difference, *both):
             return False
@@ -62,11 +64,11 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def _is_same(self, difference: Difference) -> bool:
         theirs: Any = difference.theirs
         values = cast("list[Any]", theirs) if isinstance(theirs, list) else [theirs]
-        return self._rewritten(text(difference.ours)) in [
-            self._rewritten(text(value)) for value in values
+        return self._normalize(text(difference.ours)) in [
+            self._normalize(text(value)) for value in values
         ]
 
-    def _rewritten(self, value: str) -> str:
+    def _normalize(self, value: str) -> str:
         for pattern, replacement in self.rewrite:
             value = re.sub(pattern, replacement, value)
         return value
@@ -98,7 +100,7 @@ def text(value: Any) -> str:
     )
 
 
-def _titles(both: tuple[Json, Json]) -> Iterable[str]:
+def _list_titles(both: tuple[Json, Json]) -> Iterable[str]:
     for outcome in both:
         for reason, notes in outcome["events"].items():
             yield from (f"{reason}: {note}" for note in notes)

@@ -58,23 +58,25 @@ NASTY_RESOURCES: Final = (
 )
 
 
-KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
+UNEDITED_FIELDS: Final = frozenset({"groupName", "managedBy", "backend"})
 """Fields that random edits do not change.
 
 An edit of `groupName` could create two groups of the same name, and the API server rejects edits of
 the other two.
 """
-LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
+FIRST_ENTRY_LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
 """Lists of which most random edits change only the first entry."""
-FILLED: Final = frozenset({
-    *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy",
-    "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
+NEVER_EMPTY_FIELDS: Final = frozenset({
+    *UNEDITED_FIELDS, "name", "size", "sizeLimit", "mode", "version", "upscalingMode",
+    "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
 """Fields that random edits never make empty, because the API server rejects an empty value."""
-GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
+NEVER_EMPTY_OBJECTS: Final = frozenset(
+    {"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"}
+)
 """Fields that random edits never make empty as a whole. Fields inside them may become empty."""
 
-REFUSED: Final = 5
+INVALID_ONE_IN: Final = 5
 """In one of this many cases, the RayCluster or RayJob may be invalid for raybus.
 
 In other cases, an invalid object is drawn again, because most random specs would be invalid.
@@ -604,7 +606,7 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
     """
     name = cluster["metadata"]["name"]
     bodies = [
-        _pod(d, name, f"head-p{number}", "headgroup", "head", {})
+        _draw_pod(d, name, f"head-p{number}", "headgroup", "head", {})
         for number in range(d.pick(1, 1, 1, 0, 2))
     ]
     groups: Sequence[Json] = cluster["spec"]["workerGroupSpecs"]
@@ -626,14 +628,14 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
                         "ray.io/worker-group-replica-name": f"{prefix}-replica{replica}",
                         "ray.io/replica-host-index": f"{host}",
                     }
-                bodies.append(_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
+                bodies.append(_draw_pod(d, name, f"{prefix}-p{number}", own, "worker", more))
                 number += 1
     if d.one_in(10):
-        bodies.append(_pod(d, name, "stray-p0", "removed-group", "worker", {}))
+        bodies.append(_draw_pod(d, name, "stray-p0", "removed-group", "worker", {}))
     return bodies
 
 
-def _pod(
+def _draw_pod(
     d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]
 ) -> Body:
     meta: Json = {"creationTimestamp": d.pick("NOW-30s", "NOW-20s", "NOW-300s")}
@@ -684,14 +686,18 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
     path: list[Any] = ["spec"]
     have, other = cluster["spec"], spec(d, gates, known)
     while True:
-        path.append(d.pick(*sorted({*have, *other} - KEPT)))
+        path.append(d.pick(*sorted({*have, *other} - UNEDITED_FIELDS)))
         one, two = have.get(path[-1]), other.get(path[-1])
-        if path[-1] in LISTS and one and two and not d.one_in(4):
+        if path[-1] in FIRST_ENTRY_LISTS and one and two and not d.one_in(4):
             path.append(0)
             one, two = one[0], two[0]
         elif d.one_in(3) and path[-1] != "gcsFaultToleranceOptions":
             break
-        if not isinstance(one, dict) or not isinstance(two, dict) or not {*one, *two} - KEPT:
+        if (
+            not isinstance(one, dict)
+            or not isinstance(two, dict)
+            or not {*one, *two} - UNEDITED_FIELDS
+        ):
             break
         have, other = cast("Json", one), cast("Json", two)
     return {"do": "edit", "path": path, "value": two}
@@ -706,9 +712,13 @@ def blank(d: Drawer, value: Json) -> None:
             *(cast("Json", parent).items() if isinstance(parent, dict) else enumerate(parent))
         ]
         for key, field in items:
-            if key not in FILLED and isinstance(field, str | list | dict):
+            if key not in NEVER_EMPTY_FIELDS and isinstance(field, str | list | dict):
                 left += [field] if isinstance(field, list | dict) else []
-                leaves += [(parent, key)] if isinstance(key, str) and key not in GROUP else []
+                leaves += (
+                    [(parent, key)]
+                    if isinstance(key, str) and key not in NEVER_EMPTY_OBJECTS
+                    else []
+                )
     if leaves:
         at, key = d.pick(*leaves)
         at[key] = type(at[key])()
@@ -862,7 +872,7 @@ def job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> tuple[Body,
             "entrypointResources": ('{"R1": 2}', '{"a b": 0.5}', "{"),
             "jobId": ("mine", "a.b-c_d"),
             "submitterConfig": ({}, {"backoffLimit": 0}, {"backoffLimit": 3}),
-            "submitterPodTemplate": (partial(_submitter_template, d),),
+            "submitterPodTemplate": (partial(_draw_submitter_template, d),),
         },
         3,
     )  # fmt: skip
@@ -976,7 +986,7 @@ def cron_job(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
     return {**body, "spec": found, "status": {"lastScheduleTime": d.pick(*LAST_RUNS)}}
 
 
-def _submitter_template(d: Drawer) -> Json:
+def _draw_submitter_template(d: Drawer) -> Json:
     container: Json = {"name": "submit", "image": IMAGE}
     container |= d.some(
         {
@@ -1000,7 +1010,7 @@ def _submitter_template(d: Drawer) -> Json:
     return template
 
 
-def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
+def _draw_cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Body:
     meta: Json = {"labels": d.some(LABELS, 6), "annotations": d.some(ANNOTATIONS, 9)}
     drawn = spec(d, operator.gates, known)
     if d.one_in(4):
@@ -1024,7 +1034,7 @@ def _is_refused_job(drawn: Body, operator: OperatorSettings) -> bool:
     return (problem or job_rules.spec(decoded, gates)) is not None
 
 
-def _other_case(
+def _draw_other_kind(
     d: Drawer, number: int, operator: OperatorSettings, known: frozenset[str]
 ) -> Case | None:
     """Draw a RayService, RayJob or RayCronJob if `number` ends in 9, 8 or 7; else return None.
@@ -1035,13 +1045,13 @@ def _other_case(
         return Case(settings=operator, service=service(d, operator.gates, known))
     if number % 10 == 8:
         drawn, selected = job(d, operator.gates, known)
-        if not d.one_in(REFUSED):
+        if not d.one_in(INVALID_ONE_IN):
             while _is_refused_job(drawn, operator):
                 drawn, selected = job(d, operator.gates, known)
         return Case(settings=operator, job=drawn, objects=selected)
     if number % 10 == 7 and FeatureGate.NETWORK_POLICY.value in known:  # KubeRay 1.7 and newer
         cron = cron_job(d, operator.gates, known)
-        if not d.one_in(REFUSED):
+        if not d.one_in(INVALID_ONE_IN):
             while _is_refused_job({**cron, "spec": cron["spec"]["jobTemplate"]}, operator):
                 cron = cron_job(d, operator.gates, known)
         return Case(settings=operator, cron_job=cron)
@@ -1055,12 +1065,12 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     """
     d = Drawer(Random(f"{seed} {number}"))
     operator = settings(d, known)
-    if (other := _other_case(d, number, operator, known)) is not None:
+    if (other := _draw_other_kind(d, number, operator, known)) is not None:
         return other
-    cluster = _cluster(d, operator, known)
-    if not d.one_in(REFUSED):
+    cluster = _draw_cluster(d, operator, known)
+    if not d.one_in(INVALID_ONE_IN):
         while _is_refused(cluster, operator):
-            cluster = _cluster(d, operator, known)
+            cluster = _draw_cluster(d, operator, known)
     if d.one_in(20):
         cluster["metadata"] |= {
             "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],

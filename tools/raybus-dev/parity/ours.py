@@ -62,7 +62,7 @@ async def reconcile(
     """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)
-    for body in _with_hosts(dated(objects, now), 1, one_host):
+    for body in _replace_hosts(dated(objects, now), 1, one_host):
         group, _, version_of = body["apiVersion"].rpartition("/")
         resource = Resource(
             kind=body["kind"], plural=f"{body['kind'].lower()}s", group=group, version=version_of
@@ -72,16 +72,16 @@ async def reconcile(
     kube.requests.clear()
     names = [name for kind, _, name in kube.objects if kind == "RayCluster"]
     for _ in range(MAX_RECONCILES):
-        before = _state(kube)
+        before = _get_versions(kube)
         for name in names:
             await harness.reconcile(Key(NAMESPACE, name))
         await harness.settle()
         await harness.pass_time(1)
-        if _state(kube) == before:
+        if _get_versions(kube) == before:
             break
     left = [body for (kind, _, _), body in kube.objects.items() if kind != "Event"]
     if one_host != 1:
-        left = _rehashed(left, _with_hosts(left, one_host, 1), version)
+        left = _update_hashes(left, _replace_hosts(left, one_host, 1), version)
     return RoundOutcome(
         objects=left,
         events=[
@@ -96,7 +96,7 @@ async def reconcile(
     )
 
 
-def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
+def _replace_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
     """Return a copy of the objects in which groups with `have` hosts have `wanted` hosts.
 
     None is an absent field. Clusters with an upgrade strategy are not changed, because their hash
@@ -114,7 +114,7 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
     return copies
 
 
-def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
+def _update_hashes(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
     """Update the spec hashes in the annotations of `objects` after an edit of RayClusters.
 
     `seen` holds the same objects before the edit, in the same order.
@@ -133,7 +133,7 @@ def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]
     return objects
 
 
-def _state(kube: FakeKube) -> dict[tuple[str, str, str], str]:
+def _get_versions(kube: FakeKube) -> dict[tuple[str, str, str], str]:
     return {
         key: body["metadata"]["resourceVersion"]
         for key, body in kube.objects.items()

@@ -44,7 +44,7 @@ def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[
     return objects
 
 
-def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+def _select_pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Return the pods of the step's group (`*`: all), in the same order for both operators."""
     pods = [body for body in objects if body["kind"] == "Pod"]
     group = step.get("group", "*")
@@ -56,10 +56,10 @@ def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Set those pods of the step's group that have no status yet to running and ready."""
-    for number, pod in enumerate(_pods(objects, {}, known)):
-        if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
+    for number, pod in enumerate(_select_pods(objects, {}, known)):
+        if pod in _select_pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
-                _running(container["name"])
+                _build_running_status(container["name"])
                 for container in pod_json.bodies(pod["spec"], "containers")
             ]
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": "NOW-1s"}
@@ -72,7 +72,7 @@ def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     return objects
 
 
-def _running(name: str) -> Json:
+def _build_running_status(name: str) -> Json:
     return {
         "name": name,
         "ready": True,
@@ -86,7 +86,9 @@ def _running(name: str) -> Json:
 def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Set the status of the first `step["most"]` live pods of the step's group."""
     alive = [
-        pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]
+        pod
+        for pod in _select_pods(objects, step, known)
+        if "deletionTimestamp" not in pod["metadata"]
     ]
     for pod in alive[: step.get("most", 100)]:
         status = copy.deepcopy(step["status"])
@@ -99,11 +101,11 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Remove the first `step["most"]` pods of the step's group, as the loss of a node does."""
-    gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
+    gone = {id(pod) for pod in _select_pods(objects, step, known)[: step.get("most", 100)]}
     return [body for body in objects if id(body) not in gone]
 
 
-def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+def _edit_field(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Set a field of the RayCluster to the step's value; without a value, remove the field."""
     cluster = next((body for body in objects if body["kind"] == "RayCluster"), None)
     if cluster is None:
@@ -129,7 +131,7 @@ def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     return objects
 
 
-def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+def _delete_kind(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Delete all objects of the step's kind, as a user might by mistake."""
     return [body for body in objects if body["kind"] != step["kind"]]
 
@@ -150,7 +152,7 @@ _STRANGER: Final = {
 }
 
 
-def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+def _change_kind(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Change all objects of the step's kind, as a user or another operator might."""
     for meta, body in [
         (body["metadata"], body) for body in objects if body["kind"] == step["kind"]
@@ -177,7 +179,7 @@ def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]
     return objects
 
 
-def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
+def _issue_certificates(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Issue all requested certificates, as cert-manager does."""
     secrets = {body["metadata"]["name"] for body in objects if body["kind"] == "Secret"}
     for certificate in [
@@ -240,10 +242,10 @@ _STEPS: Final = {
     "run": _run,
     "set": _set,
     "remove": _remove,
-    "edit": _edit,
-    "lose": _lose,
-    "touch": _touch,
-    "certify": _certify,
+    "edit": _edit_field,
+    "lose": _delete_kind,
+    "touch": _change_kind,
+    "certify": _issue_certificates,
     "finish jobs": _finish_jobs,
     "delete": _delete,
 }

@@ -34,8 +34,8 @@ def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
     attempts, is_smaller = 0, True
     while is_smaller and attempts < MAX_ATTEMPTS:
         is_smaller = False
-        for place in [*_places(msgspec.to_builtins(case))]:
-            smaller = _without(case, place)
+        for place in [*_list_removable_parts(msgspec.to_builtins(case))]:
+            smaller = _remove_part(case, place)
             if smaller is not None and attempts < MAX_ATTEMPTS:
                 attempts += 1
                 if shows(smaller):
@@ -43,7 +43,7 @@ def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
     return case
 
 
-def _places(value: Any, place: Place = ()) -> Iterator[Place]:
+def _list_removable_parts(value: Any, place: Place = ()) -> Iterator[Place]:
     """Yield the paths of all removable parts: larger fields first, list items from the end."""
     if isinstance(value, dict):
         fields = cast("Json", value)
@@ -51,17 +51,17 @@ def _places(value: Any, place: Place = ()) -> Iterator[Place]:
             if key == "gates":
                 continue
             if key in _KEPT:
-                yield from _places(fields[key], (*place, key))
+                yield from _list_removable_parts(fields[key], (*place, key))
                 continue
             yield (*place, key)
-            yield from _places(fields[key], (*place, key))
+            yield from _list_removable_parts(fields[key], (*place, key))
     elif isinstance(value, list):
         for number in reversed(range(len(cast("list[Any]", value)))):
             yield (*place, number)
-            yield from _places(value[number], (*place, number))
+            yield from _list_removable_parts(value[number], (*place, number))
 
 
-def _without(case: Case, place: Place) -> Case | None:
+def _remove_part(case: Case, place: Place) -> Case | None:
     """Return the case without the part at `place`; None if the rest is no valid case."""
     body = copy.deepcopy(msgspec.to_builtins(case))
     at: Any = body

@@ -58,7 +58,7 @@ async def prepare(row: VersionRow, *, containers: bool) -> Path:
     """Build and install what a row needs, and return the path of its Python interpreter."""
     progress = Progress.to_stderr()
     names = [*binaries.CONTROL_PLANE, "kube-scheduler", "kubectl", *binaries.SIMULATED_NODES]
-    names += [binaries.GATEWAY_CRDS, *binaries.name_kubernetes_programs(row.kubernetes).values()]
+    names += [binaries.GATEWAY_CRDS, *binaries.map_kubernetes_programs(row.kubernetes).values()]
     if row.gateway_api != VersionRow(name="").gateway_api:
         names.append(f"gateway-crds-{row.gateway_api}")
     if row.nats:

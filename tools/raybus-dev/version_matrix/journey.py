@@ -85,18 +85,18 @@ class Journey:
 
     async def run(self) -> None:
         """Carry out all steps."""
-        with self._timed("RayCluster"):
-            await self._create(RAY_CLUSTER, "cluster", self._config("v1"))
+        with self._measure_step("RayCluster"):
+            await self._create(RAY_CLUSTER, "cluster", self._build_config("v1"))
             await self._until_cluster("cluster")
         await self._kube.delete(RAY_CLUSTER, USERS, "cluster")
-        with self._timed("RayJob"):
+        with self._measure_step("RayJob"):
             await self._run_job()
-        with self._timed("RayService"):
-            await self._kube.create(RAY_SERVICE, USERS, self._service("v1"))
+        with self._measure_step("RayService"):
+            await self._kube.create(RAY_SERVICE, USERS, self._build_service("v1"))
             first = await self._until_active(other_than="")
             await self._check_answer(first, "v1")
-        with self._timed("upgrade"):
-            patch = PatchRequest(body={"spec": self._service("v2")["spec"]})
+        with self._measure_step("upgrade"):
+            patch = PatchRequest(body={"spec": self._build_service("v2")["spec"]})
             await self._kube.patch(RAY_SERVICE, USERS, "service", patch)
             second = await self._until_active(other_than=first)
             await self._check_answer(second, "v2")
@@ -104,7 +104,7 @@ class Journey:
 
     async def read_refusal(self, part: str) -> str:
         """Create the RayService, and return the Event with which raybus refuses it."""
-        await self._kube.create(RAY_SERVICE, USERS, self._service("v1"))
+        await self._kube.create(RAY_SERVICE, USERS, self._build_service("v1"))
         notes: list[str] = []
 
         async def is_refused() -> bool:
@@ -118,7 +118,7 @@ class Journey:
         return notes[0]
 
     @contextmanager
-    def _timed(self, step: str) -> Any:
+    def _measure_step(self, step: str) -> Any:
         began = time.monotonic()
         yield
         self.seconds[step] = round(time.monotonic() - began, 1)
@@ -146,7 +146,7 @@ class Journey:
             "entrypoint": QUICK,
             "submissionMode": "HTTPMode",
             "shutdownAfterJobFinishes": True,
-            "rayClusterSpec": self._config("v1"),
+            "rayClusterSpec": self._build_config("v1"),
         }
         await self._create(RAY_JOB, "job", spec)
         status: Json = {}
@@ -201,7 +201,7 @@ class Journey:
     async def _read(self, resource: Any, name: str) -> Body:
         return msgspec.json.decode(await self._kube.get(resource, USERS, name))
 
-    def _config(self, message: str) -> Json:
+    def _build_config(self, message: str) -> Json:
         container = {
             "name": "ray-head",
             "image": f"rayproject/ray:{self._ray_version}",
@@ -218,10 +218,10 @@ class Journey:
             "enableInTreeAutoscaling": True,
         }
 
-    def _service(self, message: str) -> Body:
+    def _build_service(self, message: str) -> Body:
         body = a_ray_service(
             name="service",
-            config=self._config(message),
+            config=self._build_config(message),
             serve=a_serve_config(import_path="echo:app", message=message),
             upgradeStrategy=a_strategy(
                 surge=100, step=50, interval=1, gateway_class=GATEWAY_CLASS_NAME
@@ -283,7 +283,7 @@ async def run(row: VersionRow, work: Path, logs: Path) -> RowOutcome:
 
 
 def _find_programs(row: VersionRow) -> Binaries:
-    versioned = binaries.name_kubernetes_programs(row.kubernetes)
+    versioned = binaries.map_kubernetes_programs(row.kubernetes)
     paths = {name: prepared(built) for name, built in versioned.items()}
     others = ("etcd", *binaries.SIMULATED_NODES)
     return Binaries(paths=paths | {name: prepared(name) for name in others})

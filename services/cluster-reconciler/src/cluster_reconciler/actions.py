@@ -63,7 +63,7 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     writes_status: bool = True
     unfinished: str = ""
     """Why the pods are not complete yet, although no action failed; empty if they are complete."""
-    fault: str = ""
+    problem: str = ""
     """A problem that only a user or time can resolve; empty if there is none.
 
     The reconcile with a problem ends in an error and is retried with backoff.
@@ -81,7 +81,7 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """Whether the plan reached the phase that submits the objects of the batch scheduler."""
 
 
-NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
+EMPTY_PLAN: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
 def is_of_pod(action: Action) -> bool:

@@ -71,7 +71,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
         """
         return ()
 
-    def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:  # noqa: ARG002  (for others)
+    def list_addresses(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:  # noqa: ARG002  (for others)
         """Return kind and name of each object that this scheduler may create for a cluster.
 
         The order is that of deletion. The names follow from the metadata alone, so that an invalid
@@ -89,7 +89,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
             child.resource
             for child in self.list_children_to_read(observed.cluster, observed.config)
         )
-        return Continue(actions=make_step(*observed.creations(*own)))
+        return Continue(actions=make_step(*observed.list_creations(*own)))
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Add the fields that this scheduler reads to the manifest of a pod.
@@ -135,9 +135,9 @@ def _build_task_groups(cluster: RayCluster, config: Config) -> str:
     )
 
 
-_ROOM: Final = BoundedDict[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
-    max_entries=256
-)
+_POD_RESOURCES: Final = BoundedDict[
+    str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]
+](max_entries=256)
 """Cache of the computed pod resources of each cluster, by the cluster's uid.
 
 Each entry also has the inputs of the computation, so that a change of an input is noticed.
@@ -154,17 +154,17 @@ def _compute_pod_resources(
     """
     meta = cluster.metadata
     basis = (bytes(cluster.spec_json), meta.labels, meta.annotations, config)
-    cached = _ROOM.get(meta.uid)
+    cached = _POD_RESOURCES.get(meta.uid)
     if cached is None or cached[0] != basis:
-        place = ReplicaIndex(0)
+        first_replica = ReplicaIndex(0)
         pods = (
             head_pod.build(cluster, config, name=""),
             *(
-                worker_pod.build(cluster, group, config, name="", replica=place)
+                worker_pod.build(cluster, group, config, name="", replica=first_replica)
                 for group in traits.worker_groups(cluster)
             ),
         )
-        cached = _ROOM[meta.uid] = basis, tuple(map(desired_resources.of_pod, pods))
+        cached = _POD_RESOURCES[meta.uid] = basis, tuple(map(desired_resources.of_pod, pods))
     return cached[1]
 
 
@@ -186,7 +186,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
 
     name: str = "scheduler-plugins-scheduler"
 
-    def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
+    def list_addresses(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
         return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
 
     def list_children_to_read(
@@ -223,7 +223,7 @@ class Volcano(BatchScheduler, frozen=True):
     name: str = batch_schedulers.VOLCANO
     copied: Copies = batch_schedulers.VOLCANO_COPIES
 
-    def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
+    def list_addresses(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
         """Return kind and name of the PodGroup; empty for the cluster of a RayJob."""
         is_jobs = traits.creator_kind(cluster) == "RayJob"
         return () if is_jobs else ((VOLCANO_POD_GROUP, format_volcano_name(cluster)),)
@@ -309,14 +309,14 @@ def _count_required_pods(cluster: RayCluster, config: Config) -> Body:
     """
     if not traits.is_autoscaling(cluster):
         return _count_all_pods(cluster, config)
-    room = _sum_resources(cluster, config, lambda group: group.min_replicas or 0)
-    return {"minMember": traits.least_workers(cluster) + 1, "minResources": room}
+    resources = _sum_resources(cluster, config, lambda group: group.min_replicas or 0)
+    return {"minMember": traits.least_workers(cluster) + 1, "minResources": resources}
 
 
 class WorkloadAware(BatchScheduler, frozen=True):
     """The gang scheduling of Kubernetes itself, with a Workload and a PodGroup."""
 
-    def list_places(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
+    def list_addresses(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:
         name = cluster.metadata.name
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
@@ -441,7 +441,7 @@ def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
         ChildCreation(
             resource=resource, body={"metadata": {"name": name}}, expected={"isSuspended": True}
         )
-        for resource, name in own.list_places(cluster)
+        for resource, name in own.list_addresses(cluster)
     )
 
 
@@ -452,7 +452,7 @@ def withdraw(observed: Observed) -> ClusterPlan | None:
     resources reserved.
     """
     cluster = observed.cluster
-    for resource, _ in get_scheduler(observed.config).list_places(cluster):
+    for resource, _ in get_scheduler(observed.config).list_addresses(cluster):
         if (have := observed.live_children.get(resource)) is not None and owner.owns(cluster, have):
             waits_for = f"waiting for {_describe(resource, have)} to finish deleting"
             return _delete(resource, have, waits_for=waits_for)
@@ -478,7 +478,7 @@ def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
 
 
 def _wait(problem: str, *actions: Action) -> ClusterPlan:
-    return ClusterPlan(actions=make_step(*actions), fault=problem, note=problem)
+    return ClusterPlan(actions=make_step(*actions), problem=problem, note=problem)
 
 
 def _describe(resource: Resource, have: Body) -> str:

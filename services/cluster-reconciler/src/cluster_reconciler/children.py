@@ -116,10 +116,10 @@ def create(observed: Observed) -> Continue | ClusterPlan:
         ),
         *(() if observed.budgets is None else update_budgets(observed, observed.budgets)),
     )
-    fault = _find_problem(observed)
+    problem = _find_problem(observed)
     return (
-        ClusterPlan(actions=actions, fault=fault, note=fault)
-        if fault
+        ClusterPlan(actions=actions, problem=problem, note=problem)
+        if problem
         else Continue(actions=actions)
     )
 
@@ -129,12 +129,12 @@ def _find_problem(observed: Observed) -> str:
 
     Several head Services are such a problem, as in KubeRay: workers might reach the wrong head.
     """
-    place, names = (
+    namespace, names = (
         observed.cluster.metadata.namespace,
         [service.metadata.name for service in observed.head_services],
     )
     if missing := ", ".join(
-        sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)
+        sorted(f"{kind.kind} {namespace}/{name}" for kind, name in observed.predecessors)
     ):
         return (
             f"{missing}: left behind by a deleted RayCluster of the same name; waiting until it is "
@@ -232,7 +232,7 @@ def _create_identity(observed: Observed) -> Iterator[Action]:
     elif kinds.SERVICE_ACCOUNT in observed.absent and account:
         yield Refuse(event=events.SERVICE_ACCOUNT_MISSING.about(cluster, account=account))
     else:
-        yield from observed.creations(kinds.SERVICE_ACCOUNT, kinds.ROLE)
+        yield from observed.list_creations(kinds.SERVICE_ACCOUNT, kinds.ROLE)
 
 
 def _create_pod_dependencies(observed: Observed) -> Iterator[Action]:
@@ -241,7 +241,7 @@ def _create_pod_dependencies(observed: Observed) -> Iterator[Action]:
     The RoleBinding is created after the Role is known to be controlled by this cluster.
     """
     cluster, module = observed.cluster, observed.live_children.get(kinds.CONFIG_MAP)
-    yield from observed.creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
+    yield from observed.list_creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
     # Pods would run the code in this ConfigMap.
     if module is not None and not owner.controls(cluster, module):
         problem = (
@@ -263,7 +263,7 @@ def _update_volume_claim(observed: Observed) -> Iterator[Action]:
         if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
             yield EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=users_claim))
         return
-    yield from observed.creations(kinds.PERSISTENT_VOLUME_CLAIM)
+    yield from observed.list_creations(kinds.PERSISTENT_VOLUME_CLAIM)
     if have is None:
         return
     name, controller = have["metadata"]["name"], owner.find_controller(have)
@@ -325,7 +325,7 @@ def _correct_services(observed: Observed) -> Iterator[Action]:
 def _create_ingress_or_route(observed: Observed) -> Iterator[Action]:
     """Yield the actions for the Ingress and the Route, by which users reach the dashboard."""
     cluster, have = observed.cluster, observed.live_children.get(kinds.INGRESS)
-    yield from observed.creations(kinds.INGRESS, ROUTE)
+    yield from observed.list_creations(kinds.INGRESS, ROUTE)
     if have is not None and not owner.controls(cluster, have):
         yield EmitEvent(event=events.INGRESS_TAKEN.about(cluster, have["metadata"]["name"]))
     elif have is not None and (body := ingress.update_ingress(cluster, have)) is not None:

@@ -73,7 +73,7 @@ class Config(PodAdditions, frozen=True, kw_only=True):
     def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
         """Read the annotated fields from environment variables; invalid numbers are ignored."""
         read = {
-            field.name: _parse_switch(environ, variable, field.default)
+            field.name: _parse_variable(environ, variable, field.default)
             for field in msgspec.structs.fields(cls)
             if (variable := find_variable(field))
         }
@@ -85,7 +85,7 @@ def find_variable(field: FieldInfo) -> str:
     return next((name for name in get_args(field.type)[1:] if isinstance(name, str)), "")
 
 
-def _parse_switch(environ: Mapping[str, str], variable: str, default: Any) -> Any:
+def _parse_variable(environ: Mapping[str, str], variable: str, default: Any) -> Any:
     text = environ.get(variable, "")
     if isinstance(default, bool):
         return feature_gates.is_on(environ, variable, default=default)

@@ -53,7 +53,7 @@ MAX_ERROR_LENGTH: Final = 300
 
 The error quotes text of a tenant, and a plan may fail for hundreds of pods.
 """
-GATHERED_FOR: Final = timedelta(seconds=1)
+PROGRESS_GATHER_TIME: Final = timedelta(seconds=1)
 """Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
 """Target rate of status writes about progress: writes per second for all clusters of a replica.
@@ -62,7 +62,7 @@ If hundreds of clusters start, most of them are ready before their progress is w
 """
 MAX_GATHERING_TIME: Final = timedelta(seconds=5)
 """Longest time for which the progress of pods is collected, however many clusters make progress."""
-GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
+SERVICE_GATHER_TIME: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
 
 It is short, because an application is sent to the cluster as soon as its head is reported ready.
@@ -104,7 +104,7 @@ class Execution:
         changes_children = any(action.resource not in pki.KINDS for action in changes)
         if (
             changes_children
-            or plan.fault
+            or plan.problem
             or any(isinstance(failure.action, Refuse) for failure in executed.failures)
         ):
             memory.children.clear()
@@ -113,7 +113,9 @@ class Execution:
         if not plan.is_submitted:
             compared = observed.live_children.keys() & batch.COMPARED
             memory.children = {
-                place: child for place, child in memory.children.items() if place[0] not in compared
+                address: child
+                for address, child in memory.children.items()
+                if address[0] not in compared
             }
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
@@ -130,8 +132,8 @@ class Execution:
             status = self.plan_status(observed, make_outcome(plan, executed))
         if status.actions:
             written = await executor.execute(observed, status)
-        fault = plan.fault or status.fault
-        error = executed.error or (errors.Retryable(fault) if fault else written.error)
+        problem = plan.problem or status.problem
+        error = executed.error or (errors.Retryable(problem) if problem else written.error)
         if error is not None:
             raise error
         seconds = self._reads.config.requeue_seconds if plan.is_periodic else 0
@@ -149,7 +151,7 @@ class Execution:
         """
         old, now = observed.cluster.status, observed.now
         if (violation := compute.find_head_violation(observed, outcome)) is not None:
-            return ClusterPlan(fault=violation)
+            return ClusterPlan(problem=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
         key = Key(meta.namespace, meta.name)
         since = min(self._reads.in_progress.pop(key, now), now)
@@ -157,9 +159,9 @@ class Execution:
             return ClusterPlan()
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
-            gathered_for = min(max(GATHERED_FOR, shared), MAX_GATHERING_TIME)
+            gathered_for = min(max(PROGRESS_GATHER_TIME, shared), MAX_GATHERING_TIME)
             written_at = since + (
-                GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for
+                SERVICE_GATHER_TIME if labels.ORIGIN_NAME in meta.labels else gathered_for
             )
             if now < written_at:
                 self._reads.in_progress[key] = since
@@ -217,7 +219,7 @@ class Execution:
                     raise
                 tries -= 1
                 await asyncio.sleep(GRANT_PAUSE)
-        memory.children[action.place] = action.expected, observed.now
+        memory.children[action.address] = action.expected, observed.now
         return is_new
 
     def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
@@ -304,7 +306,7 @@ def make_outcome(plan: ClusterPlan, executed: Executed) -> ExecutionOutcome:
     is_partial = plan.is_partial or executed.is_cut
     return ExecutionOutcome(
         failure=failure,
-        is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault),
+        is_clean=not (executed.failures or plan.unfinished or is_partial or plan.problem),
     )
 
 

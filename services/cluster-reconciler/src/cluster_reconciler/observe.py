@@ -40,7 +40,7 @@ from common.runtime.actions import Create, Parallel
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 
-TRUSTED_FOR: Final = timedelta(seconds=300)
+CHILD_MAX_AGE: Final = timedelta(seconds=300)
 """Time for which a child that is not on the bus is not read again (spec raycluster §5.1)."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
@@ -86,11 +86,13 @@ class ClusterMemory(msgspec.Struct):
             changed_at = now if is_leaf_change else self.pki.changed_at
             self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
-    def trusts(self, place: ChildAddress, expected: Body | None, *, now: datetime) -> bool:
-        """Return whether a child was read within `TRUSTED_FOR` with the same desired content."""
-        last_read = self.children.get(place)
+    def trusts(self, address: ChildAddress, expected: Body | None, *, now: datetime) -> bool:
+        """Return whether a child was read within `CHILD_MAX_AGE` with the same desired content."""
+        last_read = self.children.get(address)
         return (
-            last_read is not None and last_read[0] == expected and now - last_read[1] < TRUSTED_FOR
+            last_read is not None
+            and last_read[0] == expected
+            and now - last_read[1] < CHILD_MAX_AGE
         )
 
 
@@ -248,8 +250,8 @@ class Observer:
         bodies, absent = dict[Resource, Body](), dict[Resource, ChildCreation]()
         predecessors = list[ChildAddress]()
         for child in children:
-            resource, name = child.place
-            if memory.trusts(child.place, child.expected, now=now):
+            resource, name = child.address
+            if memory.trusts(child.address, child.expected, now=now):
                 continue
             try:
                 body: Body = msgspec.json.decode(
@@ -259,9 +261,9 @@ class Observer:
                 absent[resource] = child
                 continue
             if owner.is_predecessors(cluster, body):
-                predecessors.append(child.place)
+                predecessors.append(child.address)
                 continue
-            memory.children[child.place] = child.expected, now
+            memory.children[child.address] = child.expected, now
             bodies[resource] = body
         return msgspec.structs.replace(
             observed, absent=absent, live_children=bodies, predecessors=tuple(predecessors)
@@ -301,22 +303,22 @@ class Observer:
         )
 
     async def _list_children(
-        self, place: ChildAddress, expected: Body, observed: Observed, changes: Changes
+        self, address: ChildAddress, expected: Body, observed: Observed, changes: Changes
     ) -> Bodies | None:
-        """Return the children of the kind in `place`; None if `changes` returns no action for them.
+        """Return the children of the kind in `address`; None if `changes` has no action for them.
 
         Nothing is listed if a recent list needed no change for the same `expected` content.
         """
         cluster, memory = observed.cluster, self.get_memory(observed.cluster)
-        if memory.trusts(place, expected, now=observed.now):
+        if memory.trusts(address, expected, now=observed.now):
             return None
         body = await self.kube.list(
-            place[0], cluster.metadata.namespace, label_selector=build_selector(cluster)
+            address[0], cluster.metadata.namespace, label_selector=build_selector(cluster)
         )
         listed: Bodies = tuple(msgspec.json.decode(body)["items"])
         if changes(observed, listed):
             return listed
-        memory.children[place] = expected, observed.now
+        memory.children[address] = expected, observed.now
         return None
 
     async def _add_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
@@ -329,7 +331,7 @@ class Observer:
         previous = memory.pki or PkiState(read_at=_NEVER)
         current = msgspec.structs.replace(previous, is_fresh=False)
         trusted = msgspec.structs.replace(observed, pki=current)
-        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.MIN_WAIT
+        limit = CHILD_MAX_AGE if pki.is_complete(trusted) else pki.MIN_WAIT
         if not is_trusted or now - previous.read_at >= limit:
             was_awaited = memory.pki is not None and bool(pki.explain_missing(trusted))
             fresh = PkiState(read_at=now, was_awaited=was_awaited, changed_at=previous.changed_at)
@@ -338,8 +340,8 @@ class Observer:
             since = None if is_complete else previous.awaited_since or now
             memory.pki = current = msgspec.structs.replace(current, awaited_since=since)
         pending = (
-            place
-            for place, body in current.objects.items()
+            address
+            for address, body in current.objects.items()
             if owner.is_predecessors(observed.cluster, body)
         )
         return msgspec.structs.replace(
@@ -350,9 +352,11 @@ class Observer:
         """Return `fresh` with the Issuers, the Certificates and the Secrets of Certificates."""
         cluster, objects = observed.cluster, fresh.objects
         parts = tls.build_chain(cluster, self.config)
-        signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in objects)
+        signed = (
+            (SECRET, part.secret) for part in parts if part.secret and part.address in objects
+        )
         # The Secrets come last, so `signed` sees the Certificates that were found.
-        for resource, name in itertools.chain((part.place for part in parts), signed):
+        for resource, name in itertools.chain((part.address for part in parts), signed):
             try:
                 body: Body = msgspec.json.decode(
                     await self.kube.get(resource, cluster.metadata.namespace, name)
@@ -362,7 +366,7 @@ class Observer:
                     return msgspec.structs.replace(fresh, is_served=False)
                 continue
             except errors.Forbidden as problem:
-                return msgspec.structs.replace(fresh, fault=f"{problem}; {pki.RIGHTS}")
+                return msgspec.structs.replace(fresh, problem=f"{problem}; {pki.RIGHTS}")
             objects[resource, name] = _strip_values(body) if resource is SECRET else body
         return fresh
 

@@ -38,7 +38,7 @@ class ChildCreation(Create, frozen=True, kw_only=True):
     """Desired content of a child that is compared after its creation; None for other children."""
 
     @property
-    def place(self) -> ChildAddress:
+    def address(self) -> ChildAddress:
         return self.resource, self.body["metadata"]["name"]
 
 
@@ -49,7 +49,7 @@ class PkiState(msgspec.Struct, frozen=True, kw_only=True):
     """Issuers, Certificates and Secrets by kind and name; Secrets without their values."""
     is_served: bool = True
     """Whether the API server serves cert-manager's kinds."""
-    fault: str = ""
+    problem: str = ""
     """Why the certificates cannot be read; empty if they can be read."""
     read_at: datetime
     changed_at: datetime | None = None
@@ -152,7 +152,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def by_name(self) -> dict[str, Pod]:
         return {pod.metadata.name: pod for pod in self.workers}
 
-    def creations(self, *resources: Resource) -> list[ChildCreation]:
+    def list_creations(self, *resources: Resource) -> list[ChildCreation]:
         """Return the actions that create the missing children of these kinds."""
         return [self.absent[resource] for resource in resources if resource in self.absent]
 

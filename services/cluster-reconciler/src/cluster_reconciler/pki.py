@@ -27,7 +27,7 @@ from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel
 from common.validation import ray_cluster as cluster_rules
 
 KINDS: Final = (ISSUER, CERTIFICATE)
-GATHERED_FOR: Final = timedelta(seconds=5)
+MIN_CHANGE_INTERVAL: Final = timedelta(seconds=5)
 """Minimum time between two changes of a leaf certificate, so that one change covers many new pods.
 
 The certificate contains the pods' addresses. Pods check it at the same interval.
@@ -78,8 +78,8 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
     """Yield the action that creates or updates one Issuer or Certificate, or reports a problem."""
     cluster, have, problem, kind = (
         observed.cluster,
-        pki.objects.get(part.place),
-        pki.fault,
+        pki.objects.get(part.address),
+        pki.problem,
         part.resource.kind,
     )
     if not problem and have is not None and not owner.controls(cluster, have):
@@ -88,7 +88,7 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
             f"rename the {kind}"
         )
     failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem=problem)
-    may_change = pki.changed_at is None or observed.now >= pki.changed_at + GATHERED_FOR
+    may_change = pki.changed_at is None or observed.now >= pki.changed_at + MIN_CHANGE_INTERVAL
     if problem:
         yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=problem))
     elif have is None:
@@ -111,7 +111,7 @@ def _update_part(part: ChainPart, observed: Observed, pki: PkiState) -> Iterator
 
 def _is_outdated(part: ChainPart, pki: PkiState) -> bool:
     """Return whether a leaf certificate differs from its desired names, addresses or labels."""
-    have = pki.objects.get(part.place)
+    have = pki.objects.get(part.address)
     if have is None or not part.is_leaf:
         return False
     spec, names = pod_json.body(have, "spec"), ("dnsNames", "ipAddresses")
@@ -129,7 +129,7 @@ def _update_secret_owner(part: ChainPart, observed: Observed, pki: PkiState) -> 
     The Secret is then deleted with the Certificate. The Secret is changed at most once for each
     read of the certificates.
     """
-    have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
+    have, secret = pki.objects.get(part.address), pki.objects.get((SECRET, part.secret))
     if (
         not pki.is_fresh
         or have is None
@@ -166,7 +166,7 @@ def explain_missing(observed: Observed) -> str:
         return ""
     leaves = [part for part in tls.build_chain(observed.cluster, observed.config) if part.is_leaf]
     for part in leaves:
-        have = observed.pki.objects.get(part.place)
+        have = observed.pki.objects.get(part.address)
         if have is None or not owner.controls(observed.cluster, have):
             return f"mTLS secrets not ready: certificate {part.name} not found"
         if not is_ready(have):
@@ -224,7 +224,7 @@ def get_requeue_time(observed: Observed) -> datetime | None:
 
 def _report(observed: Observed, pki: PkiState, problem: str) -> Iterator[Action]:
     cluster = observed.cluster
-    if problem and not pki.fault:
+    if problem and not pki.problem:
         yield EmitEvent(event=events.CERTIFICATES_AWAITED.about(cluster))
     elif not problem and pki.was_awaited:
         yield EmitEvent(event=events.PKI_READY.about(cluster))

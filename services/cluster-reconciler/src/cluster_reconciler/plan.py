@@ -2,8 +2,8 @@
 
 `PHASES` lists the decisions in their order (spec raycluster §6, §9.1). Each phase adds steps to the
 plan or ends the plan. A failed step ends the execution unless it is a side step, so no pod is
-created without its Service. Pods are created and deleted in batches of `BATCH` per plan, so that a
-large cluster delays only itself. The table of all limits is in docs/reference/limits.md.
+created without its Service. Pods are created and deleted in batches of `BATCH_SIZE` per plan, so
+that a large cluster delays only itself. The table of all limits is in docs/reference/limits.md.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import batch, children, events, pki, redis_cleanup, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, make_step
+from cluster_reconciler.actions import EMPTY_PLAN, ClusterPlan, Continue, CreateWorker, make_step
 from cluster_reconciler.observed import Observed, describe_pod, find_irrecoverable_reason
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
@@ -35,9 +35,9 @@ from common.runtime.actions import (
 )
 from common.validation import ray_cluster as cluster_rules
 
-BATCH: Final = 200
+BATCH_SIZE: Final = 200
 """Maximum worker pods that one plan creates and deletes; a multi-host replica is never split."""
-SHOWN: Final = 5
+MAX_SHOWN: Final = 5
 """Maximum pods that an Event names; a lost node may have hundreds."""
 
 
@@ -74,7 +74,7 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
 
 
 def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
-    return NOTHING if refusals.get_foreign_manager(observed.cluster) else Continue()
+    return EMPTY_PLAN if refusals.get_foreign_manager(observed.cluster) else Continue()
 
 
 def _report_overdue(observed: Observed) -> Continue:
@@ -82,7 +82,7 @@ def _report_overdue(observed: Observed) -> Continue:
         return Continue()
     names = [
         f"{pod.metadata.name} (node {pod.spec.node_name or 'unknown'})"
-        for pod in observed.overdue[:SHOWN]
+        for pod in observed.overdue[:MAX_SHOWN]
     ]
     hidden_count = len(observed.overdue) - len(names)
     pods = ", ".join(names) + (f" and {hidden_count} more" if hidden_count else "")
@@ -153,8 +153,8 @@ def _plan_head(observed: Observed) -> Continue | ClusterPlan:
         return Continue(note="head: the old head is still going")
     if len(heads) > 1:
         names = " ".join(pod.metadata.name for pod in heads)
-        fault = f"{len(heads)} head pods found [{names}]. Please delete extra head pods"
-        return ClusterPlan(fault=fault, note=f"head: {fault}")
+        problem = f"{len(heads)} head pods found [{names}]. Please delete extra head pods"
+        return ClusterPlan(problem=problem, note=f"head: {problem}")
     if heads and (reason := find_irrecoverable_reason(heads[0], cluster)):
         meta = heads[0].metadata
         report = events.DELETED_HEAD.about(
@@ -192,12 +192,12 @@ def _plan_without_head(observed: Observed) -> ClusterPlan | None:
 def _plan_workers(observed: Observed) -> ClusterPlan:
     """Create and delete at most one batch of workers; in each group deletions come first."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
-    namer, room, is_partial, gone = Namer(observed), BATCH, False, set[str]()
+    namer, max_changes, is_partial, gone = Namer(observed), BATCH_SIZE, False, set[str]()
     uncertified = pki.explain_missing(observed)
     is_marked = all_pods.is_recreated(cluster)
     marks = all_pods.build_marks(cluster, observed.config.version) if is_marked else {}
     for group in traits.named_groups(cluster):
-        decision = workers.decide(observed, group, room=room, gone=gone)
+        decision = workers.decide(observed, group, max_changes=max_changes, gone=gone)
         gone.update(deletion.name for deletion in decision.deletions)
         if decision.creations and uncertified:
             decision = msgspec.structs.replace(
@@ -205,7 +205,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
             )
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
-        room -= len(decision.deletions) + len(decision.creations) * decision.hosts
+        max_changes -= len(decision.deletions) + len(decision.creations) * decision.hosts
         steps += make_step(*decision.deletions, is_side=True)
         if decision.deletes_all:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
@@ -229,7 +229,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
                 )
         if created:
             steps.append(Parallel(actions=tuple(created), is_side=True, starts_slowly=True))
-        is_partial = decision.is_partial or room <= 0
+        is_partial = decision.is_partial or max_changes <= 0
         if is_partial:
             notes.append("the rest follows in the next batch")
             break

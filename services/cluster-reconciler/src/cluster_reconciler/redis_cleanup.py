@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 from cluster_reconciler import events, refusals
-from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, make_step
+from cluster_reconciler.actions import EMPTY_PLAN, ClusterPlan, Continue, make_step
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import gcs_fault_tolerance, head_pod
 from common import durations, labels
@@ -53,7 +53,7 @@ def protect(observed: Observed) -> Continue | ClusterPlan:
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
     return msgspec.structs.replace(
-        NOTHING, actions=make_step(action), requeue_at=observed.now, note=note
+        EMPTY_PLAN, actions=make_step(action), requeue_at=observed.now, note=note
     )
 
 
@@ -68,14 +68,14 @@ def finish(observed: Observed) -> Continue | ClusterPlan:
         return Continue()
     obstacle = _find_obstacle(observed)
     if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers and obstacle:
-        return NOTHING
+        return EMPTY_PLAN
     if observed.is_valid and traits.has_embedded_storage(cluster):
         return _release(cluster, "the embedded store needs no cleaning")
     ends_at = deleted_at + get_timeout(cluster.metadata)
     if observed.now >= ends_at:
-        return _give_up(observed, obstacle, waited=observed.now - deleted_at)
+        return _release_uncleaned(observed, obstacle, elapsed=observed.now - deleted_at)
     if refusals.get_foreign_manager(cluster):
-        return msgspec.structs.replace(NOTHING, requeue_at=ends_at, note=obstacle)
+        return msgspec.structs.replace(EMPTY_PLAN, requeue_at=ends_at, note=obstacle)
     return _clean_up(observed, obstacle, ends_at)
 
 
@@ -145,7 +145,7 @@ def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPl
     if observed.heads:
         return msgspec.structs.replace(waiting, note="waiting for the head to go")
     if obstacle == OFF:
-        return _give_up(observed, obstacle, waited=timedelta())
+        return _release_uncleaned(observed, obstacle, elapsed=timedelta())
     if obstacle:
         return msgspec.structs.replace(waiting, note=obstacle)
     return _run_job(observed, waiting)
@@ -207,7 +207,7 @@ def _format_keys(storage: str) -> str:
     return f'Redis storage namespace "{storage}" (keys that begin with "RAY{storage}@")'
 
 
-def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> ClusterPlan:
+def _release_uncleaned(observed: Observed, obstacle: str, *, elapsed: timedelta) -> ClusterPlan:
     """Return the plan that removes the finalizer although Redis is not clean, and reports this."""
     problem = obstacle or "Redis cleanup timeout"
     if observed.heads:
@@ -215,7 +215,7 @@ def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> Cluster
         problem += f", and head Pod {head} is still there: end it before you clean up"
     event = events.FORCE_DELETED.about(
         observed.cluster,
-        waited=durations.text(waited),
+        waited=durations.text(elapsed),
         problem=problem,
         left=_describe_leftovers(observed),
     )
@@ -230,4 +230,4 @@ def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> C
         if labels.GCS_FT_FINALIZER in finalizers
         else ()
     )
-    return msgspec.structs.replace(NOTHING, actions=actions, note=note)
+    return msgspec.structs.replace(EMPTY_PLAN, actions=actions, note=note)

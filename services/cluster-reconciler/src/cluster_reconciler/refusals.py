@@ -9,7 +9,7 @@ except for a status that contradicts itself (spec raycluster §6 steps 2-9; acce
 import msgspec
 
 from cluster_reconciler import events
-from cluster_reconciler.actions import NOTHING, ClusterPlan, make_step
+from cluster_reconciler.actions import EMPTY_PLAN, ClusterPlan, make_step
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import Failure, ReplicaFailure
 from common import labels
@@ -22,7 +22,7 @@ from common.validation import ray_cluster as cluster_rules
 def find_violation_plan(cluster: RayCluster, config: Config) -> ClusterPlan | None:
     """Return the plan that reports why a cluster is not reconciled; None if it is reconciled."""
     if get_foreign_manager(cluster):
-        return NOTHING
+        return EMPTY_PLAN
     if problem := cluster_rules.metadata(cluster):
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
         return _report(
@@ -49,8 +49,8 @@ def find_violation(cluster: RayCluster, config: Config) -> tuple[str, str] | Non
     try:
         if (problem := cluster_rules.spec(cluster, config.gates)) is not None:
             return "spec", problem
-    except msgspec.ValidationError as fault:
-        return "spec", f"{fault}; correct the field"
+    except msgspec.ValidationError as error:
+        return "spec", f"{error}; correct the field"
     if problem := cluster_rules.upgrade_options(cluster):
         return "UpgradeStrategy", problem
     return None

@@ -112,9 +112,9 @@ def apply(config: Config, file: OperatorFile) -> Config:
                     f"failed to decode config file: {where}[{index}].name is missing; give it a "
                     "name"
                 )
-            place = f"{where}[{index}].resources"
+            path = f"{where}[{index}].resources"
             resources = pod_json.body(item, "resources")
-            if problem := next(cluster_rules.of_resources(place, resources), None):
+            if problem := next(cluster_rules.of_resources(path, resources), None):
                 raise InvalidSpec(f"failed to decode config file: {problem}")
     scheduler = operator_file.choose_batch_scheduler(
         file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates

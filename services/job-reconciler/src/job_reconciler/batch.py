@@ -99,7 +99,7 @@ class VolcanoForJobs(JobBatchScheduler, frozen=True):
 
     def find_violation(self, job: RayJob) -> str | None:
         meta = job.metadata
-        if _own_cluster(job) is None:
+        if _build_own_cluster(job) is None:
             return None
         return batch_schedulers.find_topology_violation(
             meta.labels, meta.namespace, pod_group_name(job)
@@ -118,24 +118,24 @@ class VolcanoForJobs(JobBatchScheduler, frozen=True):
     def _mark(job: RayJob, metadata: Body, *, task: str) -> None:
         copies: Copies = batch_schedulers.VOLCANO_COPIES
         batch_schedulers.copy_labels(copies, job.metadata.labels, metadata)
-        if _own_cluster(job) is not None:  # else there is no PodGroup
+        if _build_own_cluster(job) is not None:  # else there is no PodGroup
             marks = batch_schedulers.volcano_marks(pod_group_name(job), task)
             pod_json.ensure_body(metadata, "annotations").update(marks)
 
     def build_pod_group(self, job: RayJob) -> Body | None:
-        cluster = _own_cluster(job)
+        cluster = _build_own_cluster(job)
         if cluster is None:
             return None
         members, amounts = _measure(cluster)
-        desired_resources.add(amounts, _submitter_amounts(job, cluster))
-        return _pod_group(job, members, amounts)
+        desired_resources.add(amounts, _get_submitter_amounts(job, cluster))
+        return _build_pod_group(job, members, amounts)
 
     def build_last_pod_group(self, job: RayJob, cluster: RayCluster | None) -> Body | None:
         if job.spec.cluster_selector or not job.status.ray_cluster_name:
             return None
         if cluster is None or cluster.metadata.deletion_timestamp is not None:
-            return _pod_group(job, 0, {})
-        return _pod_group(job, *_measure(cluster))
+            return _build_pod_group(job, 0, {})
+        return _build_pod_group(job, *_measure(cluster))
 
 
 class Kai(JobBatchScheduler, frozen=True):
@@ -182,7 +182,7 @@ def find_other_owner(have: Body, job: RayJob) -> str | None:
     return owner.other(msgspec.convert(have["metadata"], ObjectMeta), job.metadata)
 
 
-def _pod_group(job: RayJob, members: int, amounts: Amounts) -> Body:
+def _build_pod_group(job: RayJob, members: int, amounts: Amounts) -> Body:
     meta = job.metadata
     numbers = {"minMember": members, "minResources": desired_resources.as_text(amounts)}
     return {
@@ -213,7 +213,7 @@ def _measure(cluster: RayCluster) -> tuple[int, Amounts]:
     return members, {name: quantity.parse(amount) for name, amount in total.items()}
 
 
-def _submitter_amounts(job: RayJob, cluster: RayCluster) -> Amounts:
+def _get_submitter_amounts(job: RayJob, cluster: RayCluster) -> Amounts:
     """Return the resources of the submitter, which belongs to no Ray group."""
     match job.spec.submission_mode:
         case SubmissionMode.K8S_JOB:
@@ -227,7 +227,7 @@ def _submitter_amounts(job: RayJob, cluster: RayCluster) -> Amounts:
 
 def _describe_groups(job: RayJob) -> str | None:
     """Return YuniKorn's description of the pods of a job; None without a cluster of its own."""
-    cluster = _own_cluster(job)
+    cluster = _build_own_cluster(job)
     if cluster is None:
         return None
     head = cluster.spec.head_group_spec.template
@@ -247,7 +247,7 @@ def _describe_groups(job: RayJob) -> str | None:
     )
 
 
-def _own_cluster(job: RayJob) -> RayCluster | None:
+def _build_own_cluster(job: RayJob) -> RayCluster | None:
     """Return the cluster that the spec describes; None for a job on an existing cluster."""
     if job.spec.cluster_selector or job.spec.ray_cluster_spec is None:
         return None

@@ -72,7 +72,7 @@ def decide(
     strategy = spec.deletion_strategy if FeatureGate.DELETION_POLICY in gates else None
     problem = ""
     if strategy is not None:
-        due = _of_strategy(job, strategy, end, delay)
+        due = _list_due_policies(job, strategy, end, delay)
         if not due:
             problem = (
                 f"{_UNMATCHED} "
@@ -89,7 +89,7 @@ def decide(
     overdue = [each.policy for each in left if each.at <= now]
     return Cleanup(
         policy=max(overdue, key=DELETION_ORDER.index, default=None),
-        requeue_at=_with_margin(actions.earliest(*(each.at for each in left if each.at > now))),
+        requeue_at=_add_margin(actions.earliest(*(each.at for each in left if each.at > now))),
         problem=problem,
     )
 
@@ -103,7 +103,7 @@ def add_problem(message: str, problem: str) -> str:
     return f"{of_job} {problem}".strip() if problem else of_job
 
 
-def _of_strategy(
+def _list_due_policies(
     job: RayJob, strategy: DeletionStrategy, end: datetime, delay: timedelta
 ) -> list[_Due]:
     """Return the deletion policies that apply to the way in which the job ended, with their times.
@@ -147,5 +147,5 @@ def _is_done(policy: str, cluster: ClusterFacts, *, has_selector: bool) -> bool:
     return has_selector or not cluster.exists or is_reduced
 
 
-def _with_margin(moment: datetime | None) -> datetime | None:
+def _add_margin(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment + SAFETY_MARGIN

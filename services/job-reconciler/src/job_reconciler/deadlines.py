@@ -25,7 +25,7 @@ def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
     if start is None:
         return None
     shown = f"{untrusted.bounded(start):%Y-%m-%d %H:%M:%S} +0000 UTC"
-    active, pre_running = _active_deadline(job), _pre_running_deadline(job)
+    active, pre_running = _get_active_deadline(job), _get_pre_running_deadline(job)
     if active is not None and now >= active:
         return failure(
             FailureReason.DEADLINE,
@@ -43,7 +43,7 @@ def find_passed_deadline(job: RayJob, now: datetime) -> Ending | None:
 
 def next_deadline(job: RayJob) -> datetime | None:
     """Return the earliest deadline of the attempt; None if it has no deadline."""
-    return actions.earliest(_active_deadline(job), _pre_running_deadline(job))
+    return actions.earliest(_get_active_deadline(job), _get_pre_running_deadline(job))
 
 
 def find_passed_grace_period(
@@ -84,19 +84,19 @@ def find_failed_status_checks(
     )
 
 
-def _active_deadline(job: RayJob) -> datetime | None:
+def _get_active_deadline(job: RayJob) -> datetime | None:
     if job.status.job_deployment_status not in _WITH_ACTIVE_DEADLINE:
         return None
-    return _after_start(job, job.spec.active_deadline_seconds)
+    return _add_to_start(job, job.spec.active_deadline_seconds)
 
 
-def _pre_running_deadline(job: RayJob) -> datetime | None:
+def _get_pre_running_deadline(job: RayJob) -> datetime | None:
     if job.status.job_deployment_status not in _BEFORE_RUNNING:
         return None
-    return _after_start(job, job.spec.pre_running_deadline_seconds)
+    return _add_to_start(job, job.spec.pre_running_deadline_seconds)
 
 
-def _after_start(job: RayJob, seconds: int | None) -> datetime | None:
+def _add_to_start(job: RayJob, seconds: int | None) -> datetime | None:
     start = job.status.start_time
     if start is None or seconds is None:
         return None

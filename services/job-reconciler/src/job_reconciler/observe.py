@@ -39,9 +39,9 @@ from job_reconciler.reasons import EventReason
 from job_reconciler.settings import Config
 
 T = TypeVar("T", bound=Object)
-SELECTED_AGE: Final = 2.0
+SELECTED_MAX_AGE: Final = 2.0
 """Maximum age in seconds of a read of a cluster that a job selects, or of its head Service."""
-FOREIGN_AGE: Final = 30.0
+FOREIGN_MAX_AGE: Final = 30.0
 """Maximum age in seconds of a read of the Service with the name of a RayJob's head Service."""
 _ENDING: Final = frozenset({DeploymentState.SUSPENDING, DeploymentState.RETRYING})
 _READS_CLUSTER: Final = frozenset(DeploymentState) - {
@@ -103,7 +103,7 @@ class Observer:
             return None
         observed = Observed(job=job, config=self._config, now=now)
         if job.metadata.deletion_timestamp is not None:
-            return await self._with_cluster(observed)
+            return await self._add_cluster(observed)
         if observed.state is not DeploymentState.RUNNING:
             self._memories.pop(job.metadata.uid, None)
         is_ending = observed.state in _ENDING  # completed even if the spec is invalid by now
@@ -112,32 +112,32 @@ class Observer:
         if observed.state is DeploymentState.NEW:
             return replace(observed, new_name=draw_name(job.metadata.name))
         if observed.state in _READS_CLUSTER:
-            observed = await self._with_children(await self._with_cluster(observed))
+            observed = await self._add_children(await self._add_cluster(observed))
         if observed.state is DeploymentState.INITIALIZING:
             problem = problems.find_problem(observed.cluster, observed.pods, now)
             observed = replace(observed, problem="" if problem is None else problem.message)
         if observed.state is DeploymentState.RUNNING:
-            return await self._with_answer(observed)
+            return await self._add_answer(observed)
         return observed
 
     # --- what the handlers of actions report -----------------------------------------------------
 
     def was_refused(self, job: RayJob, text: str) -> None:
         """Remember Ray's text when it refused to run this generation of a RayJob."""
-        memory = self._memory(job)
+        memory = self._get_memory(job)
         memory.refusal, memory.refused_generation = text, job.metadata.generation
 
     def was_unanswered(self, job: RayJob, text: str) -> None:
         """Remember the error of a submission that got no answer."""
-        self._memory(job).submission_error = text
+        self._get_memory(job).submission_error = text
 
     def head_service_exists(self, job: RayJob) -> None:
         """Remember that another owner's Service has the name of the RayJob's head Service."""
-        self._memory(job).reads_head_service = True
+        self._get_memory(job).reads_head_service = True
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _memory(self, job: RayJob) -> Memory:
+    def _get_memory(self, job: RayJob) -> Memory:
         """Return what is remembered about the present attempt; empty when the attempt begins."""
         uid, job_id = job.metadata.uid, job.status.job_id
         memory = self._memories.get(uid)
@@ -167,7 +167,7 @@ class Observer:
             return RuleViolation(EventReason.INVALID_STATUS, text)
         return None
 
-    async def _with_cluster(self, observed: Observed) -> Observed:
+    async def _add_cluster(self, observed: Observed) -> Observed:
         """Add the cluster that the status names, and the Service of its dashboard.
 
         The Service is only added until the dashboard's URL is known.
@@ -177,7 +177,7 @@ class Observer:
             return observed
         if observed.selects_cluster:
             cluster = await self._lookup.find(
-                RAY_CLUSTER, RayCluster, (namespace, name), max_age=SELECTED_AGE
+                RAY_CLUSTER, RayCluster, (namespace, name), max_age=SELECTED_MAX_AGE
             )
         elif observed.state in _ENDING and observed.job.metadata.deletion_timestamp is None:
             cluster = await self._find_remaining(RAY_CLUSTER, RayCluster, (namespace, name))
@@ -188,7 +188,7 @@ class Observer:
             return replace(observed, cluster=cluster)
         place = (namespace, view.dashboard_service(cluster))
         if observed.selects_cluster:
-            service = await self._lookup.find(SERVICE, Service, place, max_age=SELECTED_AGE)
+            service = await self._lookup.find(SERVICE, Service, place, max_age=SELECTED_MAX_AGE)
         else:
             service = self._cache.get(Service, *place)
         return replace(observed, cluster=cluster, dashboard_service=service)
@@ -205,7 +205,7 @@ class Observer:
             return None
         return self._cache.get(kind, *place) or await self._lookup.read(resource, kind, place)
 
-    async def _with_children(self, observed: Observed) -> Observed:
+    async def _add_children(self, observed: Observed) -> Observed:
         """Add the pods, the submitter Job and the head Service of the attempt."""
         job, namespace = observed.job, observed.job.metadata.namespace
         pods = list[Pod]()
@@ -231,17 +231,17 @@ class Observer:
         meta = observed.job.metadata
         place = (meta.namespace, names.head_service(meta.name))
         is_running = observed.state is DeploymentState.RUNNING
-        if not is_running or not self._memory(observed.job).reads_head_service:
+        if not is_running or not self._get_memory(observed.job).reads_head_service:
             return self._cache.get(Service, *place)
-        return await self._lookup.find(SERVICE, Service, place, max_age=FOREIGN_AGE)
+        return await self._lookup.find(SERVICE, Service, place, max_age=FOREIGN_MAX_AGE)
 
-    async def _with_answer(self, observed: Observed) -> Observed:
+    async def _add_answer(self, observed: Observed) -> Observed:
         """Add Ray's answer about the job.
 
         Once the submitter has ended, an answer from before its end is outdated. Until a later
         answer arrives, no answer is added.
         """
-        job, cluster, memory = observed.job, observed.cluster, self._memory(observed.job)
+        job, cluster, memory = observed.job, observed.cluster, self._get_memory(observed.job)
         observed = replace(
             observed,
             first_poll_at=observed.now + polling.compute_first_interval(len(self._memories)),

@@ -12,12 +12,12 @@ from typing import Final
 from common.api.ray_job import RayJob
 from job_reconciler.states import SUBMITTER_MODES
 
-FASTEST: Final = timedelta(seconds=0.5)
-SLOWEST: Final = timedelta(seconds=3)
+MIN_INTERVAL: Final = timedelta(seconds=0.5)
+MAX_INTERVAL: Final = timedelta(seconds=3)
 """Longest time between two polls of a job while there are few jobs; the same as in KubeRay."""
-GROWS_AFTER: Final = 20
+INTERVAL_DIVISOR: Final = 20
 """The poll interval is the time since the job's last change divided by this number."""
-TURN: Final = timedelta(seconds=1)
+ALIGNMENT: Final = timedelta(seconds=1)
 """Polls with long intervals are moved to full seconds, so that they start together.
 
 A process that wakes up once for twenty polls needs half the processor time of one that wakes up
@@ -26,7 +26,7 @@ twenty times.
 MAX_POLLS_PER_SECOND: Final = 50
 """Maximum polls per second by one replica right after many jobs have changed.
 
-A job then waits at most `SLOWEST` for its next poll.
+A job then waits at most `MAX_INTERVAL` for its next poll.
 """
 POLLS_PER_SECOND: Final = 15
 """Target polls per second by one replica for unchanging jobs without a submitter.
@@ -49,18 +49,18 @@ def compute_interval(job: RayJob, jobs: int, now: datetime) -> timedelta:
     has_submitter = job.spec.submission_mode in SUBMITTER_MODES
     rate = POLLS_WITH_SUBMITTER if has_submitter else POLLS_PER_SECOND
     at_rest = min(timedelta(seconds=jobs / rate), quiet / 2)
-    return max(compute_first_interval(jobs), min(SLOWEST, quiet / GROWS_AFTER), at_rest)
+    return max(compute_first_interval(jobs), min(MAX_INTERVAL, quiet / INTERVAL_DIVISOR), at_rest)
 
 
 def compute_first_interval(jobs: int) -> timedelta:
     """Return the time from a submission to the first poll, in a replica that polls `jobs` jobs."""
-    return max(FASTEST, min(SLOWEST, timedelta(seconds=jobs / MAX_POLLS_PER_SECOND)))
+    return max(MIN_INTERVAL, min(MAX_INTERVAL, timedelta(seconds=jobs / MAX_POLLS_PER_SECOND)))
 
 
 def compute_next_poll(interval: timedelta, age: timedelta, now: datetime) -> datetime:
     """Return the time of the next poll; `age` is the age of the last answer."""
-    at = now + max(interval - age, FASTEST)
-    if interval < SLOWEST:
+    at = now + max(interval - age, MIN_INTERVAL)
+    if interval < MAX_INTERVAL:
         return at
     past = timedelta(microseconds=at.microsecond)
-    return at + (TURN - past) if past else at
+    return at + (ALIGNMENT - past) if past else at

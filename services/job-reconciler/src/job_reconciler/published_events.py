@@ -49,16 +49,16 @@ def of_status(observed: Observed) -> Iterator[Publish]:
             )
             yield Publish(data=data, at=attempt.started)
         case DeploymentState.RUNNING:
-            yield from _has_run(attempt, status, now)
+            yield from _publish_running(attempt, status, now)
         case DeploymentState.RETRYING:
-            yield Publish(data=_retried(attempt, status), at=now)
+            yield Publish(data=_build_retry_data(attempt, status), at=now)
         case DeploymentState.SUSPENDING:
             yield Publish(data=job_events.JobSuspended(attempt=attempt), at=now)
         case DeploymentState.COMPLETE | DeploymentState.FAILED:
             end = status.end_time
             if end is not None and now - end <= REPEATED_FOR:
-                yield from _has_run(attempt, status, now)
-                yield Publish(data=_ended(attempt, status), at=end)
+                yield from _publish_running(attempt, status, now)
+                yield Publish(data=_build_end_data(attempt, status), at=end)
         case _:
             return
 
@@ -75,13 +75,13 @@ def deleted(observed: Observed) -> Iterator[Publish]:
         yield Publish(data=data, at=job.metadata.deletion_timestamp or observed.now)
 
 
-def _has_run(attempt: JobAttempt, status: RayJobStatus, now: datetime) -> Iterator[Publish]:
+def _publish_running(attempt: JobAttempt, status: RayJobStatus, now: datetime) -> Iterator[Publish]:
     if status.job_status in HAS_RUN:
         at = status.ray_job_info.start_time or now
         yield Publish(data=job_events.JobRunning(attempt=attempt), at=at)
 
 
-def _ended(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
+def _build_end_data(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
     seconds = None
     if status.end_time is not None:
         seconds = max(int((status.end_time - attempt.started).total_seconds()), 0)
@@ -96,20 +96,20 @@ def _ended(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
     return job_events.JobFailed(
         attempt=attempt,
         reason=clipped(status.reason, job_events.MAX_NAME),
-        message=_own_message(status),
+        message=_get_own_message(status),
         exit_code=job_events.parse_exit_code(status.message),
         duration_seconds=seconds,
     )
 
 
-def _retried(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
+def _build_retry_data(attempt: JobAttempt, status: RayJobStatus) -> JobEventData:
     return job_events.JobRetried(
         attempt=attempt,
         reason=clipped(status.reason, job_events.MAX_NAME),
-        message=_own_message(status),
+        message=_get_own_message(status),
         exit_code=job_events.parse_exit_code(status.message),
     )
 
 
-def _own_message(status: RayJobStatus) -> str:
+def _get_own_message(status: RayJobStatus) -> str:
     return clipped(status.message, job_events.MAX_MESSAGE) if status.reason in OWN_TEXTS else ""

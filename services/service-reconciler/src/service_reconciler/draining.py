@@ -58,11 +58,11 @@ CLEANUP: Final = "cleanup"
 A quota may refuse a new cluster until an old cluster is deleted, so a refused creation must not
 stop these writes.
 """
-LATE: Final = timedelta(seconds=30)
+STRAY_TRAFFIC_TIMEOUT: Final = timedelta(seconds=30)
 """Time for which an unneeded cluster may receive requests before an Event reports it."""
 
 
-def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
+def plan_drain_cancellation(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
     """Return the actions that end the drain of clusters that are needed again (ADR 44).
 
     `names` are the active and the pending cluster after the plan. The deadline and drain
@@ -80,8 +80,8 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
     actions: list[Action] = []
     if returns is not None:
         active, back = returns
-        receipt = receipts.returned(observed, active.cluster, back.cluster, now=now)
-        actions += _received(observed, receipt)
+        receipt = receipts.build_returned(observed, active.cluster, back.cluster, now=now)
+        actions += _plan_receipt(observed, receipt)
         changes[back.name] |= {
             labels.UPGRADE_FROM: active.name,
             labels.UPGRADE_POLICY_RECORD: None,
@@ -93,7 +93,7 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
     ):
         name = cluster.metadata.name
         is_late = returns is None and name in {names_before.active, names_before.pending}
-        write = annotated(cluster, "needed", changes[name])
+        write = plan_annotation(cluster, "needed", changes[name])
         actions.append(msgspec.structs.replace(write, is_side=is_late))
     for meta in (pod.metadata for view in observed.views for pod in view.pods):
         marks = {labels.DRAINING, labels.DRAIN_REFRESH} & meta.annotations.keys()
@@ -127,41 +127,45 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
         until = (
             now + cleanup_schedule.RECHECK
             if sender is not None
-            else _baked_at(observed, cluster, now=now)
+            else _get_bake_end(observed, cluster, now=now)
         )
         if until is not None:
-            kept += _kept(observed, cluster, sender, now=now) if sender is not None else []
+            kept += (
+                _plan_kept_cluster(observed, cluster, sender, now=now) if sender is not None else []
+            )
             later.append(until)
             continue
         draining = draining_of.get(cluster.metadata.uid)
-        due, lacking = _deadline(observed, cluster, draining, now=now)
+        due, lacking = _get_deadline(observed, cluster, draining, now=now)
         if lacking:
             began = (
-                _began(observed, draining, due)
+                _build_started_event(observed, draining, due)
                 if draining and labels.DRAINING_SINCE in lacking
                 else None
             )
             marked += upgrade_events.drain_started(observed, cluster, lacking, now=now)
-            marked.append(annotated(cluster, "old", lacking, success=began))
+            marked.append(plan_annotation(cluster, "old", lacking, success=began))
         requeue_at = (
-            max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
+            max(due, now)
+            if lacking
+            else _get_requeue_time(observed, cluster, draining, due, now=now)
         )
         if requeue_at is not None:
-            marks += _pod_marks(draining, now=now) if draining is not None else []
+            marks += _plan_pod_marks(draining, now=now) if draining is not None else []
             later.append(requeue_at)
             continue
         deleted.append(cluster)
         ongoing = None if draining is None else draining.ongoing
-        receipt = receipts.finished(observed.service, cluster, ongoing, now=now)
-        received += [] if receipt is None else _received(observed, receipt)
-        ended += [EmitEvent(event=_ended(draining))] if draining is not None else []
-    over = _upgrade_over(observed, {cluster.metadata.name for cluster in deleted}, now=now)
-    actions = (*kept, *marked, *marks, *received, *map(deletion, deleted), *ended, *over)
+        receipt = receipts.build_finished(observed.service, cluster, ongoing, now=now)
+        received += [] if receipt is None else _plan_receipt(observed, receipt)
+        ended += [EmitEvent(event=_build_ended_event(draining))] if draining is not None else []
+    over = _plan_upgrade_end(observed, {cluster.metadata.name for cluster in deleted}, now=now)
+    actions = (*kept, *marked, *marks, *received, *map(plan_deletion, deleted), *ended, *over)
     chained = tuple(msgspec.structs.replace(action, chain=CLEANUP) for action in actions)
     return Plan(actions=chained, requeue_at=min(later, default=None))
 
 
-def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
+def _get_bake_end(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
     """Return when the bake of the replaced cluster ends; None for other clusters or afterwards.
 
     The bake is the time for which the UpgradePolicy keeps the replaced cluster.
@@ -174,7 +178,7 @@ def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> date
     return since + length if cluster is old and now < since + length else None
 
 
-def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
+def plan_deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
     """Return the action that deletes a cluster; `report` makes the Events about its result."""
     meta = cluster.metadata
     return Delete(
@@ -185,7 +189,9 @@ def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED
     )
 
 
-def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
+def _plan_kept_cluster(
+    observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
+) -> list[Action]:
     """Return the actions for an unneeded cluster that still receives requests from `sender`.
 
     Its deadline is removed. An Event reports the sender if traffic-manager and the Gateway should
@@ -193,12 +199,15 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
     """
     actions: list[Action] = []
     if marks := marks_of(cluster):
-        actions.append(annotated(cluster, "old", dict.fromkeys(marks)))
+        actions.append(plan_annotation(cluster, "old", dict.fromkeys(marks)))
     changes = (
         observed.record.changed_at,
         recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
     )
-    if now - max((action for action in changes if action is not None), default=now) >= LATE:
+    if (
+        now - max((action for action in changes if action is not None), default=now)
+        >= STRAY_TRAFFIC_TIMEOUT
+    ):
         note = (
             f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: "
             f"it gets requests from {sender}"
@@ -207,7 +216,7 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
     return actions
 
 
-def _deadline(
+def _get_deadline(
     observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime
 ) -> tuple[datetime, dict[str, str]]:
     """Return the deadline of a cluster, and the annotations that must be added to the cluster.
@@ -222,14 +231,14 @@ def _deadline(
     if due is None or due > latest + SKEW:
         due = latest
         lacking[labels.DELETE_AFTER] = rfc3339(due)
-        record = receipts.so_far(observed, cluster, now=now)
+        record = receipts.build_record(observed, cluster, now=now)
         lacking |= {receipts.SO_FAR: record} if record is not None else {}
     if draining is not None and cleanup_schedule.draining_since(cluster) is None:
         lacking[labels.DRAINING_SINCE] = rfc3339(now)
     return due, lacking
 
 
-def _requeue_at(
+def _get_requeue_time(
     observed: Observed,
     cluster: RayCluster,
     draining: DrainingCluster | None,
@@ -261,7 +270,7 @@ def _requeue_at(
     return None if recheck_at is None else earliest(recheck_at, refresh)
 
 
-def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
+def _plan_pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
     """Return the actions that mark pods of a cluster as draining, or that refresh these marks."""
     actions: list[Action] = []
     since = cleanup_schedule.draining_since(draining.cluster)
@@ -278,7 +287,7 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
     return actions
 
 
-def _received(observed: Observed, receipt: Receipt) -> list[Action]:
+def _plan_receipt(observed: Observed, receipt: Receipt) -> list[Action]:
     """Return the actions that publish an upgrade's end and write its receipt to the RayService.
 
     The receipt is not written if the RayService already has it or a later receipt. Two unneeded
@@ -302,7 +311,7 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     ]
 
 
-def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
+def _plan_upgrade_end(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
     """Return the actions that end an upgrade whose old cluster is deleted now or is gone already.
 
     `deleted` are the names of the clusters that are deleted now. If the old cluster vanished before
@@ -313,15 +322,14 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     is_there = any(cluster.metadata.name == old for cluster in observed.clusters)
     if active is None or not old or (is_there and old not in deleted):
         return []
-    over = annotated(active, "active", {labels.UPGRADE_FROM: None})
-    return (
-        [over]
-        if is_there
-        else [*_received(observed, receipts.lost(observed, active, old, now=now)), over]
-    )
+    over = plan_annotation(active, "active", {labels.UPGRADE_FROM: None})
+    if is_there:
+        return [over]
+    receipt = receipts.build_after_loss(observed, active, old, now=now)
+    return [*_plan_receipt(observed, receipt), over]
 
 
-def annotated(
+def plan_annotation(
     cluster: RayCluster,
     role: str,
     annotations: Mapping[str, str | None],
@@ -337,7 +345,7 @@ def annotated(
     return change_metadata(RAY_CLUSTER, cluster.metadata, report, annotations=annotations)
 
 
-def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
+def _build_started_event(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
     """Return the Event for the start of a drain, which tells when the cluster will be deleted."""
     timeout, odd = cleanup_schedule.timeout_of(observed.service)
     graceful, routed = (
@@ -357,7 +365,7 @@ def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Kube
     return normal(EventReason.DRAIN_STARTED, "Drain", text)
 
 
-def _ended(draining: DrainingCluster) -> KubeEvent:
+def _build_ended_event(draining: DrainingCluster) -> KubeEvent:
     where = draining.cluster.metadata.namespaced_name
     is_quiet = draining.ongoing == 0 or (draining.is_silent and not draining.is_graceful)
     note = f"RayCluster {where} was deleted with {cleanup_schedule.in_flight(draining.ongoing)}"

@@ -19,7 +19,7 @@ from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import PendingChange
 from service_reconciler.reasons import EventReason
-from service_reconciler.status import room
+from service_reconciler.status import status_size
 from service_reconciler.status.conditions import Assessment
 
 MAX_NAME_LENGTH: Final = 253
@@ -53,14 +53,14 @@ def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[Ku
             "rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
-    yield from _of_upgrade(assessment)
+    yield from _list_upgrade_events(assessment)
     if (problem := assessment.problem) is not None and not problem.is_reported:
         was_reported = recorded_decisions.was_reported(old.conditions, problem)
         if not was_reported and recorded_decisions.was_reported(status.conditions, problem):
             yield warning(problem.event, "Reconcile", problem.message)
-    yield from _of_control(assessment.control, old, status)
-    if room.is_cut(status) and not room.is_cut(old):
-        yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
+    yield from _list_control_events(assessment.control, old, status)
+    if status_size.is_cut(status) and not status_size.is_cut(old):
+        yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", status_size.TRUNCATED_MESSAGE)
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
@@ -106,7 +106,7 @@ def timeout(observed: Observed, *, now: datetime) -> KubeEvent:
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
-def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
+def _list_upgrade_events(assessment: Assessment) -> Iterator[KubeEvent]:
     observed, decision, names, names_before = (
         assessment.observed,
         assessment.decision,
@@ -115,17 +115,17 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
     )
     namespace = observed.service.metadata.namespace
     if (
-        decision.step is PendingChange.NEW
+        decision.change is PendingChange.NEW
         and serve_writer.asks_for_steps(observed.service)
         and not observed.is_incremental
     ):
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
-    if decision.step is PendingChange.NEW and names_before.active:
+    if decision.change is PendingChange.NEW and names_before.active:
         note = f"Preparing RayCluster {namespace}/{names.pending}: {decision.note}"
         yield normal(EventReason.UPGRADE_STARTED, "Upgrade", note)
-    if decision.step is PendingChange.DROP:
+    if decision.change is PendingChange.DROP:
         note = (
             f"The upgrade to RayCluster {namespace}/{names_before.pending} is cancelled: "
             f"{decision.note}"
@@ -140,7 +140,7 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
             EventReason.ROLLBACK_CANCELLED,
             f"Traffic goes on to RayCluster {namespace}/{names_before.pending}",
         )
-        if decision.step in {PendingChange.DROP, PendingChange.NEW}:
+        if decision.change in {PendingChange.DROP, PendingChange.NEW}:
             reason, note = (
                 EventReason.ROLLBACK_COMPLETED,
                 f"All traffic is back on RayCluster {namespace}/{names_before.active}",
@@ -157,7 +157,7 @@ def _of_upgrade(assessment: Assessment) -> Iterator[KubeEvent]:
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 
-def _of_control(
+def _list_control_events(
     control: Control, old: RayServiceStatus, new: RayServiceStatus
 ) -> Iterator[KubeEvent]:
     was, now = (

@@ -41,104 +41,104 @@ from service_reconciler.resources import services
 log = structlog.get_logger()
 
 
-def _family(name: str, text: str, *labels: str) -> MetricFamily:
+def _build_family(name: str, text: str, *labels: str) -> MetricFamily:
     return MetricFamily(name=name, text=text, labels=("name", "namespace", "uid", *labels))
 
 
-INFO: Final = _family(
+INFO: Final = _build_family(
     "kuberay_service_info", "Metadata information about RayService custom resources"
 )
 _CONDITIONS: Final = {
-    ConditionType.READY: _family(
+    ConditionType.READY: _build_family(
         "kuberay_service_condition_ready",
         "Describes whether the RayService is ready. Ready means users can send requests to the "
         "underlying cluster and the "
         "number of serve endpoints is greater than 0.",
         "condition",
     ),
-    ConditionType.UPGRADE_IN_PROGRESS: _family(
+    ConditionType.UPGRADE_IN_PROGRESS: _build_family(
         "kuberay_service_condition_upgrade_in_progress",
         "Describes whether the RayService is performing a zero-downtime upgrade.",
         "condition",
     ),
-    ConditionType.ROLLBACK_IN_PROGRESS: _family(
+    ConditionType.ROLLBACK_IN_PROGRESS: _build_family(
         "raybus_service_condition_rollback_in_progress",
         "Whether an upgrade of the RayService is being taken back",
         "condition",
     ),
-    ConditionType.UPGRADE_PAUSED: _family(
+    ConditionType.UPGRADE_PAUSED: _build_family(
         "raybus_service_condition_upgrade_paused",
         "Whether an upgrade of the RayService is held where it is",
         "condition",
     ),
-    ConditionType.UPGRADE_STALLED: _family(
+    ConditionType.UPGRADE_STALLED: _build_family(
         "raybus_service_condition_upgrade_stalled",
         "Whether an upgrade of the RayService made no progress within its deadline",
         "condition",
     ),
-    ConditionType.UPGRADE_ABORTED: _family(
+    ConditionType.UPGRADE_ABORTED: _build_family(
         "raybus_service_condition_upgrade_aborted",
         "Whether the RayService stays on its active cluster, whatever its spec asks for",
         "condition",
     ),
 }
-PHASE: Final = _family(
+PHASE: Final = _build_family(
     "raybus_service_upgrade_phase",
     "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, "
     "RollingBack or Draining",
     "phase",
 )
-UPGRADE_AGE: Final = _family(
+UPGRADE_AGE: Final = _build_family(
     "raybus_service_upgrade_age_seconds", "Time since the upgrade began that is on"
 )
-STEP_AGE: Final = _family(
+STEP_AGE: Final = _build_family(
     "raybus_service_step_age_seconds",
     "Time since a weight or a capacity last changed, while an upgrade is on",
 )
-TRAFFIC: Final = _family(
+TRAFFIC: Final = _build_family(
     "raybus_service_traffic_percent", "Share of the requests that a cluster gets", "cluster", "role"
 )
-TARGET: Final = _family(
+TARGET: Final = _build_family(
     "raybus_service_target_capacity_percent",
     "Capacity that a cluster was given, of what the Serve config asks for",
     *("cluster", "role"),
 )
-RUNNING: Final = _family(
+RUNNING: Final = _build_family(
     "raybus_service_ready_capacity_percent",
     "Capacity that was seen to run in a cluster, of what the Serve config asks for",
     *("cluster", "role"),
 )
-POLL_AGE: Final = _family(
+POLL_AGE: Final = _build_family(
     "raybus_serve_poll_age_seconds",
     "Time since Serve last answered in a cluster; before its first answer, since it was first "
     "asked",
     *("cluster", "role"),
 )
-OVERWRITTEN: Final = _family(
+OVERWRITTEN: Final = _build_family(
     "raybus_service_route_overwritten_timestamp_seconds",
     "When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix "
     "time",
     "manager",
 )
-LAST_SECONDS: Final = _family(
+LAST_SECONDS: Final = _build_family(
     "raybus_service_last_upgrade_seconds",
     "How long the last upgrade took: preparing, shifting, draining",
     *("phase", "outcome"),
 )
-LAST_FINISHED: Final = _family(
+LAST_FINISHED: Final = _build_family(
     "raybus_service_last_upgrade_finished_timestamp_seconds",
     "When the last upgrade ended, as Unix time",
     "outcome",
 )
-LAST_CUT: Final = _family(
+LAST_CUT: Final = _build_family(
     "raybus_service_last_upgrade_requests_cut",
     "Requests in flight when the last upgrade deleted the cluster that it left behind",
 )
-LAST_LOWEST: Final = _family(
+LAST_LOWEST: Final = _build_family(
     "raybus_service_last_upgrade_lowest_capacity_percent",
     "Least capacity that both clusters had together during the last upgrade",
 )
-LAST_SURGE: Final = _family(
+LAST_SURGE: Final = _build_family(
     "raybus_service_last_upgrade_peak_surge_percent",
     "Most capacity beyond 100 that both clusters had together during the last upgrade",
 )
@@ -287,7 +287,7 @@ class RayServiceCollector(Collector):
         yield INFO, (), 1
         for kind, family in _CONDITIONS.items():
             yield family, ("true" if conditions.is_true(before, kind) else "false",), 1
-        yield PHASE, (_phase(service, record, clusters),), 1
+        yield PHASE, (_get_phase(service, record, clusters),), 1
         began = conditions.find(before, ConditionType.UPGRADE_IN_PROGRESS)
         if began is not None and began.status == "True":
             yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
@@ -303,9 +303,9 @@ class RayServiceCollector(Collector):
             for family, amount in zip((LAST_CUT, LAST_LOWEST, LAST_SURGE), amounts, strict=True):
                 if amount is not None:
                     yield family, (), amount
-        yield from self._of_clusters(service, record, clusters)
+        yield from self._sample_clusters(service, record, clusters)
 
-    def _of_clusters(
+    def _sample_clusters(
         self, service: RayService, record: Record, clusters: list[RayCluster]
     ) -> Iterator[Sample]:
         """Yield the samples of the active and the pending cluster.
@@ -342,7 +342,7 @@ class RayServiceCollector(Collector):
             yield RUNNING, (name, role), running
 
 
-def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
+def _get_phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
     """Return the phase of a RayService's upgrade.
 
     `clusters` are all clusters with the labels of the RayService.

@@ -105,12 +105,12 @@ class Observer:
         If another operator took the RayService over and the RayService is being deleted, the result
         lets the plan remove the finalizer of raybus.
         """
-        service = await self._service(key)
+        service = await self._read_service(key)
         if service is None:
             return None
         if service.manager != labels.MANAGED_BY_US:
             return Observed(service=service, config=self._config, names=Names())
-        observed = await self._begun(service)
+        observed = await self._start_observation(service)
         if any(
             due is not None and due <= now
             for due in map(cleanup_schedule.due_at, observed.unneeded)
@@ -118,8 +118,8 @@ class Observer:
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             if service is None:
                 return None
-            observed = await self._begun(service)
-        active, pending = await self._views(observed, now=now)
+            observed = await self._start_observation(service)
+        active, pending = await self._observe_clusters(observed, now=now)
         is_abandoned = active is None and bool(observed.names.active) and not observed.names.pending
         views = [view for view in (active, pending) if view is not None]
         parsed = await self._sources.serve.configs.read(
@@ -141,21 +141,21 @@ class Observer:
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         routed = [view.cluster for view in views] if is_incremental else []
         is_free = pending is None and violation is None
-        next_policy = await self._next_policy(observed, active) if is_free else None
+        next_policy = await self._read_next_policy(observed, active) if is_free else None
         policy = (
             upgrade_policy.of_upgrade(active.name, pending.cluster) if active and pending else None
         )
         observed = msgspec.structs.replace(
             observed,
             observed_at=now,
-            fresh_name=_fresh_name(key.name, observed.clusters),
+            fresh_name=_draw_name(key.name, observed.clusters),
             violation=violation,
-            draining=await self._draining(observed, now=now),
+            draining=await self._observe_draining(observed, now=now),
             active=active,
             pending=pending,
             parsed=parsed,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
-            preview_service=await self._preview_service(meta, policy),
+            preview_service=await self._find_preview_service(meta, policy),
             gateways=await gateways.read(
                 self._sources, meta, parents, is_moving=pending is not None
             ),
@@ -165,7 +165,7 @@ class Observer:
             else route,
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=await gateways.grpc(self._sources, service, routed),
-            endpoints=self._endpoints(observed),
+            endpoints=self._count_endpoints(observed),
             side_routes=await gateways.beside(
                 self._sources, service, policy if is_incremental else None
             ),
@@ -179,10 +179,10 @@ class Observer:
             observed = msgspec.structs.replace(
                 observed, edited_policy=await self._policies.edit_of(followed)
             )
-        observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
-        return msgspec.structs.replace(observed, answers=await self._answers(observed))
+        observed = msgspec.structs.replace(observed, warm_up=await self._read_warm_up(observed))
+        return msgspec.structs.replace(observed, answers=await self._read_gate_results(observed))
 
-    async def _preview_service(
+    async def _find_preview_service(
         self, service: ObjectMeta, policy: UpgradePolicy | None
     ) -> Service | None:
         """Return the Service with the name of the preview Service, whoever owns that Service.
@@ -207,7 +207,7 @@ class Observer:
         """Return the Service of this name, whoever owns it; None if there is none."""
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
-    async def _answers(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
+    async def _read_gate_results(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
         """Return the results of the gates that must pass before all traffic moves at once.
 
         Metrics count as soon as the cluster can serve, including requests of its warm-up. A gate
@@ -234,7 +234,7 @@ class Observer:
         if (
             is_over
             or observed.controls.promotes
-            or promote.not_serving(observed, pending) is not None
+            or promote.explain_not_serving(observed, pending) is not None
             or (candidate := candidate_of(pending)) is None
         ):
             return {}
@@ -251,10 +251,10 @@ class Observer:
                 candidate, *nodes, is_unused=not pending.was_edited
             )
             results |= {
-                gate: promote.judged(gate, window or gates.NO_WINDOW, observed.warm_up)
+                gate: promote.judge_gate(gate, window or gates.NO_WINDOW, observed.warm_up)
                 for gate in measured
             }
-        if promote.not_askable(observed, pending) is None and (
+        if promote.explain_not_askable(observed, pending) is None and (
             asked := gate_types.asking(decisive)
         ):
             step = webhook.build_checkpoint(
@@ -270,7 +270,7 @@ class Observer:
             results |= await self._sources.inquiries.ask(step, asked)
         return results
 
-    async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
+    async def _read_warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return the progress of the pending cluster's warm-up.
 
         The warm-up starts when nothing else is missing. None if traffic moves in steps, if there is
@@ -279,7 +279,7 @@ class Observer:
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
             return None
-        if promote.not_serving(observed, pending) is not None:
+        if promote.explain_not_serving(observed, pending) is not None:
             return None
         if recorded_decisions.has_failed_gate(observed.service):
             self._sources.warm_ups.forget(pending.cluster.metadata.uid)
@@ -296,7 +296,7 @@ class Observer:
         ]
         return await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
 
-    async def _service(self, key: Key) -> RayService | None:
+    async def _read_service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
             self._fetched.discard(key)
@@ -310,7 +310,7 @@ class Observer:
         is_held = meta.deletion_timestamp is not None
         return service if is_held and labels.RAYSERVICE_FINALIZER in meta.finalizers else None
 
-    async def _next_policy(
+    async def _read_next_policy(
         self, observed: Observed, active: ClusterView | None
     ) -> PolicyReading | None:
         """Return the UpgradePolicy of an upgrade that is about to begin; None if no upgrade begins.
@@ -342,7 +342,7 @@ class Observer:
             return False  # Any other refusal is reported when a cluster is created.
         return False
 
-    async def _begun(self, service: RayService) -> Observed:
+    async def _start_observation(self, service: RayService) -> Observed:
         """Return an `Observed` with only the RayService, its two Services and its clusters."""
         meta, foreign = service.metadata, set[str]()
         for role in (service.status.active_service_status, service.status.pending_service_status):
@@ -364,7 +364,7 @@ class Observer:
             serve_service=serve,
         )
 
-    async def _views(
+    async def _observe_clusters(
         self, observed: Observed, *, now: datetime
     ) -> tuple[ClusterView | None, ClusterView | None]:
         service, clusters = observed.service, observed.names
@@ -407,11 +407,11 @@ class Observer:
             else pending or active
         )
         return (
-            self._timed(active, answers[0], service, is_goal=active is goes_to, now=now),
-            self._timed(pending, answers[1], service, is_goal=pending is goes_to, now=now),
+            self._add_checks(active, answers[0], service, is_goal=active is goes_to, now=now),
+            self._add_checks(pending, answers[1], service, is_goal=pending is goes_to, now=now),
         )
 
-    def _timed(
+    def _add_checks(
         self,
         view: ClusterView | None,
         answers: tuple[bool, ...],
@@ -434,7 +434,9 @@ class Observer:
             since = self._lacking[uid] = self._lacking.get(uid, now)
         return msgspec.structs.replace(view, proxy_answers=answers, lacks_goal_since=since)
 
-    async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
+    async def _observe_draining(
+        self, observed: Observed, *, now: datetime
+    ) -> tuple[DrainingCluster, ...]:
         """Return the unneeded clusters that drain, with their requests in flight.
 
         Behind a weighted route all unneeded clusters drain, otherwise those with pods that can be
@@ -448,11 +450,13 @@ class Observer:
             pods = self._cache.list(Pod, namespace, {labels.CLUSTER: cluster.metadata.name})
             if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
                 draining_clusters.append(
-                    await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now)
+                    await self._add_in_flight(
+                        DrainingCluster(cluster=cluster, pods=at_work), now=now
+                    )
                 )
         return tuple(draining_clusters)
 
-    async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
+    async def _add_in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
         """Add the requests in flight to a draining cluster whose deadline has passed.
 
         A pod whose containers have not started or have ended handles no request, so its count is
@@ -473,7 +477,7 @@ class Observer:
             is_silent=bool(counts) and not answers,
         )
 
-    def _endpoints(self, observed: Observed) -> int:
+    def _count_endpoints(self, observed: Observed) -> int:
         """Return the number of ready pods behind the Serve Services of the RayService.
 
         In a stepwise upgrade strategy, the pods of the first cluster count only once that cluster
@@ -497,7 +501,7 @@ class Observer:
         return ports.pod_count(chain.from_iterable(slices))
 
 
-def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:
+def _draw_name(service: str, clusters: tuple[RayCluster, ...]) -> str:
     taken = {cluster.metadata.name for cluster in clusters}
     while True:
         number = random.SystemRandom().randrange(len(names.SAFE_ALPHABET) ** 5)

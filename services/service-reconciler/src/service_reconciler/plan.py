@@ -52,9 +52,9 @@ from service_reconciler.status import compute, suspend
 from service_reconciler.status.conditions import Assessment, is_timed_out
 from service_reconciler.status.suspend import SuspendState
 
-RELEASE: Final = timedelta(seconds=30)
+ROUTE_RELEASE_TIMEOUT: Final = timedelta(seconds=30)
 """Time that a deleted RayService waits until raybus's backends are removed from users' routes."""
-RELEASE_LIMIT: Final = timedelta(minutes=10)
+FINALIZER_TIMEOUT: Final = timedelta(minutes=10)
 """Time after which a deleted RayService no longer waits for the end of its RayClusters.
 
 This is twice the default time limit for the clean-up of Redis by a RayCluster (300 s). The deletion
@@ -62,7 +62,7 @@ of the RayClusters is requested by then, so the finalizer protects nothing any m
 """
 FINALIZER: Final = Finalizer(
     name=labels.RAYSERVICE_FINALIZER,
-    limit=lambda _: RELEASE_LIMIT,
+    limit=lambda _: FINALIZER_TIMEOUT,
     event=events.released_in_quarantine,
 )
 """The finalizer of raybus on a RayService.
@@ -74,14 +74,14 @@ RELEASE_CHAIN: Final = "release"
 
 A failed action ends its chain. A separate chain still runs if a cluster's deletion is refused.
 """
-FAST: Final = timedelta(seconds=0.5)
+UNREADY_POLL_INTERVAL: Final = timedelta(seconds=0.5)
 """Shortest poll interval of the active cluster's dashboard while its applications do not run."""
-STARTING: Final = timedelta(seconds=1)
+STARTUP_INTERVAL: Final = timedelta(seconds=1)
 """Shortest time until the next reconcile while a cluster has no ready head.
 
 Changes of its pods also trigger reconciles.
 """
-SILENT: Final = timedelta(seconds=2.5)
+MAX_SILENT_POLL_INTERVAL: Final = timedelta(seconds=2.5)
 """Longest poll interval of a silent dashboard, so that its recovery is seen within 10 s."""
 
 
@@ -90,15 +90,15 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     meta = observed.service.metadata
     published = upgrade_events.of_status(observed, observed.names, observed.service.status, now=now)
     if meta.deletion_timestamp is not None:
-        going = _delete(observed, now=now)
+        going = _plan_deletion(observed, now=now)
         return msgspec.structs.replace(going, actions=(*published, *going.actions))
     # A suspend deletes all clusters at once and needs nothing from the spec.
-    decided, cleanup = _suspend(observed, now=now), Plan[Action]()
+    decided, cleanup = _plan_suspension(observed, now=now), Plan[Action]()
     if decided is None and observed.is_namespace_ending:
-        decided = Plan(requeue_at=now + STARTING, note="the namespace is being deleted")
+        decided = Plan(requeue_at=now + STARTUP_INTERVAL, note="the namespace is being deleted")
     elif decided is None:
-        decided = _validate(observed, now=now) or _run(observed, now=now)
-        cleanup = draining.decide(observed, _named(decided), now=now)
+        decided = _plan_violation_report(observed, now=now) or _plan_run(observed, now=now)
+        cleanup = draining.decide(observed, _list_named_clusters(decided), now=now)
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         config = observed.service.raw_cluster_config
@@ -136,7 +136,7 @@ def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
     return tuple(kept)
 
 
-def _named(plan: Plan[Action]) -> Set[str]:
+def _list_named_clusters(plan: Plan[Action]) -> Set[str]:
     """Return the clusters that the status names after a plan; empty if it writes no status."""
     written = (action.status for action in plan.actions if isinstance(action, UpdateServiceStatus))
     names = map(Names.from_status, written)
@@ -148,7 +148,7 @@ def _named(plan: Plan[Action]) -> Set[str]:
     }
 
 
-def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
+def _plan_deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Return the plan that deletes all clusters, and removes the finalizer once they are gone."""
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
@@ -156,17 +156,22 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     if observed.clusters:
         gone = (
             *upgrade_events.deleted(observed, now=now),
-            *map(draining.deletion, observed.undeleted),
-            *_release(observed, now=now),
+            *map(draining.plan_deletion, observed.undeleted),
+            *_plan_finalizer_release(observed, now=now),
         )
         note = "waiting for its RayClusters to be deleted"
-        return Plan(actions=gone, requeue_at=now + STARTING, note=note)
+        return Plan(actions=gone, requeue_at=now + STARTUP_INTERVAL, note=note)
     is_held = any(
         traffic_record.ANNOTATION in route.metadata.annotations for route in observed.users_routes
     )
-    if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
+    if (
+        is_held
+        and meta.deletion_timestamp is not None
+        and now - meta.deletion_timestamp < ROUTE_RELEASE_TIMEOUT
+    ):
         return Plan(
-            requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route"
+            requeue_at=now + STARTUP_INTERVAL,
+            note="traffic-manager takes our part out of the user's route",
         )
     kept = tuple(
         finalizer for finalizer in meta.finalizers if finalizer != labels.RAYSERVICE_FINALIZER
@@ -175,30 +180,30 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=actions, note="all its clusters are gone")
 
 
-def _release(observed: Observed, *, now: datetime) -> list[Action]:
+def _plan_finalizer_release(observed: Observed, *, now: datetime) -> list[Action]:
     """Return the actions that remove the finalizer although RayClusters still exist.
 
-    Empty until `RELEASE_LIMIT` after the deletion of the RayService.
+    Empty until `FINALIZER_TIMEOUT` after the deletion of the RayService.
     """
     meta = observed.service.metadata
-    if meta.deletion_timestamp is None or now - meta.deletion_timestamp < RELEASE_LIMIT:
+    if meta.deletion_timestamp is None or now - meta.deletion_timestamp < FINALIZER_TIMEOUT:
         return []
     kept = tuple(
         finalizer for finalizer in meta.finalizers if finalizer != labels.RAYSERVICE_FINALIZER
     )
-    event = events.finalizer_released(observed, RELEASE_LIMIT)
+    event = events.finalizer_released(observed, FINALIZER_TIMEOUT)
     return [
         EmitEvent(event=event, chain=RELEASE_CHAIN),
         SetFinalizers(finalizers=kept, chain=RELEASE_CHAIN),
     ]
 
 
-def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
+def _plan_violation_report(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     """Return the plan that only reports a violation of the spec or metadata; None if valid."""
     if observed.violation is None:
         return None
     code, text = observed.violation.code, observed.violation.message
-    status = compute.invalid(observed, text, now=now)
+    status = compute.build_invalid_status(observed, text, now=now)
     if status is observed.service.status:
         return Plan(note=text)
     write = UpdateServiceStatus(status=status, events=STATUS_REFUSED)
@@ -206,12 +211,12 @@ def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     return Plan(actions=(write, EmitEvent(event=event)), note=text)
 
 
-def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
+def _plan_suspension(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     """Return the plan of the suspend machine; None if the RayService is not suspended.
 
     Each plan writes one state; the next reconcile reads that state and continues.
     """
-    state = suspend.state(observed)
+    state = suspend.decide_state(observed)
     if state is SuspendState.AWAKE:
         return None
     if state is SuspendState.SUSPENDED:
@@ -223,7 +228,8 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
     elif state is SuspendState.SUSPENDING:
         actions += upgrade_events.swept(observed, now=now)
         actions += [
-            draining.deletion(cluster, events.CLUSTER_SUSPENDED) for cluster in observed.undeleted
+            draining.plan_deletion(cluster, events.CLUSTER_SUSPENDED)
+            for cluster in observed.undeleted
         ]
         for meta in (
             service.metadata
@@ -233,30 +239,30 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
             report = events.SERVICE_SUSPENDED.format(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
     elif state is SuspendState.COMPLETE:
-        for problem in suspend.kept(observed):
+        for problem in suspend.list_kept_objects(observed):
             note = f"The RayService is suspended, and an object is left alone: {problem.message}"
             actions.append(EmitEvent(event=warning(EventReason.OBJECT_NOT_OWNED, "Suspend", note)))
-    status = suspend.status(observed, state, now=now)
+    status = suspend.build_status(observed, state, now=now)
     if status is not observed.service.status:
         actions.append(UpdateServiceStatus(status=status, events=STATUS_REFUSED))
-    requeue_at = now + STARTING if state is SuspendState.SUSPENDING else now
+    requeue_at = now + STARTUP_INTERVAL if state is SuspendState.SUSPENDING else now
     return Plan(actions=tuple(actions), requeue_at=requeue_at, note=state)
 
 
-def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
+def _plan_run(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Return the plan that adapts clusters, Serve configs, Services and status to the spec."""
     # Only suspend and resume start the service again.
     if is_timed_out(observed.service.status.conditions):
         return Plan(note="the service did not become ready in time")
     control = controls.decide(observed, now=now)
     decision = rollback.decide(observed, control)
-    switch, names, note = _traffic(observed, decision, control)
+    switch, names, note = _decide_switch(observed, decision, control)
     is_previewed = decision.is_forward and bool(names.pending)
     next_view = (observed.pending if decision.is_forward else None) or observed.active
     problem = (
         switch.problem
         or problems.of_cluster(
-            observed, None if decision.step is PendingChange.NEW else next_view, now=now
+            observed, None if decision.change is PendingChange.NEW else next_view, now=now
         )
         or problems.of_gateway(observed, now=now)
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
@@ -267,19 +273,19 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         observed=observed, now=now, control=control, decision=decision, names=names, problem=problem
     )
     status = compute.compute(assessment)
-    has_timed_out, sent = is_timed_out(status.conditions), _submissions(assessment)
-    created = [] if has_timed_out else _creation(observed, names)
+    has_timed_out, sent = is_timed_out(status.conditions), _plan_submissions(assessment)
+    created = [] if has_timed_out else _plan_creation(observed, names)
     written: list[Action] = []
     if status is not observed.service.status:
         written.append(UpdateServiceStatus(status=status, events=STATUS_REFUSED))
         written += upgrade_events.of_status(observed, Names.from_status(status), status, now=now)
     actions = (
-        *draining.recall(observed, names, now=now),
-        *_policy_report(observed, now=now),
-        *(_growth(assessment) or _policy_edit(assessment)),
+        *draining.plan_drain_cancellation(observed, names, now=now),
+        *_plan_policy_report(observed, now=now),
+        *(_plan_growth(assessment) or _plan_policy_edit(assessment)),
         *sent,
-        *serving.shared_labels(observed),
-        *serving.preview(observed, is_wanted=is_previewed),
+        *serving.plan_shared_labels(observed),
+        *serving.plan_preview(observed, is_wanted=is_previewed),
         *switch.actions,
         *upgrade_events.past_verdicts(observed),
         *upgrade_events.steps(observed, now=now),
@@ -287,30 +293,32 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *upgrade_events.ended(observed, status, now=now),
         *written,
         *([EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created),
-        *serving.head_labels(observed),
+        *serving.plan_head_labels(observed),
         *(EmitEvent(event=event) for event in events.transitions(assessment, status)),
     )
     is_changed = bool(sent or created or observed.returning) or names != observed.names
     requeue_at = (
-        now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
+        now
+        if is_changed
+        else earliest(control.requeue_at, _get_next_poll(observed, status, now=now))
     )
     return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
-def _traffic(
+def _decide_switch(
     observed: Observed, decision: RollbackDecision, control: Control
 ) -> tuple[serving.Switch, Names, str]:
     """Return the switch of the Services, the cluster names after the switch, and the reason."""
-    if decision.step is not PendingChange.KEEP or observed.returning is not None:
+    if decision.change is not PendingChange.KEEP or observed.returning is not None:
         return serving.Switch(), decision.names, decision.note
     if observed.is_incremental:
-        target, note = promote.target_in_steps(observed)
+        target, note = promote.choose_target_in_steps(observed)
     else:
-        target, note = promote.target(observed, message_of(control.pause))
+        target, note = promote.choose_target(observed, message_of(control.pause))
     view = next((view for view in observed.views if view.name == target), None)
     if view is None:
         return serving.Switch(), decision.names, note
-    switch = serving.point_at(observed, view)
+    switch = serving.plan_switch(observed, view)
     if switch.problem is not None:
         return switch, decision.names, switch.problem.message
     return (
@@ -320,7 +328,7 @@ def _traffic(
     )
 
 
-def _submissions(assessment: Assessment) -> list[Submit]:
+def _plan_submissions(assessment: Assessment) -> list[Submit]:
     """Return the actions that send Serve configs; none if traffic-manager sends them.
 
     The active cluster keeps its config during an upgrade and after an abort.
@@ -334,7 +342,7 @@ def _submissions(assessment: Assessment) -> list[Submit]:
         return []
     frozen = bool(decision.names.pending) or assessment.control.abort is not None
     views = (
-        (observed.pending if decision.step is PendingChange.KEEP else None, False),
+        (observed.pending if decision.change is PendingChange.KEEP else None, False),
         (observed.active, frozen),
     )
     sent = (
@@ -345,7 +353,7 @@ def _submissions(assessment: Assessment) -> list[Submit]:
     return [submit for submit in sent if submit is not None]
 
 
-def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
+def _plan_policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     """Return the action that writes condition Accepted of the UpgradePolicy.
 
     Empty if the condition is up to date or the policy does not exist.
@@ -369,7 +377,7 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
     return [report] if after != before else []
 
 
-def _policy_edit(assessment: Assessment) -> list[Action]:
+def _plan_policy_edit(assessment: Assessment) -> list[Action]:
     """Return the action that records an edited UpgradePolicy on the new cluster.
 
     Empty without an edit. The upgrade follows the edited policy from then on. After a failed gate
@@ -392,11 +400,13 @@ def _policy_edit(assessment: Assessment) -> list[Action]:
     )
     edited = normal(EventReason.POLICY_EDITED, "Upgrade", note)
     return [
-        draining.annotated(cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited)
+        draining.plan_annotation(
+            cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited
+        )
     ]
 
 
-def _growth(assessment: Assessment) -> list[Action]:
+def _plan_growth(assessment: Assessment) -> list[Action]:
     """Return the action that adds worker groups to the newest cluster or renews its annotations.
 
     Empty if the cluster has both already, or if the upgrade is rolled back or aborted.
@@ -413,7 +423,7 @@ def _growth(assessment: Assessment) -> list[Action]:
     return [Patch(resource=RAY_CLUSTER, name=view.name, patch=patch, events=report, is_side=True)]
 
 
-def _creation(observed: Observed, names: Names) -> list[Action]:
+def _plan_creation(observed: Observed, names: Names) -> list[Action]:
     """Return the actions that record the specs and then create the pending cluster.
 
     The plan first writes the cluster's name to the status, so that the name is durable. Empty if
@@ -440,12 +450,12 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     ]
 
 
-def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
+def _get_next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
     """Return when to reconcile again without a change of an object.
 
     That is when a dashboard or an UpgradePolicy is read again, or at the initializing timeout.
     """
-    polls = [now + _interval(observed, view, now=now) for view in observed.views]
+    polls = [now + _get_poll_interval(observed, view, now=now) for view in observed.views]
     limit, ready = (
         observed.initializing_limit,
         conditions.find(status.conditions, ConditionType.READY),
@@ -459,10 +469,10 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
         None if observed.following is None else upgrade_policy.of_cluster(observed.following)
     )
     polls += [now + REREAD] if following is not None and following.applies_edits_at_once else []
-    return min(polls, default=now + STARTING)
+    return min(polls, default=now + STARTUP_INTERVAL)
 
 
-def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
+def _get_poll_interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
     """Return the poll interval of a cluster's dashboard.
 
     The interval grows while nothing changes. KubeRay polls every 2 s.
@@ -470,9 +480,11 @@ def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timede
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     details = view.declared
     if not head_is_ready(view.cluster):
-        return max(STARTING, quiet)
+        return max(STARTUP_INTERVAL, quiet)
     if details is None:
-        return min(SILENT, poll_interval.FASTEST * 2.0 ** min(view.serve.failures, 8))
+        return min(
+            MAX_SILENT_POLL_INTERVAL, poll_interval.FASTEST * 2.0 ** min(view.serve.failures, 8)
+        )
     if view is observed.pending:
         return quiet
-    return observed.rest if serve_status.is_running(details) else max(FAST, quiet)
+    return observed.rest if serve_status.is_running(details) else max(UNREADY_POLL_INTERVAL, quiet)

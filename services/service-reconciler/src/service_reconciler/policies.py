@@ -80,7 +80,7 @@ class Policies:
                 await self._kube.get(UPGRADE_POLICY, meta.namespace, recorded.name), type=Stored
             )
             edit = (
-                self._reading(stored, meta.namespace)
+                self._build_reading(stored, meta.namespace)
                 if upgrade_policy.is_edited(recorded, stored)
                 else None
             )
@@ -100,27 +100,29 @@ class Policies:
             service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
             service.metadata.namespace,
         )
-        stored = await (self._named(namespace, name) if name else self._default(namespace))
+        stored = await (
+            self._read_policy(namespace, name) if name else self._find_default(namespace)
+        )
         return (
-            self._reading(stored, namespace)
+            self._build_reading(stored, namespace)
             if isinstance(stored, Stored)
             else PolicyReading(problem=stored)
         )
 
-    def _reading(self, stored: Stored, namespace: str) -> PolicyReading:
+    def _build_reading(self, stored: Stored, namespace: str) -> PolicyReading:
         meta, spec = stored.metadata, stored.spec
         try:
-            why = self._forbidden(upgrade_policy.read(meta.name, spec), namespace)
+            why = self._find_forbidden_gate(upgrade_policy.read(meta.name, spec), namespace)
         except PolicyError as problem:
             why = f"is not valid: {problem}. Correct it"
         if why is not None:
-            return PolicyReading(problem=_refused(meta.name, why), stored=stored)
+            return PolicyReading(problem=_build_problem(meta.name, why), stored=stored)
         return PolicyReading(
             record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec),
             stored=stored,
         )
 
-    def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
+    def _find_forbidden_gate(self, policy: UpgradePolicy, namespace: str) -> str | None:
         """Return why a gate of the policy may not send its request; None if all gates may.
 
         An upgrade with such a gate would wait forever.
@@ -131,20 +133,20 @@ class Policies:
                 return f"cannot be followed: {field}: {why}. Ask them to add it, or remove the gate"
         return None
 
-    async def _named(self, namespace: str, name: str) -> Stored | Problem[Reason]:
+    async def _read_policy(self, namespace: str, name: str) -> Stored | Problem[Reason]:
         if (why := find_name_violation(UPGRADE_POLICY, name)) is not None:
-            return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
+            return _build_problem(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
             return msgspec.json.decode(
                 await self._kube.get(UPGRADE_POLICY, namespace, name), type=Stored
             )
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
-            return _refused(name, f"does not exist in namespace {namespace}; {remedy}")
+            return _build_problem(name, f"does not exist in namespace {namespace}; {remedy}")
         except (errors.Forbidden, msgspec.DecodeError) as problem:
-            return _refused(name, f"cannot be read: {problem}")
+            return _build_problem(name, f"cannot be read: {problem}")
 
-    async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
+    async def _find_default(self, namespace: str) -> Stored | Problem[Reason] | None:
         """Return the default policy of the namespace; a `Problem` if it cannot be determined.
 
         None if there is none, or if the API server does not know the kind or refuses the read.
@@ -155,10 +157,10 @@ class Policies:
         except (errors.NotFound, errors.Forbidden):
             return None
         except msgspec.DecodeError as problem:
-            return _refused("(the default of the namespace)", f"cannot be read: {problem}")
+            return _build_problem("(the default of the namespace)", f"cannot be read: {problem}")
         if len(policies) > MAX_POLICIES:
             remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
-            return _refused(
+            return _build_problem(
                 "(the default of the namespace)",
                 f"is not searched among more than {MAX_POLICIES}; {remedy}",
             )
@@ -166,9 +168,9 @@ class Policies:
         if len(defaults) > 1:
             named = ", ".join(sorted(policy.metadata.name for policy in defaults)[:10])
             remedy = f"leave {labels.DEFAULT_POLICY} on one of them"
-            return _refused(named, f"are both the default of the namespace; {remedy}")
+            return _build_problem(named, f"are both the default of the namespace; {remedy}")
         return next(iter(defaults), None)
 
 
-def _refused(name: str, why: str) -> Problem[Reason]:
+def _build_problem(name: str, why: str) -> Problem[Reason]:
     return Problem(Reason.INVALID_POLICY, f"UpgradePolicy {name} {why}")

@@ -76,12 +76,15 @@ def of_cluster(
     of_view = (
         ()
         if view is None
-        else (_of_cluster(observed, view, now=now), _unsent(observed, view, now=now))
+        else (
+            _find_cluster_problems(observed, view, now=now),
+            _find_unsent_config(observed, view, now=now),
+        )
     )
-    return next(chain(_of_config(observed, view, now=now), *of_view), None)
+    return next(chain(_find_config_problems(observed, view, now=now), *of_view), None)
 
 
-def _of_config(
+def _find_config_problems(
     observed: Observed, view: ClusterView | None, *, now: datetime
 ) -> Iterator[ServiceProblem]:
     config, code = observed.service.spec.serve_config_v2, Reason.APPLICATION_NOT_READY
@@ -115,23 +118,23 @@ def _of_config(
         )
 
 
-def _of_cluster(
+def _find_cluster_problems(
     observed: Observed, view: ClusterView, *, now: datetime
 ) -> Iterator[ServiceProblem]:
     code = Reason.PROGRESS_DEADLINE_EXCEEDED
     if (suspension := start_problems.find_suspension(view.cluster)) is not None:
-        yield _not_starting(suspension, EventReason.CLUSTER_NOT_RUNNING)
+        yield _build_start_problem(suspension, EventReason.CLUSTER_NOT_RUNNING)
     if (
         not ports.of_serve(view.cluster.raw_spec)
         and "serveService" not in observed.service.raw_spec
     ):
         yield ServiceProblem(code, ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for problem in start_problems.of_cluster(view.cluster):
-        yield _not_starting(problem, EventReason.CLUSTER_NOT_RUNNING)
+        yield _build_start_problem(problem, EventReason.CLUSTER_NOT_RUNNING)
     for problem in start_problems.of_pods(view.pods, now):
-        yield _not_starting(problem, EventReason.PODS_NOT_STARTING)
+        yield _build_start_problem(problem, EventReason.PODS_NOT_STARTING)
     if head_is_ready(view.cluster):
-        yield from _of_serve(view)
+        yield from _find_serve_problems(view)
         proxies, excludes_head = (
             serve_proxies.reported(view.serve.details),
             observed.service.excludes_head_pod,
@@ -147,12 +150,12 @@ def _of_cluster(
             )
 
 
-def _not_starting(problem: StartProblem, event: EventReason) -> ServiceProblem:
+def _build_start_problem(problem: StartProblem, event: EventReason) -> ServiceProblem:
     code = _REASONS.get(problem.code, Reason.PROGRESS_DEADLINE_EXCEEDED)
     return ServiceProblem(code, problem.message, event=event)
 
 
-def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
+def _find_serve_problems(view: ClusterView) -> Iterator[ServiceProblem]:
     code, details = Reason.APPLICATION_NOT_READY, view.declared
     if details is None and view.serve.failures >= SILENT:
         event = EventReason.DASHBOARD_UNREACHABLE
@@ -165,7 +168,9 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
             yield ServiceProblem(code, text, event=EventReason.APPLICATION_NOT_RUNNING)
 
 
-def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
+def _find_unsent_config(
+    observed: Observed, view: ClusterView, *, now: datetime
+) -> Iterator[ServiceProblem]:
     """Yield why a cluster in a stepwise upgrade lacks the Serve config that traffic-manager sends.
 
     Problems of configs that service-reconciler sends have their own texts.
@@ -198,7 +203,7 @@ def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
         return None
-    if (problem := next(_routing_problems(observed, now=now), None)) is None:
+    if (problem := next(_find_routing_problems(observed, now=now), None)) is None:
         return None
     event, text = problem
     # traffic-manager wrote the backends again, and reported it in an Event.
@@ -206,7 +211,9 @@ def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     return ServiceProblem(Reason.GATEWAY_NOT_READY, text, event=event, is_reported=is_reported)
 
 
-def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[EventReason, str]]:
+def _find_routing_problems(
+    observed: Observed, *, now: datetime
+) -> Iterator[tuple[EventReason, str]]:
     service, route, grpc = observed.service, observed.route, observed.grpc_route
     where = f"HTTPRoute {service.metadata.namespace}/{weighted_route.name_of(service)}"
     if route is None and weighted_route.is_users(service):
@@ -233,7 +240,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
         if trouble is not None and (is_late or not trouble.transient):
             what = f"GRPCRoute {grpc.metadata.namespace}/{grpc.metadata.name}"
             yield EventReason.GRPC_ROUTE_NOT_READY, f"waiting: {what} {trouble.message}"
-    yield from _taken_names(observed)
+    yield from _find_taken_names(observed)
     overwritten = observed.record.overwritten
     if overwritten is not UNSET and route is not None and now - overwritten.at < REMEMBERED:
         text = (
@@ -245,7 +252,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
         yield EventReason.ROUTE_OVERWRITTEN, text
 
 
-def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
+def _find_taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
     """Yield a text for each side route of the upgrade whose name belongs to another owner."""
     for route in observed.side_routes.foreign:
         why = weighted_route.not_ours(observed.service.metadata, route.metadata)

@@ -33,7 +33,7 @@ from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import services
 
-FAILURES: Final = 2
+MAX_FAILED_CHECKS: Final = 2
 """Number of failed health checks, of the last three, after which the head pod gets no requests.
 
 KubeRay takes the head pod out of the Service at the first slow answer.
@@ -47,7 +47,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     problem: ServiceProblem | None = None
 
 
-def point_at(observed: Observed, view: ClusterView) -> Switch:
+def plan_switch(observed: Observed, view: ClusterView) -> Switch:
     """Return the switch of the head Service and the Serve Service to the cluster `view`.
 
     No Serve Service is created if a Gateway receives the requests.
@@ -60,7 +60,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
                 service, view.name, config=config, is_shared=_is_shared(observed)
             )
         except InvalidSpec as problem:
-            return _refused(EventReason.NO_SERVE_PORT, str(problem))
+            return _build_refusal(EventReason.NO_SERVE_PORT, str(problem))
         pairs.append((observed.serve_service, serve))
     has_cluster_ip = observed.config.head_service_has_cluster_ip
     head = services.head(service, view.name, config=config, has_cluster_ip=has_cluster_ip)
@@ -70,12 +70,12 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
             text = (
                 f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
             )
-            return _refused(EventReason.SERVICE_NOT_OWNED, text)
-    writes = (_write(have, want) for have, want in pairs)
+            return _build_refusal(EventReason.SERVICE_NOT_OWNED, text)
+    writes = (_plan_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
 
 
-def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
+def plan_preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
     """Return the action that points the preview Service at the pending cluster, or deletes it.
 
     Empty if nothing has to change, or if the Service belongs to another owner.
@@ -86,7 +86,7 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
         return []
     if is_wanted and pending is not None and policy is not None and policy.preview.service:
         want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
-        write = _write(have, want) if want["spec"]["ports"] else None
+        write = _plan_write(have, want) if want["spec"]["ports"] else None
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
     if have is None or have.metadata.deletion_timestamp is not None:
         return []
@@ -94,11 +94,11 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
     return [Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report, is_side=True)]
 
 
-def _refused(event: EventReason, text: str) -> Switch:
+def _build_refusal(event: EventReason, text: str) -> Switch:
     return Switch(problem=ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=event))
 
 
-def _write(have: Service | None, want: Body) -> Action | None:
+def _plan_write(have: Service | None, want: Body) -> Action | None:
     """Return the action that creates or patches a Service; None if it selects the right pods.
 
     A patch keeps the metadata of the Service and its cluster IP, which is immutable.
@@ -116,7 +116,7 @@ def _write(have: Service | None, want: Body) -> Action | None:
     )
 
 
-def head_labels(observed: Observed) -> list[Action]:
+def plan_head_labels(observed: Observed) -> list[Action]:
     """Return the actions that set the label `ray.io/serve` of head pods.
 
     The Serve Service selects head pods by this label.
@@ -126,7 +126,7 @@ def head_labels(observed: Observed) -> list[Action]:
         if (head := view.head) is None:
             continue
         excluded = observed.service.spec.exclude_head_pod_from_serve_svc
-        value = head_label(head, view.proxy_answers, excluded=excluded)
+        value = decide_head_label(head, view.proxy_answers, excluded=excluded)
         if value != head.metadata.labels.get(labels.SERVE):
             report = events.HEAD_LABELLED.format(value, head.metadata.namespaced_name)
             actions.append(
@@ -135,11 +135,11 @@ def head_labels(observed: Observed) -> list[Action]:
     return actions
 
 
-def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
+def decide_head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
     """Return the value for the label `ray.io/serve` of a head pod.
 
     `answers` are the results of its health checks, newest last. One successful check sets the label
-    to true; `FAILURES` failed checks set it to false.
+    to true; `MAX_FAILED_CHECKS` failed checks set it to false.
     """
     if excluded:
         return "false"
@@ -149,12 +149,12 @@ def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
     if answers[-1]:
         return "true"
     failed = answers[-CHECKS_KEPT:].count(False)
-    return "false" if current != "true" or failed >= FAILURES else "true"
+    return "false" if current != "true" or failed >= MAX_FAILED_CHECKS else "true"
 
 
-def shared_labels(observed: Observed) -> list[Action]:
+def plan_shared_labels(observed: Observed) -> list[Action]:
     """Return the actions that add or remove the label by which a shared Service selects pods."""
-    wanted, actions = _members(observed), list[Action]()
+    wanted, actions = _list_members(observed), list[Action]()
     for pod in (pod for view in (*observed.views, *observed.draining) for pod in view.pods):
         meta, value = (
             pod.metadata,
@@ -177,7 +177,7 @@ def _is_shared(observed: Observed) -> bool:
     All pods that it should select must have the label first, or the Service would lose serving
     pods.
     """
-    wanted = _members(observed)
+    wanted = _list_members(observed)
     pods = [pod for view in observed.views for pod in view.pods]
     offered = [pod for pod in pods if pod.metadata.uid in wanted and pod.is_running_and_ready]
     is_labelled = _is_on(observed) or all(labels.SERVES in pod.metadata.labels for pod in offered)
@@ -199,7 +199,7 @@ def _is_on(observed: Observed) -> bool:
     )
 
 
-def _members(observed: Observed) -> set[str]:
+def _list_members(observed: Observed) -> set[str]:
     """Return the uids of the pods that should have raybus's label.
 
     After the upgrade these are all pods of the remaining cluster, as long as the Serve Service

@@ -51,7 +51,7 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
         ready = conditions.find(status.conditions, ConditionType.READY)
         if ready is not None and pair.pending:
             data = events.Failed(
-                upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message
+                upgrade=_build_reference(observed, pair), reason=ready.reason, message=ready.message
             )
             yield Publish(data=data, at=now)
         return
@@ -67,13 +67,13 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
     abort = conditions.find(status.conditions, kind)
     if abort is not None and not recorded_decisions.holds(observed.service, kind):
         data = events.Aborted(
-            upgrade=_upgrade(observed, names_before),
+            upgrade=_build_reference(observed, names_before),
             reason=abort.reason,
             message=abort.message,
             over=False,
         )
         yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
-    yield _rolled_back(observed, names_before, status, at=now)
+    yield _publish_rollback(observed, names_before, status, at=now)
 
 
 def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
@@ -82,7 +82,7 @@ def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -
     names = observed.names
     if names.active and names.pending:
         data = events.Aborted(
-            upgrade=_upgrade(observed, names), reason=reason, message=message, over=True
+            upgrade=_build_reference(observed, names), reason=reason, message=message, over=True
         )
         yield Publish(data=data, facts=(reason,), at=now)
 
@@ -97,7 +97,9 @@ def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """Yield a completion event for each upgrade whose old cluster is deleted during its drain."""
     for cluster in observed.undeleted:
-        if (receipt := receipts.finished(observed.service, cluster, None, now=now)) is not None:
+        if (
+            receipt := receipts.build_finished(observed.service, cluster, None, now=now)
+        ) is not None:
             yield from completed(observed, receipt)
 
 
@@ -108,7 +110,7 @@ def drain_started(
 
     `lacking` are the annotations that are about to be added to the cluster.
     """
-    receipt = receipts.begun(lacking)
+    receipt = receipts.parse_record(lacking)
     if (
         cleanup_schedule.due_at(cluster) is not None
         or receipt is None
@@ -116,7 +118,7 @@ def drain_started(
     ):
         return
     data = events.DrainStarted(
-        upgrade=_upgrade(observed, Names(active=receipt.old, pending=receipt.new)),
+        upgrade=_build_reference(observed, Names(active=receipt.old, pending=receipt.new)),
         cluster=cluster.metadata.name,
         deletion_delay_seconds=round(cleanup_schedule.delay_of(observed.service).total_seconds()),
         drain_timeout_seconds=round(
@@ -132,7 +134,7 @@ def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
     No event for a different outcome: the events about that end were published before.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED:
-        upgrade = _upgrade(observed, Names(active=receipt.old, pending=receipt.new))
+        upgrade = _build_reference(observed, Names(active=receipt.old, pending=receipt.new))
         yield Publish(data=events.Completed(upgrade=upgrade, receipt=receipt), at=receipt.finished)
 
 
@@ -153,8 +155,8 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     roles = status.active_service_status, status.pending_service_status
     empty = (ClusterServiceStatus(ray_cluster_name=name) for name in (names.active, names.pending))
     before, after = (
-        _split(*roles),
-        _split(*(compute.mirrored(observed, status, names) for status in empty)),
+        _build_split(*roles),
+        _build_split(*(compute.add_traffic(observed, status, names) for status in empty)),
     )
     between = ReportedSplit(
         old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
@@ -165,7 +167,7 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
         if recorded_decisions.is_rolling_back(observed.service)
         else Direction.FORWARD
     )
-    upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
+    upgrade, changed_at = _build_reference(observed, names), observed.record.changed_at
     for kind, was, now_is in (
         (events.TrafficShifted, before, between),
         (events.CapacityChanged, between, after),
@@ -183,19 +185,19 @@ def past_verdicts(observed: Observed) -> Iterator[Publish]:
     shown = observed.service.status.pending_service_status.last_traffic_migrated_time
     for step in traffic_record.past_steps(observed.upgrade):
         if shown is None or whole_seconds(step.since) >= shown:
-            yield from _verdicts(observed, step)
+            yield from _publish_verdicts(observed, step)
 
 
 def present_verdicts(observed: Observed) -> Iterator[Publish]:
     """Yield events about the gate results at the present weight."""
     if (current := traffic_record.gates_of(observed.upgrade)) is not None:
-        yield from _verdicts(observed, current)
+        yield from _publish_verdicts(observed, current)
 
 
-def _verdicts(
+def _publish_verdicts(
     observed: Observed, step: gate_record.StepVerdicts | gate_record.Current
 ) -> Iterator[Publish]:
-    upgrade = _upgrade(observed, observed.names)
+    upgrade = _build_reference(observed, observed.names)
     for index, verdict in (
         (index, verdict)
         for index, verdict in enumerate(step.gates)
@@ -234,20 +236,20 @@ def of_status(
     lost = upgrade_policy.upgraded_from(active)
     if lost and lost not in there:
         pair = Names(active=lost, pending=names.active)
-        yield Publish(data=events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
+        yield Publish(data=events.Promoted(upgrade=_build_reference(observed, pair)), at=at)
     for cluster in observed.clusters:
         is_needed = cluster.metadata.name in {names.active, names.pending}
         if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
             continue
         pair = receipts.origin_of(names, active, cluster)
         if pair is not None and pair.pending == names.active:
-            yield Publish(data=events.Promoted(upgrade=_upgrade(observed, pair)), at=at)
+            yield Publish(data=events.Promoted(upgrade=_build_reference(observed, pair)), at=at)
         elif pair is not None:
-            yield from _of_conditions(observed, pair, status, ConditionType.UPGRADE_ABORTED)
-            yield _rolled_back(observed, pair, status, at=at)
+            yield from _publish_conditions(observed, pair, status, ConditionType.UPGRADE_ABORTED)
+            yield _publish_rollback(observed, pair, status, at=at)
     if not (names.active and names.pending):
         return
-    upgrade, made = _upgrade(observed, names), there.get(names.pending)
+    upgrade, made = _build_reference(observed, names), there.get(names.pending)
     # A replaced cluster that is used again exists already.
     if made is None or lost == names.pending:
         started = events.Started(
@@ -268,13 +270,13 @@ def of_status(
         ConditionType.UPGRADE_PAUSED,
         ConditionType.UPGRADE_ABORTED,
     )
-    yield from _of_conditions(observed, names, status, *kinds)
+    yield from _publish_conditions(observed, names, status, *kinds)
 
 
-def _of_conditions(
+def _publish_conditions(
     observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType
 ) -> Iterator[Publish]:
-    upgrade = _upgrade(observed, pair)
+    upgrade = _build_reference(observed, pair)
     described = (conditions.find(status.conditions, kind) for kind in kinds)
     for condition in filter(None, described):
         when, why, text = condition.last_transition_time, condition.reason, condition.message
@@ -292,15 +294,17 @@ def _of_conditions(
         yield Publish(data=data, facts=(when, why, text), at=when)
 
 
-def _rolled_back(
+def _publish_rollback(
     observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime
 ) -> Publish:
     """Return the action that publishes the end of an upgrade without a promotion."""
-    outcome = receipts.failure(observed, status, pair)
-    return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
+    outcome = receipts.get_failed_outcome(observed, status, pair)
+    return Publish(
+        data=events.RolledBack(upgrade=_build_reference(observed, pair), outcome=outcome), at=at
+    )
 
 
-def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> ReportedSplit:
+def _build_split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> ReportedSplit:
     """Return the weights and capacities of both clusters in a status.
 
     Without a value, the old cluster has all traffic.
@@ -316,5 +320,5 @@ def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> ReportedSpli
     )
 
 
-def _upgrade(observed: Observed, pair: Names) -> UpgradeReference:
+def _build_reference(observed: Observed, pair: Names) -> UpgradeReference:
     return events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)

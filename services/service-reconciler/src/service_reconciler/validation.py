@@ -52,7 +52,7 @@ def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
             EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}"
         )
     try:
-        problem = _spec_problem(service, gates)
+        problem = _find_spec_problem(service, gates)
     except msgspec.ValidationError as error:
         problem = str(error)
     return (
@@ -85,7 +85,7 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
     return timedelta(seconds=min(int(value), MAX_LIMIT))
 
 
-def _spec_problem(service: RayService, gates: Gates) -> str | None:
+def _find_spec_problem(service: RayService, gates: Gates) -> str | None:
     config, meta = service.spec.ray_cluster_config, service.metadata
     cluster = RayCluster(  # Built as raybus would create it.
         metadata=ObjectMeta(
@@ -104,10 +104,10 @@ def _spec_problem(service: RayService, gates: Gates) -> str | None:
     head_meta: Json = (config.head_group_spec.head_service or {}).get("metadata") or {}
     if head_meta.get("name"):
         return "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
-    return _strategy_problem(service, gates)
+    return _find_strategy_problem(service, gates)
 
 
-def _strategy_problem(service: RayService, gates: Gates) -> str | None:
+def _find_strategy_problem(service: RayService, gates: Gates) -> str | None:
     spec = service.spec
     strategy = spec.upgrade_strategy.type if spec.upgrade_strategy is not None else None
     if strategy is not None and strategy not in STRATEGIES:

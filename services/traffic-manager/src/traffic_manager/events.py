@@ -128,10 +128,10 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
         )
         yield warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", note)
     yield from of_gates(observed, judged)
-    yield from _of_mirror(observed, judged)
+    yield from _list_mirror_events(observed, judged)
 
 
-def _of_mirror(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
+def _list_mirror_events(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
     """Yield a warning if the upgrade continues without the mirroring that its policy asks for.
 
     The same plan records the end of the mirroring, so the warning is sent only once.
@@ -150,7 +150,7 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent
     upgrade = observed.upgrade
     if judged.failed is not None and not (upgrade and upgrade.failed):
         yield warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}")
-    if passed := gates.passed(traffic_record.gates_of(upgrade), judged.results):
+    if passed := gates.list_newly_passed(traffic_record.gates_of(upgrade), judged.results):
         share = observed.record.clusters.get(observed.pending_name)
         note = (
             f"{'Gate' if len(passed) == 1 else 'Gates'} passed at "

@@ -112,7 +112,7 @@ class Observer:
         if known is None or not known.status.pending_service_status.ray_cluster_name:
             return None
         self._fetched.discard(key)
-        service = await self._service(key)
+        service = await self._read_service(key)
         if service is None:
             return None
         for role in (service.status.active_service_status, service.status.pending_service_status):
@@ -148,10 +148,10 @@ class Observer:
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
         """Observe a RayService; None if it does not exist or another operator manages it."""
-        service = await self._service(key)
+        service = await self._read_service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:
             return None
-        service, active, pending = await self._with_views(service, now=now)
+        service, active, pending = await self._observe_clusters(service, now=now)
         meta = service.metadata
         views = [view for view in (active, pending) if view is not None]
         parsed = await self._sources.serve.configs.read(
@@ -191,7 +191,7 @@ class Observer:
             our_route=self._cache.get(HttpRoute, key.namespace, ours) if is_users else route,
             users_routes=tuple(route for route in marked if route.metadata.name != ours),
             clusters=clusters,
-            overwriter=await self._overwriter(service, route, clusters),
+            overwriter=await self._find_overwriter(service, route, clusters),
             grpc_route=await gateways.grpc(self._sources, service, routed),
             unknown_kinds=frozenset(
                 kind
@@ -210,14 +210,14 @@ class Observer:
             if cluster is not None and owner.may_control(meta, cluster.metadata)
         ]
         return msgspec.structs.replace(
-            await self._with_policy(observed, now=now),
-            active=self._remembered(active, observed.record, now=now),
-            pending=self._remembered(pending, observed.record, now=now),
+            await self._add_policy(observed, now=now),
+            active=self._update_memory(active, observed.record, now=now),
+            pending=self._update_memory(pending, observed.record, now=now),
             others=tuple(ServedCluster(cluster=cluster) for cluster in own),
             gone=frozenset(others).difference(cluster.metadata.name for cluster in own),
         )
 
-    async def _service(self, key: Key) -> RayService | None:
+    async def _read_service(self, key: Key) -> RayService | None:
         """Return a RayService; None if it does not exist.
 
         The first call for a RayService reads it and its route from the API server; later calls use
@@ -246,7 +246,7 @@ class Observer:
         self._fetched.add(key)
         return service
 
-    async def _with_views(
+    async def _observe_clusters(
         self, service: RayService, *, now: datetime
     ) -> tuple[RayService, ServedCluster | None, ServedCluster | None]:
         """Return the RayService with its active and pending cluster; None for a cluster it lacks.
@@ -265,7 +265,7 @@ class Observer:
             )
             if cluster is not None and owner.may_control(meta, cluster.metadata):
                 backend = names.serve_service(name)
-                serve = await self._serve_service(meta, cluster.metadata)
+                serve = await self._find_serve_service(meta, cluster.metadata)
                 is_foreign = serve is not None and not _is_own(serve, meta, cluster.metadata)
                 slices = (
                     []
@@ -294,7 +294,7 @@ class Observer:
             *views, max_ages=(max_age, max_age), now=now
         )
 
-    async def _serve_service(self, service: ObjectMeta, cluster: ObjectMeta) -> Service | None:
+    async def _find_serve_service(self, service: ObjectMeta, cluster: ObjectMeta) -> Service | None:
         """Return the Service with the name of a cluster's Serve Service, whoever owns that Service.
 
         If the name was taken when the Service was created, the cache has another owner's Service.
@@ -306,7 +306,7 @@ class Observer:
             return known
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
-    async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
+    async def _add_policy(self, observed: Observed, *, now: datetime) -> Observed:
         """Add to `observed` the UpgradePolicy that the upgrade began with and its gates' inputs."""
         pair, policy = observed.pair, None
         if pair is not None:
@@ -325,7 +325,7 @@ class Observer:
         known = share.config if share.config is not UNSET and share.uid == meta.uid else None
         if (candidate := candidate_of(pending, known)) is None:
             return observed
-        renewed = traffic_record.renewed(
+        renewed = traffic_record.adopt_config(
             observed.record,
             meta,
             candidate,
@@ -341,13 +341,15 @@ class Observer:
             and health.can_serve(pending, share.capacity)
         ):
             at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head
-            nodes = _nodes(pending, at.port).values()
+            nodes = _list_targets(pending, at.port).values()
             proxies = [node for node in nodes if at.is_at(node.ip, head.pod_ip)]
             warm_up = await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
         measures = any(isinstance(gate, Gate) for gate in policy.gates)
         if measures and (share.weight > 0 or beside.mirror is not None):
             exporters = (
-                _nodes(view, ports.of_head(view.cluster.raw_spec).get("metrics", ports.METRICS))
+                _list_targets(
+                    view, ports.of_head(view.cluster.raw_spec).get("metrics", ports.METRICS)
+                )
                 for view in (active, pending)
             )
             is_whole = share.weight == WHOLE
@@ -375,7 +377,7 @@ class Observer:
             observed, answers=await self._sources.inquiries.ask(at, asked)
         )
 
-    async def _overwriter(
+    async def _find_overwriter(
         self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]
     ) -> str | None:
         """Return the field manager that removed raybus's backends from the route; None if none did.
@@ -395,7 +397,7 @@ class Observer:
         except errors.NotFound:
             return None
 
-    def _remembered(
+    def _update_memory(
         self, view: ServedCluster | None, record: Record, *, now: datetime
     ) -> ServedCluster | None:
         """Return a cluster with its health history, to which this observation has been added."""
@@ -403,18 +405,20 @@ class Observer:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
         memory = self._memories.get(uid, HealthMemory())
-        baseline = health.baseline(
+        baseline = health.build_baseline(
             msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight
         )
         if baseline is not None:
             whole = baseline.replicas if baseline.weight == WHOLE else memory.whole
             memory = HealthMemory(
-                healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole
+                healthy_since=_limit_to_now(memory.healthy_since, now=now),
+                baseline=baseline,
+                whole=whole,
             )
         elif health.is_unknown(view):
             memory = msgspec.structs.replace(memory, healthy_since=None)
         else:
-            unhealthy_since = _since(memory.unhealthy_since, now=now)
+            unhealthy_since = _limit_to_now(memory.unhealthy_since, now=now)
             memory = msgspec.structs.replace(
                 memory, unhealthy_since=unhealthy_since, healthy_since=None
             )
@@ -452,7 +456,7 @@ def _is_own(have: Service, service: ObjectMeta, cluster: ObjectMeta) -> bool:
     return owner.owns(cluster, have.metadata) or owner.owns(service, have.metadata)
 
 
-def _nodes(view: ServedCluster, port: int) -> dict[str, Target]:
+def _list_targets(view: ServedCluster, port: int) -> dict[str, Target]:
     """Return the ready pods behind a cluster's Serve Service as targets at `port`, by pod uid."""
     namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
@@ -461,7 +465,7 @@ def _nodes(view: ServedCluster, port: int) -> dict[str, Target]:
     }
 
 
-def _since(moment: datetime | None, *, now: datetime) -> datetime:
+def _limit_to_now(moment: datetime | None, *, now: datetime) -> datetime:
     """Return the start time `moment`; `now` if it is None or in the future.
 
     A start time in the future stems from a clock that was set back.

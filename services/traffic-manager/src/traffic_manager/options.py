@@ -29,7 +29,7 @@ def policy(observed: Observed, direction: Direction) -> Policy:
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (
         upgrade_controls.policy_of(options, unavailable=controls.unavailable)
-        for options in _given(observed)
+        for options in _list_upgrade_options(observed)
     )
     usable = (
         candidate
@@ -64,14 +64,14 @@ def gateway_class(observed: Observed) -> str:
     return next(
         (
             name
-            for gateway_options in _given(observed)
+            for gateway_options in _list_upgrade_options(observed)
             if (name := gateway_options.get("gatewayClassName"))
         ),
         "",
     )
 
 
-def _given(observed: Observed) -> list[Json]:
+def _list_upgrade_options(observed: Observed) -> list[Json]:
     given = (
         [observed.service.raw_upgrade_options]
         if serve_writer.asks_for_steps(observed.service)

@@ -36,47 +36,59 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
-STARTING: Final = timedelta(seconds=1)
+STARTUP_POLL_INTERVAL: Final = timedelta(seconds=1)
 """Minimum poll interval of the dashboard while the only cluster starts."""
-WATCHED: Final = timedelta(seconds=1)
+UPGRADE_POLL_INTERVAL: Final = timedelta(seconds=1)
 """Maximum poll interval of the dashboards while two clusters share the traffic."""
-FOREIGN_SERVICE: Final = timedelta(seconds=30)
+FOREIGN_SERVICE_POLL_INTERVAL: Final = timedelta(seconds=30)
 """Poll interval while the only cluster's Serve Service belongs to another owner."""
-NEW: Final = ClusterTraffic(capacity=0, weight=0)
+NO_TRAFFIC: Final = ClusterTraffic(capacity=0, weight=0)
 """Traffic record entry of a cluster that has no capacity and no traffic yet."""
-ALL: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
+ALL_TRAFFIC: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
 """Traffic record entry of a cluster that has all capacity and all traffic."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     """Decide the actions for one observation; a pure function of observation and time."""
     if observed.service.metadata.deletion_timestamp is not None:
-        gone = tuple(routing.released(observed))
+        gone = tuple(routing.plan_route_release(observed))
         return Plan(actions=gone, note="the RayService is going, and all that it owns with it")
     if observed.is_true(ConditionType.SUSPENDING) or observed.is_true(ConditionType.SUSPENDED):
-        gone = (*side_routes.removal(observed), *routing.removal(observed))
+        gone = (
+            *side_routes.plan_side_route_removal(observed),
+            *routing.plan_route_removal(observed),
+        )
         return Plan(actions=gone, note="the service is suspended")
     if (due := routing.rewrite_after(observed, now=now)) is not None:
         note = "somebody replaces our backends again and again"
         return Plan(
-            actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note
+            actions=_plan_shedding(observed, now=now),
+            requeue_at=min(due, now + UPGRADE_POLL_INTERVAL),
+            note=note,
         )
     if not observed.is_spec_observed:
-        return _unobserved(observed, now=now)
+        return _plan_unobserved_spec(observed, now=now)
     if not observed.is_incremental:
-        gone = (*side_routes.removal(observed), *routing.released(observed))
+        gone = (
+            *side_routes.plan_side_route_removal(observed),
+            *routing.plan_route_release(observed),
+        )
         is_unrouted = Plan(actions=gone, note="its traffic needs no weighted route")
-        return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
+        return (
+            _plan_leftover_route(observed, now=now)
+            if routing.is_left_behind(observed)
+            else is_unrouted
+        )
     # a cluster without its Service has no proven capacity, so with two clusters no weight depends
     # on the Services; a single cluster gets all traffic at once, and its route needs its Service
     chain = MAIN if observed.pair is None else BACKENDS
-    before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
-    before += side_routes.removal(observed) if observed.pair is None else ()
+    before = (*routing.plan_gateway(observed), *_plan_backends(observed, chain=chain))
+    before += side_routes.plan_side_route_removal(observed) if observed.pair is None else ()
     if observed.pair is not None:
-        plan = _upgrading(observed, observed.pair, now=now)
+        plan = _plan_upgrade(observed, observed.pair, now=now)
     elif observed.sole is not None and observed.sole.has_foreign_service:
         note = "the name of the Serve Service belongs to another owner, so no route is written"
-        plan = Plan(requeue_at=now + FOREIGN_SERVICE, note=note)
+        plan = Plan(requeue_at=now + FOREIGN_SERVICE_POLL_INTERVAL, note=note)
     elif observed.sole is not None:
         plan = _plan_sole_cluster(observed, observed.sole, now=now)
     else:
@@ -106,29 +118,29 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     if (sole := observed.sole) is not None:
         single = _plan_sole_cluster(observed, sole, now=now).actions
         patches = (action for action in single if isinstance(action, Patch))
-        actions = (*side_routes.removal(observed), *patches)
+        actions = (*side_routes.plan_side_route_removal(observed), *patches)
     else:
-        actions = _sheds(observed, now=now)
+        actions = _plan_shedding(observed, now=now)
     note = "the bus is silent: traffic leaves what cannot carry it"
-    return Plan(actions=actions, requeue_at=now + WATCHED, note=note)
+    return Plan(actions=actions, requeue_at=now + UPGRADE_POLL_INTERVAL, note=note)
 
 
-def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
+def _plan_unobserved_spec(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Protect the serving cluster until service-reconciler has observed the spec.
 
     An invalid spec is never observed, so the protection must not depend on it.
     """
     note = "service-reconciler has not taken in the spec as it is now"
     if not routing.is_left_behind(observed):
-        beside = side_routes.removal(observed) if observed.pair is None else ()
+        beside = side_routes.plan_side_route_removal(observed) if observed.pair is None else ()
         return Plan(actions=beside, note=note)
     if observed.is_incremental and observed.pair is not None:
-        return _upgrading(observed, observed.pair, now=now)
-    plan = _left_behind(observed, now=now)
+        return _plan_upgrade(observed, observed.pair, now=now)
+    plan = _plan_leftover_route(observed, now=now)
     return msgspec.structs.replace(plan, note=f"{note}; {plan.note}")
 
 
-def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
+def _plan_leftover_route(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Keep the weighted route on the serving cluster while no upgrade in steps is in progress.
 
     Requests may still come through the route (§9.5). Side routes belong to an upgrade, so they are
@@ -137,31 +149,37 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     view, pair = observed.sole, observed.pair
     if pair is not None:  # the active cluster, unless only the pending cluster can serve
         active, pending = pair
-        is_dead = health.assess(active, now=now).surviving == 0
+        is_dead = health.assess_health(active, now=now).surviving == 0
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
-    beside = side_routes.removal(observed)
+    beside = side_routes.plan_side_route_removal(observed)
     if view is None:
         return Plan(actions=beside, note="a route is left, and there is no cluster for it")
-    share = _whole(
-        observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now
+    share = _give_all_traffic(
+        observed,
+        traffic_record.get_traffic(observed.record, view.cluster.metadata, ALL_TRAFFIC),
+        now=now,
     )
     return Plan(
         actions=(
             *beside,
-            *_backends(observed),
-            *routing.writes(observed, [(view, share)], now=now),
+            *_plan_backends(observed),
+            *routing.plan_routes(observed, [(view, share)], now=now),
         ),
-        requeue_at=None if pair is None else now + WATCHED,
+        requeue_at=None if pair is None else now + UPGRADE_POLL_INTERVAL,
         note="the route of an earlier strategy follows the cluster that serves",
     )
 
 
-def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> ClusterTraffic:
+def _give_all_traffic(
+    observed: Observed, share: ClusterTraffic, *, now: datetime
+) -> ClusterTraffic:
     """Return a cluster's traffic record entry, `share`, changed to the weight 100."""
-    return traffic_record.weighed(share, WHOLE, now=now, is_followed=routing.lag(observed) is None)
+    return traffic_record.set_weight(
+        share, WHOLE, now=now, is_followed=routing.find_lag(observed) is None
+    )
 
 
-def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
+def _plan_backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
     """Return the actions that create missing Serve Services; `chain` is their chain in the plan.
 
     A cluster whose head has no Serve port gets none; service-reconciler reports the missing port.
@@ -181,21 +199,23 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
 
     Clusters that are no longer needed keep their traffic until this cluster can serve.
     """
-    share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
+    share = traffic_record.get_traffic(observed.record, view.cluster.metadata, ALL_TRAFFIC)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = submit.submission(
         view, observed.service, frozen=is_frozen, capacity=share.capacity, now=now
     )
-    routed = _others_writes(observed, view, share, now=now)
+    routed = _plan_others_traffic(observed, view, share, now=now)
     if routed is None:
-        share = _whole(observed, share, now=now)
-        routed = routing.writes(observed, [(view, share)], now=now)
+        share = _give_all_traffic(observed, share, now=now)
+        routed = routing.plan_routes(observed, [(view, share)], now=now)
     acts = routed if sent is None else (*routed, sent)
     if not acts and share.capacity != WHOLE:
-        acts = _moved(observed, [((view, share), WHOLE)], observed.record.clusters, now=now)
+        acts = _plan_capacities(
+            observed, [((view, share), WHOLE)], observed.record.clusters, now=now
+        )
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
-        quiet = max(STARTING, quiet)
+        quiet = max(STARTUP_POLL_INTERVAL, quiet)
     elif view.declared is not None and serve_status.is_running(view.declared):
         quiet = observed.rest
     return Plan(
@@ -203,7 +223,7 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
     )
 
 
-def _others_writes(
+def _plan_others_traffic(
     observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
     """Return the actions that keep traffic on clusters no longer needed; None if `view` gets it.
@@ -227,11 +247,13 @@ def _others_writes(
     if not observed.gone or not others:
         return ()
     shares = [
-        (other, traffic_record.share(observed.record, other.cluster.metadata, NEW))
+        (other, traffic_record.get_traffic(observed.record, other.cluster.metadata, NO_TRAFFIC))
         for other in others
     ]
     best, most = max(shares, key=lambda part: part[1].weight)
-    return routing.writes(observed, [(best, _whole(observed, most, now=now))], now=now)
+    return routing.plan_routes(
+        observed, [(best, _give_all_traffic(observed, most, now=now))], now=now
+    )
 
 
 class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +265,7 @@ class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     progression: Progression
 
 
-def _upgrade(
+def _assess_upgrade(
     observed: Observed, views: tuple[ServedCluster, ServedCluster], *, now: datetime
 ) -> _Upgrade:
     active, pending = views
@@ -254,23 +276,23 @@ def _upgrade(
     )
     is_bound = direction is Direction.FORWARD and observed.is_spec_observed
     goal = observed.service.spec.serve_config_v2 if is_bound else None
-    lag = routing.lag(observed)
+    lag = routing.find_lag(observed)
     record = traffic_record.without_future_times(observed.record, now=now)
-    new = traffic_record.share(record, pending.cluster.metadata, NEW)
-    new = traffic_record.weighed(new, new.weight, now=now, is_followed=lag is None)
+    new = traffic_record.get_traffic(record, pending.cluster.metadata, NO_TRAFFIC)
+    new = traffic_record.set_weight(new, new.weight, now=now, is_followed=lag is None)
     rest = ClusterTraffic(capacity=WHOLE, weight=WHOLE - new.weight)
-    old = traffic_record.share(record, active.cluster.metadata, rest)
-    old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
-    mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
+    old = traffic_record.get_traffic(record, active.cluster.metadata, rest)
+    old = traffic_record.set_weight(old, rest.weight, now=now, is_followed=lag is None)
+    mirror = traffic_record.get_numbers(records.of_status(observed.service).clusters)
     sides = (
-        health.side(active, old, now=now, is_active=True),
-        health.side(pending, new, goal=goal, now=now),
+        health.build_state(active, old, now=now, is_active=True),
+        health.build_state(pending, new, goal=goal, now=now),
     )
     if observed.policy is not None and new.weight > 0:  # no hold time passes in a config change
         since = new.same_since if observed.candidate is not None else now
         sides = sides[0], msgspec.structs.replace(sides[1], moved_at=since)
     if observed.controls.parity:
-        sides = _in_parity(views, sides, direction)
+        sides = _apply_parity(views, sides, direction)
     progression = Progression(policy=options.policy(observed, direction))
     if (
         observed.policy is not None
@@ -286,7 +308,7 @@ def _upgrade(
             sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True
         )
         sides = sides[0], refused
-    standing, distrust = progressions.standing(observed, progression, direction, new.weight)
+    standing, distrust = progressions.decide_standing(observed, progression, direction, new.weight)
     sides = weights.withhold(sides[0], standing, distrust), sides[1]
     migration = Migration(
         direction=direction,
@@ -296,10 +318,10 @@ def _upgrade(
         pending=sides[1],
         pause=options.pause(observed) or progression.hold,
         gateway_problem=message_of(observed.gateway_trouble),
-        route_problem=message_of(routing.problem(observed)),
+        route_problem=message_of(routing.find_problem(observed)),
         lag=message_of(lag),
         changed_at=record.changed_at,
-        is_mirrored=traffic_record.numbers({active.name: old, pending.name: new}).items()
+        is_mirrored=traffic_record.get_numbers({active.name: old, pending.name: new}).items()
         <= mirror.items(),
     )
     return _Upgrade(
@@ -307,7 +329,7 @@ def _upgrade(
     )
 
 
-def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
+def _plan_shedding(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     """Return the actions that move traffic off a cluster of an upgrade that cannot carry it.
 
     The mirror route passes requests only to the active cluster. It is deleted once that cluster has
@@ -315,18 +337,18 @@ def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     """
     if observed.pair is None or not observed.is_incremental:
         return ()
-    upgrade = _upgrade(observed, observed.pair, now=now)
+    upgrade = _assess_upgrade(observed, observed.pair, now=now)
     split = weights.shed(upgrade.migration)
     if split is not None:
-        return _shifted(observed, upgrade, split, is_shed=True, now=now)
+        return _plan_weights(observed, upgrade, split, is_shed=True, now=now)
     is_shared = upgrade.migration.active.weight < WHOLE
-    return tuple(side_routes.mirror(observed, 0)) if is_shared else ()
+    return tuple(side_routes.plan_mirror_route(observed, 0)) if is_shared else ()
 
 
-def _upgrading(
+def _plan_upgrade(
     observed: Observed, views: tuple[ServedCluster, ServedCluster], *, now: datetime
 ) -> Plan[Action]:
-    upgrade = _upgrade(observed, views, now=now)
+    upgrade = _assess_upgrade(observed, views, now=now)
     m, policy, judged = upgrade.migration, upgrade.progression.policy, upgrade.progression.judged
     is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
     next_step = (
@@ -335,7 +357,7 @@ def _upgrading(
         else step.guard(m, policy) or step.HOLD
     )
     if next_step.is_shed:  # urgent, so no other action comes first
-        actions = _step_writes(observed, upgrade, next_step, now=now)
+        actions = _plan_step(observed, upgrade, next_step, now=now)
         if actions:
             return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.unservable_traffic(m)
@@ -344,7 +366,7 @@ def _upgrading(
         if why is None
         else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
     )
-    routed = routing.writes(observed, upgrade.parts, now=now, judged=judged)
+    routed = routing.plan_routes(observed, upgrade.parts, now=now, judged=judged)
     # In a rollback both clusters keep their Serve configs, else only the active cluster does (§12,
     # §8.10 G8): the config of a third spec must not run on the image of the first spec.
     # A cluster that failed a gate keeps its config too: the failure must not count for a new one.
@@ -354,35 +376,39 @@ def _upgrading(
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
     of_active = config_of(active, frozen=True, capacity=m.active.capacity)
     sent = [submission for submission in (of_pending, of_active) if submission is not None]
-    beside = side_routes.writes(observed, m.pending, upgrade.progression)
+    beside = side_routes.plan_side_routes(observed, m.pending, upgrade.progression)
     if routed or sent:
         note = "the route and the Serve configs come first"
         return Plan(actions=(*stranded, *routed, *sent, *beside), requeue_at=soon, note=note)
-    actions = () if next_step.is_shed else _step_writes(observed, upgrade, next_step, now=now)
+    actions = () if next_step.is_shed else _plan_step(observed, upgrade, next_step, now=now)
     if not actions and not is_frozen and not policy.may_progress:
         actions = (EmitEvent(event=events.UPGRADE_CANNOT_PROGRESS),)
     if not actions:
-        actions = routing.writes(observed, upgrade.parts, now=now, judged=judged, shows_gates=True)
-    requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
+        actions = routing.plan_routes(
+            observed, upgrade.parts, now=now, judged=judged, shows_gates=True
+        )
+    requeue_at = _get_next_poll(m, views, next_step.requeue_at, now=now)
     # a write that moves weights contains the deletion of the mirror route already
     rest = (action for action in beside if action not in actions)
     return Plan(actions=(*stranded, *actions, *rest), requeue_at=requeue_at, note=next_step.note)
 
 
-def _step_writes(
+def _plan_step(
     observed: Observed, upgrade: _Upgrade, next_step: step.MigrationStep, *, now: datetime
 ) -> tuple[Action, ...]:
     """Return the actions of the step; empty if it moves neither weights nor capacities."""
     if next_step.weights is not None:
-        return _shifted(observed, upgrade, next_step.weights, is_shed=next_step.is_shed, now=now)
+        return _plan_weights(
+            observed, upgrade, next_step.weights, is_shed=next_step.is_shed, now=now
+        )
     if next_step.capacities is None:
         return ()
     capacities = next_step.capacities.active, next_step.capacities.pending
     wanted = [*zip(upgrade.parts, capacities, strict=True)]
-    return _moved(observed, wanted, {}, now=now, judged=upgrade.progression.judged)
+    return _plan_capacities(observed, wanted, {}, now=now, judged=upgrade.progression.judged)
 
 
-def _shifted(
+def _plan_weights(
     observed: Observed, upgrade: _Upgrade, split: Split, *, is_shed: bool, now: datetime
 ) -> tuple[Action, ...]:
     """Return the actions that set the weights of `split` and delete the mirror route.
@@ -393,18 +419,18 @@ def _shifted(
     parts = [
         (
             view,
-            traffic_record.weighed(
+            traffic_record.set_weight(
                 share, weight, now=now, is_followed=is_followed, is_shed=is_shed
             ),
         )
         for (view, share), weight in zip(upgrade.parts, (split.active, split.pending), strict=True)
     ]
-    routed = routing.writes(observed, parts, now=now, judged=upgrade.progression.judged)
+    routed = routing.plan_routes(observed, parts, now=now, judged=upgrade.progression.judged)
     shifted = EmitEvent(event=events.traffic_shifted(observed, split))
-    return (*side_routes.mirror(observed, 0), *routed, shifted) if routed else ()
+    return (*side_routes.plan_mirror_route(observed, 0), *routed, shifted) if routed else ()
 
 
-def _in_parity(
+def _apply_parity(
     views: tuple[ServedCluster, ServedCluster],
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
@@ -412,11 +438,11 @@ def _in_parity(
     """Return `sides`, with the growing cluster's proven capacity limited by autoscaled replicas."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
-        return old, _followed(new, pending, active, old.weight, active.memory.whole)
-    return _followed(old, active, pending, new.weight, active.memory.whole), new
+        return old, _limit_by_replicas(new, pending, active, old.weight, active.memory.whole)
+    return _limit_by_replicas(old, active, pending, new.weight, active.memory.whole), new
 
 
-def _followed(
+def _limit_by_replicas(
     side: ClusterState,
     growing: ServedCluster,
     source: ServedCluster,
@@ -432,16 +458,16 @@ def _followed(
     if growing.declared is None:
         return side
     if source.declared is not None:
-        return _bounded(
+        return _apply_limit(
             side,
             *autoscaled_capacity.limit_weight(source.declared, weight, growing.declared, whole),
         )
     if health.is_unknown(source):
-        return _bounded(side, *autoscaled_capacity.limit_by_needs(growing.declared, whole))
+        return _apply_limit(side, *autoscaled_capacity.limit_by_needs(growing.declared, whole))
     return side
 
 
-def _bounded(side: ClusterState, limit: int, why: str) -> ClusterState:
+def _apply_limit(side: ClusterState, limit: int, why: str) -> ClusterState:
     return (
         side
         if limit >= side.proven
@@ -449,7 +475,7 @@ def _bounded(side: ClusterState, limit: int, why: str) -> ClusterState:
     )
 
 
-def _next_poll(
+def _get_next_poll(
     m: Migration, views: tuple[ServedCluster, ServedCluster], due: datetime | None, *, now: datetime
 ) -> datetime:
     """Return when to observe again.
@@ -462,14 +488,18 @@ def _next_poll(
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(view.serve.failures for view in views)
     soon = now + (
-        poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll
+        poll_interval.FASTEST
+        if is_uncertain
+        else min(poll, UPGRADE_POLL_INTERVAL)
+        if is_shared
+        else poll
     )
     sick_since = (view.memory.unhealthy_since for view in views)
     moments = (soon, due, *(moment + health.GRACE for moment in sick_since if moment is not None))
     return min(moment for moment in moments if moment is not None and moment > now)
 
 
-def _moved(
+def _plan_capacities(
     observed: Observed,
     wanted: Sequence[tuple[Part, int]],
     others: Mapping[str, ClusterTraffic],
@@ -501,7 +531,7 @@ def _moved(
             view.cluster.metadata,
             events.CAPACITY_SENT.format(view.cluster.metadata.namespaced_name),
         )
-        shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
+        shrinks = capacity < traffic_record.get_traffic(observed.record, meta, ALL_TRAFFIC).capacity
         if shrinks and (view.given is None or not health.is_answering(view)):
             continue
         if view.given is None or not head_is_ready(view.cluster):

@@ -43,7 +43,7 @@ from traffic_manager.observed import Observed, ServedCluster
 from traffic_manager.resources import gateway_api
 from traffic_manager.status import traffic_record
 
-CALM: Final = timedelta(minutes=1)
+STREAK_RESET_TIME: Final = timedelta(minutes=1)
 """Time without a replacement of the route's rules after which the count of repairs starts over."""
 MAX_IMMEDIATE_REWRITES: Final = 3
 """Number of consecutive replacements of the route's rules that are repaired without delay."""
@@ -53,7 +53,7 @@ Part = tuple[ServedCluster, ClusterTraffic]
 """A cluster and its entry in the traffic record; its traffic weight is in the entry."""
 
 
-def gateway_writes(observed: Observed) -> Iterator[Action]:
+def plan_gateway(observed: Observed) -> Iterator[Action]:
     """Yield the action that creates or corrects the Gateway; none if the Gateway is right.
 
     If the user brought the route, the Gateway is the user's too, and nothing is written.
@@ -89,7 +89,7 @@ def gateway_writes(observed: Observed) -> Iterator[Action]:
         )
 
 
-def writes(
+def plan_routes(
     observed: Observed,
     parts: Sequence[Part],
     *,
@@ -107,7 +107,7 @@ def writes(
     record = traffic_record.build_record(observed, clusters, now=now, judged=judged)
     if (by := observed.overwriter) is not None:
         past = record.overwritten
-        streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
+        streak = past.streak + 1 if past is not UNSET and now - past.at < STREAK_RESET_TIME else 1
         record = msgspec.structs.replace(
             record, overwritten=Overwritten(at=now, by=by, streak=streak)
         )
@@ -130,12 +130,14 @@ def writes(
         )
         actions += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
     for have in (route for route in observed.routes if route.metadata.deletion_timestamp is None):
-        patch = _correction(observed, have, backends, record, shows_gates=shows_gates, now=now)
+        patch = _build_correction(
+            observed, have, backends, record, shows_gates=shows_gates, now=now
+        )
         if patch is not None:
             report = events.of_patch(have, patch)
             write = Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=report)
             actions += [write, *reports] if have is route else [write]
-    return (*actions, *_grpc(observed, parts))
+    return (*actions, *_plan_grpc_route(observed, parts))
 
 
 def is_left_behind(observed: Observed) -> bool:
@@ -159,7 +161,7 @@ def record_route(observed: Observed) -> HttpRoute | None:
     return max(former, key=lambda route: records.of_route(route) == observed.record, default=None)
 
 
-def removal(observed: Observed) -> Iterator[Action]:
+def plan_route_removal(observed: Observed) -> Iterator[Action]:
     """Yield the actions that delete the Gateway and the routes that raybus created.
 
     Users' routes stay, but raybus's part is removed from them.
@@ -176,10 +178,10 @@ def removal(observed: Observed) -> Iterator[Action]:
                 events.SUSPENDED[resource].format(have.metadata.namespaced_name),
             )
             yield Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)
-    yield from released(observed)
+    yield from plan_route_release(observed)
 
 
-def released(observed: Observed) -> Iterator[Action]:
+def plan_route_release(observed: Observed) -> Iterator[Action]:
     """Yield the actions that remove raybus's backends, labels and record from users' routes."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
@@ -191,7 +193,7 @@ def released(observed: Observed) -> Iterator[Action]:
         )
 
 
-def problem(observed: Observed) -> RoutingProblem | None:
+def find_problem(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the current routes; None if it follows them."""
     trouble = weighted_route.route_trouble(
         observed.service, observed.route, observed.clusters, is_settled=observed.is_settled
@@ -208,7 +210,7 @@ def problem(observed: Observed) -> RoutingProblem | None:
     return None if why is None else why.at(where)
 
 
-def lag(observed: Observed) -> RoutingProblem | None:
+def find_lag(observed: Observed) -> RoutingProblem | None:
     """Return why a Gateway may still apply an earlier generation of the route; None if none can.
 
     Without a route there is no lag, because no Gateway sends anything.
@@ -217,7 +219,7 @@ def lag(observed: Observed) -> RoutingProblem | None:
     if route is None:
         return None
     if route is observed.route:
-        return problem(observed)
+        return find_problem(observed)
     return route_problem(route, is_settled=observed.is_settled)
 
 
@@ -241,7 +243,7 @@ def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
     return moment if now < moment else None
 
 
-def _correction(
+def _build_correction(
     observed: Observed,
     have: HttpRoute,
     backends: Sequence[BackendRef],
@@ -262,7 +264,7 @@ def _correction(
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
         is_taken = not (
-            problem(observed)
+            find_problem(observed)
             or observed.gateway_trouble
             or weighted_route.invalid_route_name(observed.service)
         )
@@ -302,7 +304,7 @@ def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     )
 
 
-def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
+def _plan_grpc_route(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
     """Yield the action that creates, patches or deletes the GRPCRoute; none if it is right.
 
     The GRPCRoute exists only if a cluster takes gRPC calls.

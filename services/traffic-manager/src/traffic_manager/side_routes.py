@@ -35,17 +35,19 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH
 
 
-def writes(observed: Observed, pending: ClusterState, progression: Progression) -> Iterator[Action]:
+def plan_side_routes(
+    observed: Observed, pending: ClusterState, progression: Progression
+) -> Iterator[Action]:
     """Yield the actions that create, patch or delete both side routes as the upgrade needs."""
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
-    yield from _preview(observed, observed.policy if is_shown else None)
-    yield from mirror(observed, pending.proven if progression.mirrors else 0)
+    yield from _plan_preview_route(observed, observed.policy if is_shown else None)
+    yield from plan_mirror_route(observed, pending.proven if progression.mirrors else 0)
     mirror_route = observed.side_routes.mirror
     if mirror_route is not None and gateway_api.copies_all(mirror_route):
         yield EmitEvent(event=events.mirror_unsupported(events.OLD_HTTP_ROUTE))
 
 
-def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
+def _plan_preview_route(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield the action that makes the preview route send requests to the pending cluster.
 
     Without an UpgradePolicy the preview route is deleted.
@@ -53,7 +55,7 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
     have, pending = observed.side_routes.preview, observed.pending
     wanted = side_routes.wanted(observed.service, policy)
     if policy is None or pending is None or SideRole.PREVIEW not in wanted:
-        yield from _removal(have)
+        yield from _plan_removal(have)
         return
     header = {
         "type": "Exact",
@@ -67,15 +69,15 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
     ]
     rule = {
         "matches": [{**MATCH, **method, "headers": [header]} for method in methods],
-        "backendRefs": [_backend(pending)],
+        "backendRefs": [_build_backend(pending)],
     }
     if have is None:
-        yield from _creation(observed, SideRole.PREVIEW, rule)
-    elif not _holds(have, rule):
-        yield from _removal(have)  # the next reconcile creates the route again
+        yield from _plan_creation(observed, SideRole.PREVIEW, rule)
+    elif not _has_rule(have, rule):
+        yield from _plan_removal(have)  # the next reconcile creates the route again
 
 
-def mirror(observed: Observed, proven: int) -> Iterator[Action]:
+def plan_mirror_route(observed: Observed, proven: int) -> Iterator[Action]:
     """Yield the action that mirrors requests to the pending cluster, or stops the mirroring.
 
     `proven` is the proven capacity of the pending cluster in percent. It limits the mirrored
@@ -85,21 +87,21 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
     """
     have, policy = observed.side_routes.mirror, observed.policy
     if proven == 0 or policy is None or policy.mirror is None or observed.pair is None:
-        yield from _removal(have)
+        yield from _plan_removal(have)
         return
     percent, (active, pending) = min(policy.mirror.percent, proven), observed.pair
-    copy = _backend(pending)
+    copy = _build_backend(pending)
     del copy["weight"]
     rule = {
         "matches": [{**MATCH, "method": method} for method in policy.mirror.methods],
         "filters": [
             {"type": "RequestMirror", "requestMirror": {"percent": percent, "backendRef": copy}}
         ],
-        "backendRefs": [_backend(active)],
+        "backendRefs": [_build_backend(active)],
     }
     if have is None:
-        yield from _creation(observed, SideRole.MIRROR, rule)
-    elif have.metadata.deletion_timestamp is None and not _holds(have, rule):
+        yield from _plan_creation(observed, SideRole.MIRROR, rule)
+    elif have.metadata.deletion_timestamp is None and not _has_rule(have, rule):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
         yield Patch(
             resource=HTTP_ROUTE,
@@ -110,12 +112,12 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
         )
 
 
-def removal(observed: Observed) -> tuple[Action, ...]:
+def plan_side_route_removal(observed: Observed) -> tuple[Action, ...]:
     """Return the actions that delete the existing side routes."""
-    return tuple(action for have in observed.side_routes.existing for action in _removal(have))
+    return tuple(action for have in observed.side_routes.existing for action in _plan_removal(have))
 
 
-def _removal(have: HttpRoute | None) -> Iterator[Action]:
+def _plan_removal(have: HttpRoute | None) -> Iterator[Action]:
     if have is not None and have.metadata.deletion_timestamp is None:
         meta, report = (
             have.metadata,
@@ -131,7 +133,7 @@ def _removal(have: HttpRoute | None) -> Iterator[Action]:
         )
 
 
-def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create]:
+def _plan_creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create]:
     """Yield the action that creates a side route; none if another owner's object has the name."""
     meta, weighted = observed.service.metadata, observed.our_route
     name = names.side_route(meta.name, role)
@@ -151,15 +153,16 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
     yield Create(resource=HTTP_ROUTE, body=body, events=report, chain=SIDE_ROUTES, is_side=True)
 
 
-def _holds(have: HttpRoute, rule: Json) -> bool:
+def _has_rule(have: HttpRoute, rule: Json) -> bool:
     """Return whether a route has exactly one rule, equal to `rule`."""
     wanted, namespace = msgspec.convert(rule, RouteRule), have.metadata.namespace
     return len(have.spec.rules) == 1 and all(
-        _essence(rule, namespace) == _essence(wanted, namespace) for rule in have.spec.rules
+        _normalize_rule(rule, namespace) == _normalize_rule(wanted, namespace)
+        for rule in have.spec.rules
     )
 
 
-def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
+def _normalize_rule(rule: RouteRule, namespace: str) -> tuple[object, ...]:
     """Return the parts of a rule that are compared: its matches, backends and mirrors."""
     return (
         list(rule.matches),
@@ -168,5 +171,5 @@ def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
     )
 
 
-def _backend(view: ServedCluster) -> Json:
+def _build_backend(view: ServedCluster) -> Json:
     return msgspec.to_builtins(gateway_api.backend(view.cluster, weight=1))

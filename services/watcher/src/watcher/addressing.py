@@ -20,7 +20,7 @@ RAY_JOB: Final = "RayJob"
 RAY_CRON_JOB: Final = "RayCronJob"
 RAY_CLUSTER: Final = "RayCluster"
 SERVICE: Final = "Service"
-TOP: Final = frozenset({RAY_SERVICE, RAY_CRON_JOB})
+TOP_KINDS: Final = frozenset({RAY_SERVICE, RAY_CRON_JOB})
 """Kinds that never have a parent object."""
 OWNERS: Final = frozenset({RAY_SERVICE, RAY_JOB, RAY_CLUSTER})
 PARENTS: Final = {
@@ -46,7 +46,7 @@ class RootAddress(msgspec.Struct, frozen=True):
 
 def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
     """Return the parent that an object's metadata names, observed or not; None for a root."""
-    if kind in TOP:
+    if kind in TOP_KINDS:
         return None
     parents, namespace = PARENTS.get(kind, OWNERS), meta.namespace
     owners = (
@@ -117,7 +117,7 @@ class OwnerGraph:
         while (parent := self._parents.get(ref)) is not None and parent not in visited:
             visited.add(parent)
             ref = parent
-        return RootAddress(ref, ref in self._parents or ref.kind in TOP)
+        return RootAddress(ref, ref in self._parents or ref.kind in TOP_KINDS)
 
     def _unlink(self, ref: ObjectRef) -> ObjectRef | None:
         parent = self._parents.pop(ref, None)

@@ -30,18 +30,18 @@ from watcher.ports import StateStream, StreamEntry
 
 log = structlog.get_logger()
 
-IN_FLIGHT: Final = 64
+MAX_IN_FLIGHT: Final = 64
 """Maximum number of subjects that are published at once.
 
 An answer takes about 0.3 ms, so this is more than enough; the limit protects the NATS server.
 """
-GATHERED_SECONDS: Final = 0.02
+MIN_GATHER_SECONDS: Final = 0.02
 """Minimum seconds between two times at which changed subjects are given to the workers.
 
 If many objects change, their messages share socket writes and their answers share reads. The
-minimum grows with the number of subjects that were given last, up to `MAX_GATHERED_SECONDS`.
+minimum grows with the number of subjects that were given last, up to `MAX_GATHER_SECONDS`.
 """
-MAX_GATHERED_SECONDS: Final = 0.1
+MAX_GATHER_SECONDS: Final = 0.1
 """Longest time for which subjects are gathered while many objects change (ADR 55).
 
 In groups of twenty, a message costs NATS and its readers half as much as in groups of four.
@@ -50,7 +50,7 @@ PAUSE_SECONDS: Final = 0.2
 """Seconds before an unanswered publish is repeated."""
 FULL_SECONDS: Final = 1.0
 """Time that states wait if the stream is full; tombstones do not wait, because they free space."""
-NOTHING: Final = StreamEntry()
+EMPTY_ENTRY: Final = StreamEntry()
 
 
 class _Put(msgspec.Struct, frozen=True):
@@ -158,7 +158,7 @@ class Outbox:
                 return
             del self._ahead[subject]
         is_at_rest = subject not in self._tickets
-        if is_at_rest and _is_same(self._held.get(subject, NOTHING), message):
+        if is_at_rest and _is_same(self._held.get(subject, EMPTY_ENTRY), message):
             metrics.UNCHANGED.labels(message.kind).inc()
             return
         self._puts += 1
@@ -209,7 +209,7 @@ class Outbox:
         loop = asyncio.get_running_loop()
         now = loop.time()
         if now > self._handed_out_at:
-            pause = min(MAX_GATHERED_SECONDS, GATHERED_SECONDS * self._gathered)
+            pause = min(MAX_GATHER_SECONDS, MIN_GATHER_SECONDS * self._gathered)
             self._handed_out_at, self._gathered = max(now, self._handed_out_at + pause), 0
         self._gathered += 1
         if now < self._handed_out_at:
@@ -229,7 +229,7 @@ class Outbox:
             self._arrived.clear()
 
     async def work(self) -> None:
-        """Publish changed subjects until cancelled; `IN_FLIGHT` workers run at once.
+        """Publish changed subjects until cancelled; `MAX_IN_FLIGHT` workers run at once.
 
         A message is retried until it is stored, or until a newer one replaces it. A message that
         may have been stored is never replaced before its answer is known. If a worker ends, the
@@ -252,7 +252,7 @@ class Outbox:
                     ):
                         message, expected = (
                             trying.message,
-                            self._held.get(subject, NOTHING).sequence,
+                            self._held.get(subject, EMPTY_ENTRY).sequence,
                         )
                         version = message.epoch if isinstance(message, Synced) else message.version
                         name = f"{subject}@{version}@{expected}@{self._run}-{trying.ticket}"
@@ -297,7 +297,7 @@ class Outbox:
                     self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
                     self._next.setdefault(subject, retry)
                     return None
-                if sequence := self._held.get(subject, NOTHING).sequence:
+                if sequence := self._held.get(subject, EMPTY_ENTRY).sequence:
                     with contextlib.suppress(errors.Retryable):
                         await self._stream.purge(subject, up_to=sequence)
                         self._held.pop(subject, None)
@@ -370,7 +370,7 @@ class Outbox:
         message = put.message
         is_our_marker = isinstance(message, Synced) and entry.uid == message.epoch
         if not is_our_marker:
-            is_lost = entry.sequence < self._held.get(subject, NOTHING).sequence
+            is_lost = entry.sequence < self._held.get(subject, EMPTY_ENTRY).sequence
             if is_lost or isinstance(
                 message, Synced
             ):  # written by an earlier or later leader, whose epoch must not mix with this one

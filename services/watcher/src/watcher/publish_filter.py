@@ -61,7 +61,7 @@ OPTIONAL: Final = (
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayJob", "RayCluster"})
-NEVER: Final = frozenset({"Secret"})
+NEVER_PUBLISHED: Final = frozenset({"Secret"})
 """Kinds that must never be published on the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 View: TypeAlias = core.Pod | core.EndpointSlice | core.Job
@@ -88,9 +88,9 @@ PENDING_SECONDS: Final = 1.0
 """Time that the state of a pending pod waits to be replaced by a newer state."""
 
 
-def is_read(kind: str, place: TreeLocation) -> bool:
-    """Return whether any service reads objects of this kind in the tree `place`."""
-    return kind != "EndpointSlice" or place.tree is not TreeKind.CLUSTER
+def is_read(kind: str, location: TreeLocation) -> bool:
+    """Return whether any service reads objects of this kind in the tree `location`."""
+    return kind != "EndpointSlice" or location.tree is not TreeKind.CLUSTER
 
 
 def seconds_to_wait(view: View | None) -> float:
@@ -128,7 +128,7 @@ def trim(resource: Resource, state: bytes | View) -> bytes:
     `state` is the JSON of the object, or its view. Raises `ValueError` for a kind that must never
     be published.
     """
-    if resource.kind in NEVER:
+    if resource.kind in NEVER_PUBLISHED:
         raise ValueError(f"a {resource.kind} must not be published")
     view = decode_view(resource, state) if isinstance(state, bytes) else state
     if view is None:
@@ -202,10 +202,10 @@ def quarantine_state(state: ObjectState, reason: str) -> Quarantined:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata
     except (msgspec.DecodeError, RecursionError):
         meta = ObjectMeta()
-    place = {
+    location = {
         "name": state.name,
         "namespace": state.namespace,
         "uid": state.uid,
         "resource_version": state.version,
     }
-    return make_quarantined(state.kind, msgspec.structs.replace(meta, **place), reason)
+    return make_quarantined(state.kind, msgspec.structs.replace(meta, **location), reason)

@@ -60,7 +60,7 @@ class _Object(msgspec.Struct):
     """An object that exists at the API server, as this session knows it."""
 
     uid: str = ""
-    get_listed_version: int = 0
+    listed_version: int = 0
     sources: set[int] = msgspec.field(default_factory=set[int])
     """Numbers of the watches that show the object. Several watches may select parts of one kind."""
     lost_at: int = 0
@@ -132,9 +132,9 @@ class Relay:
         obj = self._objects[ref]
         obj.sources.add(source)
         self._missing.pop(ref, None)
-        if obj.uid == meta.uid and obj.get_listed_version >= version > 0:
+        if obj.uid == meta.uid and obj.listed_version >= version > 0:
             return
-        obj.uid, obj.get_listed_version = meta.uid, version
+        obj.uid, obj.listed_version = meta.uid, version
         below = self._owners.add(ref, addressing.find_parent(kind, meta))
         message = _build_message(resource, meta, state if view is None else view, reason)
         misplaced = [child for child in below if self._is_misplaced(child)]
@@ -197,7 +197,7 @@ class Relay:
             if ref.kind == kind and source in obj.sources and (ref.namespace, ref.name) not in keys
         ]
         for ref in missing:
-            lost_at = at or self._objects[ref].get_listed_version
+            lost_at = at or self._objects[ref].listed_version
             if self._is_hidden_from(source, ref, lost_at):
                 self._missing[ref] = lost_at
         self._reach(source, at or math.inf)  # a kind that is not served has nothing to report
@@ -293,8 +293,8 @@ class Relay:
         """
         for ref, state in objects:
             address, obj = self._owners.address(ref), self._objects[ref]
-            place = subjects.locate_tree(address.root)
-            subject = _build_subject(ref, place)
+            location = subjects.locate_tree(address.root)
+            subject = _build_subject(ref, location)
             if address.is_certain and subject:
                 self._uncertain.pop(ref, None)
             else:
@@ -305,7 +305,7 @@ class Relay:
             if subject:
                 yield subject, state
             if old and old != subject:
-                yield old, _build_tombstone(ref, state.version, moved_to=place)
+                yield old, _build_tombstone(ref, state.version, moved_to=location)
 
     def _is_misplaced(self, ref: ObjectRef) -> bool:
         """Return whether an object was published outside the tree of its present root."""
@@ -365,7 +365,7 @@ class Relay:
                 message = None
             if (
                 isinstance(message, ObjectState | Quarantined)
-                and version_number(message.version) == obj.get_listed_version
+                and version_number(message.version) == obj.listed_version
             ):
                 if self._objects.get(ref) is obj and self._is_misplaced(ref):
                     for subject, put in self._place_objects([(ref, message)]):
@@ -399,10 +399,10 @@ class Relay:
         metrics.OBJECTS.set(len(self._objects))
 
 
-def _build_subject(ref: ObjectRef, place: TreeLocation) -> str:
+def _build_subject(ref: ObjectRef, location: TreeLocation) -> str:
     return (
-        subjects.build_state_subject(place, ref.kind, ref.namespace, ref.name)
-        if publish_filter.is_read(ref.kind, place)
+        subjects.build_state_subject(location, ref.kind, ref.namespace, ref.name)
+        if publish_filter.is_read(ref.kind, location)
         else ""
     )
 

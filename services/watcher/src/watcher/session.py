@@ -24,7 +24,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_CRON_JOB, RAY_JOB, RAY_SERVICE
 from common.kube.watch import Watch, WatchTarget, WatchTiming
 from watcher import metrics, publish_filter
-from watcher.outbox import IN_FLIGHT, Outbox
+from watcher.outbox import MAX_IN_FLIGHT, Outbox
 from watcher.ports import StateStream
 from watcher.relay import Relay, RelaySource
 from watcher.term import Term
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 """Interval between checks that the stream is still the same and has no other writer."""
-FIRST_RETRY: Final = 0.1
+MIN_RETRY_DELAY: Final = 0.1
 """Seconds before the next session, if the last session was healthy."""
 MAX_RETRY_DELAY: Final = 5.0
 """Upper bound in seconds of the backoff between sessions."""
@@ -41,13 +41,13 @@ HEALTHY_SECONDS: Final = 10.0
 """Duration of a session after which the backoff starts over."""
 RENEW_SECONDS: Final = 10.0
 """Interval at which the first partition's sync marker confirms that the stream is up to date."""
-FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, RAY_JOB, RAY_CRON_JOB})
+FIRST_KINDS: Final = frozenset({RAY_CLUSTER, RAY_SERVICE, RAY_JOB, RAY_CRON_JOB})
 """Kinds that are listed first, because users create them.
 
 A new RayCluster then does not wait for the list of 100,000 pods.
 """
-FIRST_SECONDS: Final = 5.0
-"""Maximum time that the other kinds wait until the `FIRST` kinds are listed."""
+FIRST_KINDS_TIMEOUT: Final = 5.0
+"""Maximum time that the other kinds wait until the `FIRST_KINDS` are listed."""
 STUCK_SECONDS: Final = 180.0
 """Time without any activity of a watch, not even an error, after which the watch counts as stuck.
 
@@ -118,7 +118,7 @@ class Sessions:
 
     async def run(self, term: Term) -> None:
         loop = asyncio.get_running_loop()
-        retry = FIRST_RETRY
+        retry = MIN_RETRY_DELAY
         while True:
             began = loop.time()
             try:
@@ -133,7 +133,7 @@ class Sessions:
                 log.warning("watch session ended; restarting", why=reason)
             self._problem = reason
             retry = (
-                FIRST_RETRY
+                MIN_RETRY_DELAY
                 if loop.time() - began > HEALTHY_SECONDS
                 else min(MAX_RETRY_DELAY, retry * 2)
             )
@@ -209,7 +209,7 @@ class Sessions:
             if term.is_handed_over and (epoch := choose_epoch(marker, relay.version)) is not None:
                 before = marker
         async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
+            for _ in range(MAX_IN_FLIGHT):
                 group.create_task(outbox.work())
             group.create_task(relay.move())
             group.create_task(_end_with(partial(self._guard, identity, outbox), relay.end_session))
@@ -307,16 +307,17 @@ class Sessions:
 
 
 async def run_in_turn(watches: Sequence[Watch]) -> None:
-    """Run watches until cancelled, those of the `FIRST` kinds first.
+    """Run watches until cancelled, those of `FIRST_KINDS` first.
 
-    The other watches start when the first ones have listed their objects, or after `FIRST_SECONDS`.
+    The other watches start when the first ones have listed their objects, or after
+    `FIRST_KINDS_TIMEOUT`.
     """
-    first = [watch for watch in watches if watch.target.resource in FIRST]
+    first = [watch for watch in watches if watch.target.resource in FIRST_KINDS]
     async with asyncio.TaskGroup() as group:
         for watch in first:
             group.create_task(watch.run())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_SECONDS):
+            async with asyncio.timeout(FIRST_KINDS_TIMEOUT):
                 for watch in first:
                     await watch.known.wait()
         for watch in watches:

@@ -104,7 +104,7 @@ def test_nothing_counts_that_comes_after_a_refusal() -> None:
 
 
 def test_a_wait_is_printed() -> None:
-    found = findings.judge_cluster_plan(ClusterPlan(fault="no queue"), "do it")
+    found = findings.judge_cluster_plan(ClusterPlan(problem="no queue"), "do it")
     assert [(each.level.value, each.text) for each in found] == [
         ("change", "raybus would wait: no queue")
     ]

@@ -35,8 +35,8 @@ def move_of(observed: Observed) -> str:
     found = planned(observed)
     actions = [str(each) for each in actions_of(found) if not isinstance(each, CreateWorker)]
     if "group g: " not in found.note:
-        return "fail" if found.fault else "; ".join(actions) or "stop"
-    assert not found.fault
+        return "fail" if found.problem else "; ".join(actions) or "stop"
+    assert not found.problem
     return "create" if any(each.startswith("create Pod c-head-") for each in actions) else "keep"
 
 
@@ -72,4 +72,4 @@ def test_what_is_done_about_the_head(observed: Observed, move: str) -> None:
 @pytest.mark.acceptance("raycluster", 47)
 def test_two_heads_are_named() -> None:
     found = planned(an_observation(a_head_pod("a"), a_head_pod("b")))
-    assert found.fault == "2 head pods found [a b]. Please delete extra head pods"
+    assert found.problem == "2 head pods found [a b]. Please delete extra head pods"

@@ -16,12 +16,14 @@ def a_replica(name: str, index: int, hosts: int = 2, **fields: Any) -> list[Pod]
 
 
 def decide(
-    *pods: Pod, may_shrink: bool = True, room: int = plan.BATCH, **group: Any
+    *pods: Pod, may_shrink: bool = True, max_changes: int = plan.BATCH_SIZE, **group: Any
 ) -> GroupDecision:
     cluster = a_ray_cluster(
         groups=[a_group(num_of_hosts=2, **group)], enable_in_tree_autoscaling=not may_shrink
     )
-    return workers.decide(an_observation(*pods, cluster=cluster), first_group(cluster), room=room)
+    return workers.decide(
+        an_observation(*pods, cluster=cluster), first_group(cluster), max_changes=max_changes
+    )
 
 
 def gone(decision: GroupDecision) -> list[str]:

@@ -19,7 +19,7 @@ from support.tables import cases
 def decide(
     *pods: Any,
     may_shrink: bool = True,
-    room: int = plan.BATCH,
+    max_changes: int = plan.BATCH_SIZE,
     has_indexes: bool = True,
     awaited: tuple[str, ...] = (),
     **group: Any,
@@ -30,7 +30,7 @@ def decide(
     observed: Observed = an_observation(
         *pods, cluster=cluster, config=config, pending_deletions=going
     )
-    return workers.decide(observed, first_group(cluster), room=room)
+    return workers.decide(observed, first_group(cluster), max_changes=max_changes)
 
 
 def gone(decision: GroupDecision) -> list[str]:
@@ -188,6 +188,6 @@ def test_the_pods_are_gone_through_once_however_many_groups_name_some() -> None:
     observed = an_observation(*pods, cluster=cluster)
     vars(observed)["workers"] = CountedPods(observed.workers)
     groups = cluster.spec.worker_group_specs or []
-    decisions = [workers.decide(observed, group, room=plan.BATCH) for group in groups]
+    decisions = [workers.decide(observed, group, max_changes=plan.BATCH_SIZE) for group in groups]
     assert [gone(each) for each in decisions] == [[f"{each}-0"] for each in names]
     assert CountedPods.passes == 1

@@ -94,7 +94,7 @@ def test_what_is_not_understood_is_refused_with_its_line(text: str, expected: st
 def test_our_own_dockerfile_pins_every_base_to_a_digest() -> None:
     stages = dockerfile.parse(_OWN.read_text())
 
-    bases = {stage.base for stage in stages if dockerfile.is_root(stage.base)} - {"scratch"}
+    bases = {stage.base for stage in stages if dockerfile.is_base_image(stage.base)} - {"scratch"}
     assert len(bases) == 1
     assert re.fullmatch(r"debian:bookworm-slim@sha256:[0-9a-f]{64}", bases.pop())
 

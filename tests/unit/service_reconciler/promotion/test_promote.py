@@ -29,4 +29,4 @@ def test_no_gate_fails_on_a_part_of_a_warm_up(
 ) -> None:
     window = Window(active={}, pending={"": Requests(total=counted, errors=failed)})
     warm_up = None if wanted is None else WarmUpProgress(wanted=wanted)
-    assert promote.judged(ERRORS, window, warm_up).outcome is expected
+    assert promote.judge_gate(ERRORS, window, warm_up).outcome is expected

@@ -53,7 +53,7 @@ def a_service(last: Receipt | None = None) -> RayService:
 
 def made(so_far: PartialReceipt, *, ongoing: int | None = None) -> Receipt | None:
     cluster = a_cluster(msgspec.json.encode(so_far).decode())
-    return receipt.finished(a_service(), cluster, ongoing, now=later(92.4))
+    return receipt.build_finished(a_service(), cluster, ongoing, now=later(92.4))
 
 
 def test_the_whole_of_it() -> None:
@@ -100,11 +100,11 @@ def test_a_clock_that_jumped_back_makes_no_negative_time() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "{}", "nonsense"])
 def test_a_cluster_of_no_upgrade_leaves_none(text: str | None) -> None:
-    assert receipt.finished(a_service(), a_cluster(text), None, now=later(1)) is None
+    assert receipt.build_finished(a_service(), a_cluster(text), None, now=later(1)) is None
 
 
 def test_a_receipt_that_is_written_is_not_made_again() -> None:
     cluster, last = a_cluster(msgspec.json.encode(SO_FAR).decode()), made(SO_FAR)
     earlier = made(msgspec.structs.replace(SO_FAR, old="demo-0"))
-    assert receipt.finished(a_service(last), cluster, None, now=later(99)) is None
-    assert receipt.finished(a_service(earlier), cluster, None, now=later(92.4)) == last
+    assert receipt.build_finished(a_service(last), cluster, None, now=later(99)) is None
+    assert receipt.build_finished(a_service(earlier), cluster, None, now=later(92.4)) == last

@@ -72,7 +72,7 @@ def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: floa
 
 
 def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
-    found = control.stalled(FLAPPED, now=NOW)[0]
+    found = control.find_stall(FLAPPED, now=NOW)[0]
     assert found is not None
     assert found.code is Reason.APPLICATION_NOT_READY
 
@@ -127,7 +127,9 @@ def judged(
 ) -> tuple[Problem[Reason] | None, datetime | None]:
     """Return whether an upgrade with a deadline of five minutes is stalled."""
     annotations = DEADLINE | fields.pop("annotations", {})
-    return control.stalled(an_upgrade(*conditions, annotations=annotations, **fields), now=at(now))
+    return control.find_stall(
+        an_upgrade(*conditions, annotations=annotations, **fields), now=at(now)
+    )
 
 
 def test_before_its_deadline_it_is_requeued_at_the_deadline() -> None:

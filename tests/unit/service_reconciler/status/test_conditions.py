@@ -43,7 +43,7 @@ def an_assessment(
     service = ray_service.decode(a_ray_service(annotations=annotations))
     service = replace(service, status=replace(service.status, conditions=before))
     observed = Observed(service=service, config=Config(), names=names, endpoints=endpoints)
-    decision = RollbackDecision(step=PendingChange.KEEP, names=names, note="")
+    decision = RollbackDecision(change=PendingChange.KEEP, names=names, note="")
     return Assessment(
         observed=observed, now=now, control=Control(), decision=decision, names=names, problem=None
     )

@@ -31,11 +31,11 @@ def a_result(
 def a_step(
     *results: GateResult, seconds: float = 0, held: Current | None = None, waits: bool = False
 ) -> Current:
-    return gates.updated(held, results, 10, SINCE, waits=waits, now=at(seconds))
+    return gates.update_step(held, results, 10, SINCE, waits=waits, now=at(seconds))
 
 
 def a_new_step() -> Current:
-    return gates.begun([Verdict(gate="errorRate", outcome="Pass", at=at(-60))], 10, now=SINCE)
+    return gates.begin_step([Verdict(gate="errorRate", outcome="Pass", at=at(-60))], 10, now=SINCE)
 
 
 def is_due(held: Current, *results: GateResult, seconds: float, waits: bool = False) -> bool:
@@ -73,7 +73,11 @@ def test_that_a_step_waits_for_a_gate_is_written_at_once() -> None:
 def test_figures_are_written_ever_less_often(age: int, pause: int) -> None:
     held = a_step(a_result(requests=1), seconds=age)
     # the pause grows while it lasts: a part of the age, that of the pause included
-    grown = max(pause, min(pause * gates.PART / (gates.PART - 1), 300)) if pause > 15 else pause
+    grown = (
+        max(pause, min(pause * gates.STEP_AGE_DIVISOR / (gates.STEP_AGE_DIVISOR - 1), 300))
+        if pause > 15
+        else pause
+    )
     assert not is_due(held, a_result(requests=2), seconds=age + pause - 1)
     assert is_due(held, a_result(requests=2), seconds=age + grown + 1)
 
@@ -116,7 +120,7 @@ def test_figures_of_a_gate_without_a_verdict_are_replaced() -> None:
 
 def test_another_weight_begins_anew() -> None:
     passed = a_step(a_result(GateOutcome.PASS, 100), seconds=5)
-    (state,) = gates.updated(
+    (state,) = gates.update_step(
         passed, [a_result(GateOutcome.PASS, 1)], 50, at(9), waits=False, now=at(9)
     ).gates
     assert (state.at, state.requests) == (at(9), 1)
@@ -140,14 +144,14 @@ def test_what_tenants_wrote_is_bounded_and_does_nothing_to_a_terminal() -> None:
 
 def test_gates_that_pass_now_are_reported_once() -> None:
     result = a_result(GateOutcome.PASS, 100, text="errorRate: fine")
-    assert gates.passed(a_new_step(), [result]) == ["errorRate: fine"]
-    assert gates.passed(None, [result, a_result()]) == ["errorRate: fine"]
-    assert gates.passed(a_step(result), [result]) == []
+    assert gates.list_newly_passed(a_new_step(), [result]) == ["errorRate: fine"]
+    assert gates.list_newly_passed(None, [result, a_result()]) == ["errorRate: fine"]
+    assert gates.list_newly_passed(a_step(result), [result]) == []
 
 
 def test_a_gate_that_an_edit_puts_in_the_place_of_another_passes_for_the_first_time() -> None:
     held = a_step(a_result(GateOutcome.PASS, 100))
-    assert gates.passed(held, [a_result(GateOutcome.PASS, 200)]) == []
+    assert gates.list_newly_passed(held, [a_result(GateOutcome.PASS, 200)]) == []
     other = Gate(metric=Metric.LATENCY, quantile=0.95, max=1.0)
     edited = GateResult(
         gate=other,
@@ -157,4 +161,4 @@ def test_a_gate_that_an_edit_puts_in_the_place_of_another_passes_for_the_first_t
         limit=1.0,
         text="latencyP95: text",
     )
-    assert gates.passed(held, [edited]) == ["latencyP95: text"]
+    assert gates.list_newly_passed(held, [edited]) == ["latencyP95: text"]

@@ -175,7 +175,7 @@ class ApiClient:
                     )
 
     async def _send(self, document: Document) -> httpx.Response:
-        path = await self._path(document)
+        path = await self._find_path(document)
         return await self._http.patch(
             path,
             params={"fieldManager": FIELD_MANAGER, "force": "true"},
@@ -183,15 +183,15 @@ class ApiClient:
             headers={"content-type": "application/apply-patch+yaml"},
         )
 
-    async def _path(self, document: Document) -> str:
+    async def _find_path(self, document: Document) -> str:
         version: str = document["apiVersion"]
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        plural, namespaced = await self._resource(base, document["kind"])
+        plural, namespaced = await self._find_resource(base, document["kind"])
         metadata = document["metadata"]
         middle = f"/namespaces/{metadata.get('namespace', 'default')}" if namespaced else ""
         return f"{base}{middle}/{plural}/{metadata['name']}"
 
-    async def _resource(self, base: str, kind: str) -> tuple[str, bool]:
+    async def _find_resource(self, base: str, kind: str) -> tuple[str, bool]:
         if kind not in self._resources.get(base, {}):
             listing = await self.get(base)
             if listing is None:

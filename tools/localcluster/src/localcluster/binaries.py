@@ -216,8 +216,8 @@ def _copy_trimmed(original: Path, folder: Path, trimmed: TrimmedModule) -> None:
         original,
         copy,
         copy_function=shutil.copyfile,
-        ignore=lambda place, _: (
-            {package.name} if Path(place) == original / Path(trimmed.package).parent else set()
+        ignore=lambda path, _: (
+            {package.name} if Path(path) == original / Path(trimmed.package).parent else set()
         ),
     )
     for path in (copy, *copy.rglob("*")):
@@ -394,7 +394,7 @@ They issue certificates, and store the history of clusters.
 """
 
 
-def name_kubernetes_programs(version: str) -> dict[str, str]:
+def map_kubernetes_programs(version: str) -> dict[str, str]:
     """Map the usual names of the control-plane programs to the names of the built programs.
 
     The built programs of a Kubernetes version other than the default have the version in their

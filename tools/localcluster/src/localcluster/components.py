@@ -37,7 +37,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     kwok: int
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ControlPlaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The paths, addresses and ports of one control plane, on which its command lines depend."""
 
     binaries: Binaries
@@ -73,17 +73,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.work / "logs" / f"{component}.log"
 
 
-def build_etcd_argv(place: Place) -> list[str]:
+def build_etcd_argv(spec: ControlPlaneSpec) -> list[str]:
     """Return etcd's command line.
 
     etcd runs as a single member on loopback. fsync is disabled, because no data has to survive the
     cluster.
     """
-    client = f"http://{place.loopback}:{place.ports.etcd}"
-    peer = f"http://{place.loopback}:{place.ports.etcd_peer}"
+    client = f"http://{spec.loopback}:{spec.ports.etcd}"
+    peer = f"http://{spec.loopback}:{spec.ports.etcd_peer}"
     return [
-        place.binaries.argv0("etcd"),
-        f"--data-dir={place.work / 'etcd'}",
+        spec.binaries.argv0("etcd"),
+        f"--data-dir={spec.work / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -94,23 +94,23 @@ def build_etcd_argv(place: Place) -> list[str]:
     ]
 
 
-def build_api_server_argv(place: Place) -> list[str]:
+def build_api_server_argv(spec: ControlPlaneSpec) -> list[str]:
     """Return the API server's command line.
 
     RBAC and ServiceAccount admission are enabled as in production.
     """
-    pki = place.pki
+    pki = spec.pki
     flags = [
-        f"--etcd-servers=http://{place.loopback}:{place.ports.etcd}",
-        f"--bind-address={place.host}",
-        f"--advertise-address={place.host}",
-        f"--secure-port={place.ports.api}",
+        f"--etcd-servers=http://{spec.loopback}:{spec.ports.etcd}",
+        f"--bind-address={spec.host}",
+        f"--advertise-address={spec.host}",
+        f"--secure-port={spec.ports.api}",
         f"--tls-cert-file={pki.certificate('apiserver')}",
         f"--tls-private-key-file={pki.key('apiserver')}",
         f"--client-ca-file={pki.ca}",
         f"--token-auth-file={pki.token_file}",
-        f"--authorization-mode={'Node,RBAC' if place.node_authorizer else 'RBAC'}",
-        f"--service-cluster-ip-range={IPV6_SERVICE_RANGE if place.is_ipv6 else SERVICE_RANGE}",
+        f"--authorization-mode={'Node,RBAC' if spec.node_authorizer else 'RBAC'}",
+        f"--service-cluster-ip-range={IPV6_SERVICE_RANGE if spec.is_ipv6 else SERVICE_RANGE}",
         f"--service-account-key-file={pki.public_key}",
         f"--service-account-signing-key-file={pki.key('service-accounts')}",
         f"--service-account-issuer=https://kubernetes.default.svc.{CLUSTER_DOMAIN}",
@@ -125,33 +125,33 @@ def build_api_server_argv(place: Place) -> list[str]:
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1000",
     ]
-    if ipaddress.ip_address(place.host).is_loopback:
+    if ipaddress.ip_address(spec.host).is_loopback:
         # The API server writes the address that it advertises into the EndpointSlice of the Service
         # `kubernetes`. From Kubernetes 1.37 on it refuses to start with a loopback address unless
         # this is disabled. No pod uses that Service here: a cluster on loopback has no real pods.
         flags.append("--endpoint-reconciler-type=none")
-    if place.node_authorizer:
+    if spec.node_authorizer:
         flags.append("--enable-admission-plugins=NodeRestriction")
-    if place.audit:
+    if spec.audit:
         flags += [
-            f"--audit-policy-file={place.work / 'audit.yaml'}",
-            f"--audit-log-path={place.work / 'audit.log'}",
+            f"--audit-policy-file={spec.work / 'audit.yaml'}",
+            f"--audit-log-path={spec.work / 'audit.log'}",
             # MiB. By default the log is rotated after 100 MiB, and a reader would lose its
             # position.
             "--audit-log-maxsize=100000",
         ]
-    return [place.binaries.argv0("kube-apiserver"), *flags]
+    return [spec.binaries.argv0("kube-apiserver"), *flags]
 
 
-def build_controller_manager_argv(place: Place, *, simulated_nodes: bool) -> list[str]:
+def build_controller_manager_argv(spec: ControlPlaneSpec, *, simulated_nodes: bool) -> list[str]:
     """Return the command line of kube-controller-manager.
 
     With simulated nodes, pods are not evicted for missing heartbeats.
     """
-    pki = place.pki
+    pki = spec.pki
     controllers = "*,-taint-eviction-controller" if simulated_nodes else "*"
     return [
-        *_build_controller_flags(place, "controller-manager", place.ports.controller_manager),
+        *_build_controller_flags(spec, "controller-manager", spec.ports.controller_manager),
         f"--service-account-private-key-file={pki.key('service-accounts')}",
         # Pods get this CA as kube-root-ca.crt.
         f"--root-ca-file={pki.ca}",
@@ -163,41 +163,41 @@ def build_controller_manager_argv(place: Place, *, simulated_nodes: bool) -> lis
     ]
 
 
-def build_scheduler_argv(place: Place) -> list[str]:
+def build_scheduler_argv(spec: ControlPlaneSpec) -> list[str]:
     """Return the command line of kube-scheduler."""
     return [
-        *_build_controller_flags(place, "scheduler", place.ports.scheduler),
+        *_build_controller_flags(spec, "scheduler", spec.ports.scheduler),
         "--kube-api-qps=2000",
         "--kube-api-burst=4000",
     ]
 
 
-def _build_controller_flags(place: Place, name: str, port: int) -> list[str]:
+def _build_controller_flags(spec: ControlPlaneSpec, name: str, port: int) -> list[str]:
     """Return the flags that controller-manager and scheduler share."""
-    config = place.kubeconfig(name)
+    config = spec.kubeconfig(name)
     return [
-        place.binaries.argv0(f"kube-{name}"),
+        spec.binaries.argv0(f"kube-{name}"),
         f"--kubeconfig={config}",
         f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--cert-dir={place.work / f'{name}-certs'}",
+        f"--cert-dir={spec.work / f'{name}-certs'}",
     ]
 
 
-def build_kwok_argv(place: Place, stages: Sequence[Path]) -> list[str]:
+def build_kwok_argv(spec: ControlPlaneSpec, stages: Sequence[Path]) -> list[str]:
     """Return the command line of kwok, which simulates the kubelet of every node.
 
     `stages` are files that define how objects change over time.
     """
     configs = [f"--config={stage}" for stage in stages]
     return [
-        place.binaries.argv0("kwok"),
-        f"--kubeconfig={place.kubeconfig('kwok')}",
+        spec.binaries.argv0("kwok"),
+        f"--kubeconfig={spec.kubeconfig('kwok')}",
         "--manage-all-nodes=true",
         "--node-lease-duration-seconds=40",
-        f"--server-address=127.0.0.1:{place.ports.kwok}",
+        f"--server-address=127.0.0.1:{spec.ports.kwok}",
         *configs,
     ]

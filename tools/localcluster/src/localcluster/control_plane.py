@@ -23,7 +23,7 @@ import msgspec
 from localcluster import binaries, components, kubeconfig, processes
 from localcluster.api import ApiClient, Document, has_condition, read_manifests
 from localcluster.binaries import Binaries
-from localcluster.components import Place, Ports
+from localcluster.components import ControlPlaneSpec, Ports
 from localcluster.errors import ClusterError
 from localcluster.kubeconfig import Access
 from localcluster.processes import Spawned, find_last_error
@@ -65,30 +65,30 @@ class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the pods of a Kubernetes Job on a simulated node succeed at once."""
 
 
-def prepare(place: Place) -> None:
+def prepare(spec: ControlPlaneSpec) -> None:
     """Write the kubeconfigs and the audit policy that the programs of the control plane read."""
-    (place.work / "logs").mkdir(parents=True, exist_ok=True)
-    ca = place.pki.ca.read_bytes()
-    server = place.server
+    (spec.work / "logs").mkdir(parents=True, exist_ok=True)
+    ca = spec.pki.ca.read_bytes()
+    server = spec.server
     for component in _COMPONENTS:
-        access = Access(server=server, ca=ca, token=place.pki.tokens[component])
-        kubeconfig.write(place.kubeconfig(component), "local", access)
-    if place.audit:
-        (place.work / "audit.yaml").write_text(components.AUDIT_POLICY)
+        access = Access(server=server, ca=ca, token=spec.pki.tokens[component])
+        kubeconfig.write(spec.kubeconfig(component), "local", access)
+    if spec.audit:
+        (spec.work / "audit.yaml").write_text(components.AUDIT_POLICY)
 
 
-async def start_api(place: Place, api: ApiClient, start: Starter) -> list[Spawned]:
+async def start_api(spec: ControlPlaneSpec, api: ApiClient, start: Starter) -> list[Spawned]:
     """Start etcd and the API server, wait until the latter is ready, and return the processes."""
     processes = [
-        start("etcd", components.build_etcd_argv(place)),
-        start("kube-apiserver", components.build_api_server_argv(place)),
+        start("etcd", components.build_etcd_argv(spec)),
+        start("kube-apiserver", components.build_api_server_argv(spec)),
     ]
     await wait_ready(api, processes)
     return processes
 
 
 async def start_controllers(
-    place: Place, api: ApiClient, start: Starter, options: ControlPlaneOptions
+    spec: ControlPlaneSpec, api: ApiClient, start: Starter, options: ControlPlaneOptions
 ) -> list[Spawned]:
     """Apply the CRDs, start the controllers, and wait until pods can be created.
 
@@ -100,16 +100,16 @@ async def start_controllers(
     processes = [
         start(
             "kube-controller-manager",
-            components.build_controller_manager_argv(place, simulated_nodes=simulated),
+            components.build_controller_manager_argv(spec, simulated_nodes=simulated),
         ),
     ]
     if options.scheduler:
-        processes.append(start("kube-scheduler", components.build_scheduler_argv(place)))
+        processes.append(start("kube-scheduler", components.build_scheduler_argv(spec)))
     if simulated:
-        stages = sorted(place.binaries.path("kwok-stages").glob("*.yaml"))
+        stages = sorted(spec.binaries.path("kwok-stages").glob("*.yaml"))
         if not options.completes_jobs:
             stages = [stage for stage in stages if stage.name != "pod-complete.yaml"]
-        processes.append(start("kwok", components.build_kwok_argv(place, stages)))
+        processes.append(start("kwok", components.build_kwok_argv(spec, stages)))
     path = "/api/v1/namespaces/default/serviceaccounts/default"
     watched = partial(check_running, processes)
     what = "creating the default ServiceAccount"
@@ -202,16 +202,16 @@ class ControlPlane:
     """A control plane and its running programs. With `dies_with_us`, they end with this process."""
 
     def __init__(
-        self, place: Place, options: ControlPlaneOptions, *, dies_with_us: bool = True
+        self, spec: ControlPlaneSpec, options: ControlPlaneOptions, *, dies_with_us: bool = True
     ) -> None:
-        self._place = place
+        self._spec = spec
         self._options = options
         self._dies_with_us = dies_with_us
         self._processes: dict[str, Spawned] = {}
         self._access = Access(
-            server=place.server,
-            ca=place.pki.ca.read_bytes(),
-            token=place.pki.tokens["admin"],
+            server=spec.server,
+            ca=spec.pki.ca.read_bytes(),
+            token=spec.pki.tokens["admin"],
         )
 
     @classmethod
@@ -250,7 +250,7 @@ class ControlPlane:
     @property
     def kubeconfig(self) -> Path:
         """Kubeconfig of the cluster administrator."""
-        return self._place.kubeconfig("admin")
+        return self._spec.kubeconfig("admin")
 
     @property
     def server(self) -> str:
@@ -264,7 +264,7 @@ class ControlPlane:
     @property
     def audit_log(self) -> Path:
         """The audit log, one JSON line per request; written only with `audit=True`."""
-        return self._place.work / "audit.log"
+        return self._spec.work / "audit.log"
 
     @property
     def running(self) -> Sequence[Spawned]:
@@ -277,10 +277,10 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Start all programs and wait until objects and pods can be created."""
-        prepare(self._place)
+        prepare(self._spec)
         async with self.api() as api:
-            await start_api(self._place, api, self._start)
-            await start_controllers(self._place, api, self._start, self._options)
+            await start_api(self._spec, api, self._start)
+            await start_controllers(self._spec, api, self._start, self._options)
         check_running(self.running)
 
     async def restart_api_server(self) -> None:
@@ -294,7 +294,7 @@ class ControlPlane:
 
     async def start_api_server(self) -> None:
         """Start the API server after `stop_api_server`, and wait until it is ready."""
-        process = self._start("kube-apiserver", components.build_api_server_argv(self._place))
+        process = self._start("kube-apiserver", components.build_api_server_argv(self._spec))
         async with self.api() as api:
             await wait_ready(api, [process])
 
@@ -309,7 +309,7 @@ class ControlPlane:
         access = Access(
             server=self._access.server, ca=self._access.ca, token=answer["status"]["token"]
         )
-        target = self._place.work / f"{namespace}.{name}.kubeconfig"
+        target = self._spec.work / f"{namespace}.{name}.kubeconfig"
         return kubeconfig.write(target, "local", access, namespace=namespace)
 
     async def stop(self) -> None:
@@ -319,7 +319,7 @@ class ControlPlane:
         await asyncio.shield(processes.end(ending))
 
     def _start(self, name: str, argv: Sequence[str]) -> Spawned:
-        log = self._place.log(name)
+        log = self._spec.log(name)
         process = processes.spawn(name, argv, log, dies_with_us=self._dies_with_us, defaults=_GO)
         self._processes[name] = process
         return process
@@ -360,7 +360,7 @@ async def launch(
     """
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(
-            _build_place(workdir, programs, audit=audit, host=host),
+            _build_spec(workdir, programs, audit=audit, host=host),
             options,
             dies_with_us=dies_with_us,
         )
@@ -378,12 +378,12 @@ async def launch(
     raise ClusterError("the control plane did not start")
 
 
-def _build_place(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> Place:
+def _build_spec(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> ControlPlaneSpec:
     numbers = child_processes.find_free_ports(6)
     certificates = kubeconfig.create(
         workdir / "pki", addresses=[host, components.API_SERVICE_ADDRESS], node="kwok-0"
     )
-    return Place(
+    return ControlPlaneSpec(
         binaries=programs,
         work=workdir,
         pki=certificates,

@@ -12,7 +12,7 @@ from common import labels
 from common.bus.subjects import ObjectRef
 
 HEAD: Final = labels.HEAD
-OVER: Final = frozenset({"Failed", "Succeeded"})
+ENDED_PHASES: Final = frozenset({"Failed", "Succeeded"})
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,7 +79,7 @@ class SpecFields(msgspec.Struct, frozen=True, rename="camel"):
     rules: list[EvidenceRule] = []
 
 
-class Side(msgspec.Struct, frozen=True, rename="camel"):
+class ServingCluster(msgspec.Struct, frozen=True, rename="camel"):
     """The active or the pending cluster of a RayService."""
 
     ray_cluster_name: str = ""
@@ -97,8 +97,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     desired_worker_replicas: int = 0
     ready_worker_replicas: int = 0
     service_status: str = ""
-    active_service_status: Side = Side()
-    pending_service_status: Side = Side()
+    active_service_status: ServingCluster = ServingCluster()
+    pending_service_status: ServingCluster = ServingCluster()
     job_id: str = ""
     ray_cluster_name: str = ""
     job_deployment_status: str = ""
@@ -120,7 +120,7 @@ class EvidenceObject(msgspec.Struct, frozen=True):
         return self.metadata.labels
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     """A state of an object, valid from a resource version on; `is_gone` if it was deleted."""
 
     kind: str
@@ -138,7 +138,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_alive(self) -> bool:
         """Whether the object exists and is not being deleted. A pod must also not have ended."""
-        ended = self.kind == "Pod" and self.object.status.phase in OVER
+        ended = self.kind == "Pod" and self.object.status.phase in ENDED_PHASES
         return not self.is_gone and not ended and self.object.metadata.deletion_timestamp is None
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     based_on: str = ""
     """Resource version or UID that the request named as its precondition; empty if none."""
-    of_root: ObjectRef | None = None
+    top_owner: ObjectRef | None = None
 
     def __str__(self) -> str:
         return (
@@ -192,7 +192,9 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the beginning of the run."""
 
 
-def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]) -> ObjectRef | None:
+def find_top_owner(
+    kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]
+) -> ObjectRef | None:
     """Return an object's top owner, or the object itself if it has none; None if unknown.
 
     `origins` maps the namespace and name of each RayCluster to its top owner.

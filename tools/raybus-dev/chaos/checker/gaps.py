@@ -80,7 +80,7 @@ def attribute(
     The cause is the last fault that was active during the wait and began at most `LATE_SECONDS`
     after the change.
     """
-    return [(wait, _cause(wait, struck, end=end)) for wait in waits]
+    return [(wait, _find_cause(wait, struck, end=end)) for wait in waits]
 
 
 def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Gap]:
@@ -90,9 +90,9 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
     """
     by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
     for wait, cause in attribute(waits, struck, end=end):
-        by_kind.setdefault(_name(cause), []).append((wait, cause))
+        by_kind.setdefault(_get_name(cause), []).append((wait, cause))
     return sorted(
-        (_gap(name, waits_of_kind, end) for name, waits_of_kind in by_kind.items()),
+        (_build_gap(name, waits_of_kind, end) for name, waits_of_kind in by_kind.items()),
         key=lambda gap: -gap.longest,
     )
 
@@ -104,15 +104,15 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
             rule=RULE,
             about=wait.probe,
             text=(
-                f"{wait.probe} waited {_seconds(wait, end):.1f} s, allowed are {limit:g} s: "
-                f"{_name(cause)} of {cause.service or 'all'}"
+                f"{wait.probe} waited {_get_seconds(wait, end):.1f} s, allowed are {limit:g} s: "
+                f"{_get_name(cause)} of {cause.service or 'all'}"
             ),
             at=wait.asked,
         )
         for wait, cause in attribute(waits, struck, end=end)
         if cause is not None
-        and (limit := _limit(wait, cause)) is not None
-        and _seconds(wait, end) > limit
+        and (limit := _get_limit(wait, cause)) is not None
+        and _get_seconds(wait, end) > limit
     ]
 
 
@@ -122,15 +122,15 @@ def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
         Violation(
             rule=STALLED,
             about=wait.probe,
-            text=f"{wait.probe} waited {_seconds(wait, end):.0f} s",
+            text=f"{wait.probe} waited {_get_seconds(wait, end):.0f} s",
             at=wait.asked,
         )
         for wait in waits
-        if _seconds(wait, end) > STALLED_SECONDS
+        if _get_seconds(wait, end) > STALLED_SECONDS
     ]
 
 
-def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
+def _find_cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
     until = end if wait.done is None else wait.done
     causes = [
         fault
@@ -140,7 +140,7 @@ def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None
     return causes[-1] if causes else None
 
 
-def _limit(wait: Wait, cause: Struck) -> float | None:
+def _get_limit(wait: Wait, cause: Struck) -> float | None:
     """Return the limit of a wait in seconds; None if the wait is not limited.
 
     A wait is not limited if there was only one replica, or if the fault hit a service on which the
@@ -151,23 +151,23 @@ def _limit(wait: Wait, cause: Struck) -> float | None:
     return LIMITS.get(cause.kind)
 
 
-def _name(cause: Struck | None) -> str:
+def _get_name(cause: Struck | None) -> str:
     if cause is None:
         return CALM
     return f"{cause.kind}{'' if cause.replicas > 1 else ', one replica'}"
 
 
-def _seconds(wait: Wait, end: float) -> float:
+def _get_seconds(wait: Wait, end: float) -> float:
     return (end if wait.done is None else wait.done) - wait.asked
 
 
-def _gap(name: str, waits: list[tuple[Wait, Struck | None]], end: float) -> Gap:
-    longest = max((wait for wait, _ in waits), key=lambda wait: _seconds(wait, end))
-    seconds = sorted(_seconds(wait, end) for wait, _ in waits)
+def _build_gap(name: str, waits: list[tuple[Wait, Struck | None]], end: float) -> Gap:
+    longest = max((wait for wait, _ in waits), key=lambda wait: _get_seconds(wait, end))
+    seconds = sorted(_get_seconds(wait, end) for wait, _ in waits)
     limits = [
         (wait, limit)
         for wait, cause in waits
-        if cause is not None and (limit := _limit(wait, cause)) is not None
+        if cause is not None and (limit := _get_limit(wait, cause)) is not None
     ]
     return Gap(
         fault=name,
@@ -177,5 +177,5 @@ def _gap(name: str, waits: list[tuple[Wait, Struck | None]], end: float) -> Gap:
         probe=longest.probe,
         began=longest.asked,
         limit=limits[0][1] if limits else None,
-        over_limit=sum(_seconds(wait, end) > limit for wait, limit in limits),
+        over_limit=sum(_get_seconds(wait, end) > limit for wait, limit in limits),
     )

@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from chaos.checker.evidence import HEAD, Seen, Violation
+from chaos.checker.evidence import HEAD, ObservedState, Violation
 from common import labels, names
 
 WHOLE: Final = 100
 MEMORY_SECONDS: Final = 30.0
 
 
-def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
+def judge(seen: Iterable[ObservedState], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
     """Return every violation, in order.
 
     After the spec asks for fewer workers, the earlier number remains allowed for `memory` seconds,
@@ -26,20 +26,22 @@ def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Viola
     return [violation for one in reported for violation in replay.take(one)]
 
 
-def _groups(cluster: Seen) -> dict[str, int]:
+def _get_worker_counts(cluster: ObservedState) -> dict[str, int]:
     """Return the number of workers that each group of a RayCluster asks for."""
     return {
         group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []
     }
 
 
-def _get_first_worker_counts(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
+def _get_first_worker_counts(
+    reported: Iterable[ObservedState],
+) -> dict[tuple[str, str], dict[str, int]]:
     """Return the desired workers of each group, from the first watched state of each RayCluster."""
     first: dict[tuple[str, str], dict[str, int]] = {}
     for one in reported:
         if one.kind == "RayCluster":
             first.setdefault(
-                (one.object.metadata.namespace, one.object.metadata.name), _groups(one)
+                (one.object.metadata.namespace, one.object.metadata.name), _get_worker_counts(one)
             )
     return first
 
@@ -52,8 +54,8 @@ class _Replay:
     ) -> None:
         self._memory = memory
         self._first_counts = first_counts
-        self._now: dict[tuple[str, str, str], Seen] = {}
-        self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
+        self._now: dict[tuple[str, str, str], ObservedState] = {}
+        self._pods: defaultdict[tuple[str, str], dict[str, ObservedState]] = defaultdict(dict)
         self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = (
             defaultdict(list)
         )
@@ -61,14 +63,14 @@ class _Replay:
         self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._retired: set[tuple[str, str]] = set()
         """Clusters that a RayService's status named earlier and no longer names."""
-        self._rules: dict[str, Callable[[Seen, bool], Iterator[Violation]]] = {
-            "Pod": self._pod,
-            "RayCluster": self._cluster,
-            "RayService": self._service,
-            "HTTPRoute": self._route,
+        self._rules: dict[str, Callable[[ObservedState, bool], Iterator[Violation]]] = {
+            "Pod": self._check_pod,
+            "RayCluster": self._check_cluster,
+            "RayService": self._record_clusters,
+            "HTTPRoute": self._check_route,
         }
 
-    def take(self, seen: Seen) -> Iterator[Violation]:
+    def take(self, seen: ObservedState) -> Iterator[Violation]:
         """Apply the next state, and yield a violation for each rule that it breaks."""
         before = self._now.get(seen.key)
         if before is not None and before.version >= seen.version:
@@ -81,10 +83,10 @@ class _Replay:
         self._now[seen.key] = seen
         rule = self._rules.get(seen.kind)
         if rule is not None:
-            yield from self._generation(seen)
+            yield from self._check_generation(seen)
             yield from rule(seen, is_new)
 
-    def _pod(self, seen: Seen, is_new: bool) -> Iterator[Violation]:
+    def _check_pod(self, seen: ObservedState, is_new: bool) -> Iterator[Violation]:
         meta = seen.object.metadata
         cluster = (meta.namespace, meta.labels.get(labels.CLUSTER, ""))
         pods = self._pods[cluster]
@@ -100,40 +102,40 @@ class _Replay:
                 if pod.object.label.get(labels.NODE_TYPE) == HEAD
             ]
             if len(heads) > 1:
-                yield _broken(
+                yield _build_violation(
                     "one head", seen, cluster[1], f"{len(heads)} heads at once: {', '.join(heads)}"
                 )
             return
         have = sum(pod.object.label.get(labels.GROUP) == group for pod in alive)
-        most = self._most(cluster, group, seen.at)
+        most = self._get_max_workers(cluster, group, seen.at)
         if have > most:
-            yield _broken(
+            yield _build_violation(
                 "no more workers than wanted",
                 seen,
                 cluster[1],
                 f"group {group} has {have}, wanted {most}",
             )
-        place = _place(seen)
-        there = [pod.object.metadata.name for pod in alive if _place(pod) == place]
+        place = _get_pod_index(seen)
+        there = [pod.object.metadata.name for pod in alive if _get_pod_index(pod) == place]
         if labels.REPLICA_INDEX in meta.labels and len(there) > 1:
-            yield _broken(
+            yield _build_violation(
                 "one pod for one place",
                 seen,
                 cluster[1],
                 f"{', '.join(there)} are {' '.join(place)}",
             )
 
-    def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
+    def _get_max_workers(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the highest desired number of workers of a group in the last `memory` seconds."""
         history = self._wanted[cluster] or [(at, self._first_counts.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
         return max((wanted.get(group, 0) for wanted in before + recent), default=0)
 
-    def _cluster(self, seen: Seen, is_new: bool) -> Iterator[Violation]:
+    def _check_cluster(self, seen: ObservedState, is_new: bool) -> Iterator[Violation]:
         meta = seen.object.metadata
         key = (meta.namespace, meta.name)
-        groups = _groups(seen)
+        groups = _get_worker_counts(seen)
         history = self._wanted[key]
         if not history or history[-1][1] != groups:
             history.append((seen.at, groups))
@@ -141,26 +143,26 @@ class _Replay:
         if service is None or meta.labels.get(labels.ORIGIN_KIND) != "RayService":
             return
         if is_new and seen.is_alive:
-            yield from self._twins(seen, service)
+            yield from self._check_duplicate_clusters(seen, service)
         if not seen.is_alive:
-            yield from self._left(seen, service)
+            yield from self._check_deletion(seen, service)
 
-    def _twins(self, seen: Seen, service: str) -> Iterator[Violation]:
+    def _check_duplicate_clusters(self, seen: ObservedState, service: str) -> Iterator[Violation]:
         spec_hash = seen.object.metadata.annotations.get(labels.SPEC_HASH, "")
         twins = [
             cluster.object.metadata.name
-            for cluster in self._clusters_of(seen.object.metadata.namespace, service)
+            for cluster in self._list_living_clusters(seen.object.metadata.namespace, service)
             if cluster.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
         ]
         if len(twins) > 1:
-            yield _broken(
+            yield _build_violation(
                 "one cluster for one spec",
                 seen,
                 service,
                 f"{', '.join(twins)} have the hash {spec_hash}",
             )
 
-    def _clusters_of(self, namespace: str, service: str) -> Iterator[Seen]:
+    def _list_living_clusters(self, namespace: str, service: str) -> Iterator[ObservedState]:
         for (kind, space, name), cluster in self._now.items():
             is_its = (kind, space, cluster.object.label.get(labels.ORIGIN_NAME)) == (
                 "RayCluster",
@@ -170,7 +172,7 @@ class _Replay:
             if is_its and cluster.is_alive and (namespace, name) not in self._retired:
                 yield cluster
 
-    def _service(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
+    def _record_clusters(self, seen: ObservedState, _is_new: bool) -> Iterator[Violation]:
         meta, status = seen.object.metadata, seen.object.status
         key = (meta.namespace, meta.name)
         held = {
@@ -183,7 +185,7 @@ class _Replay:
         self._retired -= {(meta.namespace, name) for name in held}
         return iter(())
 
-    def _route(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
+    def _check_route(self, seen: ObservedState, _is_new: bool) -> Iterator[Violation]:
         if not seen.is_alive:
             return
         meta = seen.object.metadata
@@ -191,14 +193,16 @@ class _Replay:
         for rule in seen.object.spec.rules:
             total = sum(backend.weight for backend in rule.backend_refs)
             if rule.backend_refs and total != WHOLE:
-                yield _broken(
-                    "weights make 100", seen, service, f"they make {total}: {_weights(seen)}"
+                yield _build_violation(
+                    "weights make 100", seen, service, f"they make {total}: {_format_weights(seen)}"
                 )
             for backend in rule.backend_refs:
                 if backend.weight and not self._is_there(meta.namespace, backend.name, service):
-                    yield _broken("no weight on what is gone", seen, service, _weights(seen))
+                    yield _build_violation(
+                        "no weight on what is gone", seen, service, _format_weights(seen)
+                    )
 
-    def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
+    def _check_deletion(self, seen: ObservedState, service: str) -> Iterator[Violation]:
         """Judge the deletion of a RayCluster.
 
         No route may still send traffic to it, unless its RayService is deleted too.
@@ -213,11 +217,11 @@ class _Replay:
             if any(
                 reference.name == backend and reference.weight for reference in rule.backend_refs
             ):
-                yield _broken(
+                yield _build_violation(
                     "no weight on what is gone",
                     seen,
                     service,
-                    f"{meta.name} goes; {_weights(route)}",
+                    f"{meta.name} goes; {_format_weights(route)}",
                 )
 
     def _is_there(self, namespace: str, backend: str, service: str) -> bool:
@@ -227,14 +231,14 @@ class _Replay:
         owner = self._now.get(("RayService", namespace, service))
         return (cluster is not None and cluster.is_alive) or owner is None or not owner.is_alive
 
-    def _generation(self, seen: Seen) -> Iterator[Violation]:
+    def _check_generation(self, seen: ObservedState) -> Iterator[Violation]:
         meta, observed = seen.object.metadata, seen.object.status.observed_generation
         if seen.is_gone or observed is None or seen.kind not in {"RayCluster", "RayService"}:
             return
         before = self._generations.get(meta.uid, 0)
         self._generations[meta.uid] = max(before, observed)
         if observed < before:
-            yield _broken(
+            yield _build_violation(
                 "no status regresses",
                 seen,
                 meta.name,
@@ -242,7 +246,7 @@ class _Replay:
             )
 
 
-def _place(pod: Seen) -> tuple[str, str, str]:
+def _get_pod_index(pod: ObservedState) -> tuple[str, str, str]:
     """Return a worker pod's group, replica index and host index; "" for a missing label."""
     label = pod.object.label
     return (
@@ -252,7 +256,7 @@ def _place(pod: Seen) -> tuple[str, str, str]:
     )
 
 
-def _weights(route: Seen) -> str:
+def _format_weights(route: ObservedState) -> str:
     weights = [
         f"{backend.name} {backend.weight}"
         for rule in route.object.spec.rules
@@ -261,7 +265,7 @@ def _weights(route: Seen) -> str:
     return f"{route.object.metadata.name}: {', '.join(weights)}"
 
 
-def _broken(rule: str, seen: Seen, about: str, text: str) -> Violation:
+def _build_violation(rule: str, seen: ObservedState, about: str, text: str) -> Violation:
     namespace = seen.object.metadata.namespace
     return Violation(
         rule=rule,

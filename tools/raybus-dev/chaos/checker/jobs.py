@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from chaos.checker.evidence import Seen, Violation, root_of
+from chaos.checker.evidence import ObservedState, Violation, find_top_owner
 from common import labels
 from support.laws import Broken, find_broken
 from support.laws.jobs import LAWS, Deletion, DriverRun, JobsEvidence, JobState
 
 
-def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> list[Violation]:
+def judge(
+    seen: Iterable[ObservedState], drivers: Sequence[DriverRun], *, end: float
+) -> list[Violation]:
     """Return a violation for every law (rule) about RayJobs that the run breaks.
 
     A violation is reported for the top owner of the object that broke the law, at the time of the
@@ -23,26 +25,28 @@ def judge(seen: Iterable[Seen], drivers: Sequence[DriverRun], *, end: float) -> 
     ]
 
 
-def _build_violation(broken: Broken, last_state: Seen | None, *, end: float) -> Violation:
+def _build_violation(broken: Broken, last_state: ObservedState | None, *, end: float) -> Violation:
     about, at = broken.subject, end
     if last_state is not None:
         at = last_state.at
-        root = root_of(last_state.kind, last_state.object.metadata, {})
+        root = find_top_owner(last_state.kind, last_state.object.metadata, {})
         if root is not None:
             about = f"{root.namespace}/{root.name}"
     return Violation(rule=broken.law, about=about, text=broken.text, at=at)
 
 
-def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> dict[str, Seen]:
+def _find_last_states(
+    ordered: Iterable[ObservedState], drivers: Iterable[DriverRun]
+) -> dict[str, ObservedState]:
     """Return the last state with each thing that laws are about: a RayJob, job ID or scheduled run.
 
     If no RayJob has named a job ID, its state is that of the RayCluster on which its driver ran.
     """
-    last_states: dict[str, Seen] = {}
-    clusters: dict[str, Seen] = {}
+    last_states: dict[str, ObservedState] = {}
+    clusters: dict[str, ObservedState] = {}
     for seen in ordered:
         if seen.kind == "RayJob":
-            state = _state(seen)
+            state = _build_job_state(seen)
             last_states |= dict.fromkeys((state.job, state.job_id, state.run), seen)
         elif seen.kind == "RayCluster":
             clusters[seen.object.metadata.name] = seen
@@ -52,17 +56,17 @@ def _find_last_states(ordered: Iterable[Seen], drivers: Iterable[DriverRun]) -> 
     return last_states
 
 
-def collect(seen: Iterable[Seen], drivers: Sequence[DriverRun]) -> JobsEvidence:
+def collect(seen: Iterable[ObservedState], drivers: Sequence[DriverRun]) -> JobsEvidence:
     """Return the evidence for the laws about RayJobs, in the order of resource versions."""
     ordered = sorted(seen, key=lambda state: state.version)
     return JobsEvidence(
-        states=[_state(state) for state in ordered if state.kind == "RayJob"],
+        states=[_build_job_state(state) for state in ordered if state.kind == "RayJob"],
         drivers=drivers,
-        deletions=list(_deletions(ordered)),
+        deletions=list(_list_deletions(ordered)),
     )
 
 
-def _state(seen: Seen) -> JobState:
+def _build_job_state(seen: ObservedState) -> JobState:
     meta, status = seen.object.metadata, seen.object.status
     cron_job = meta.labels.get(labels.CRON_JOB_NAME)
     run = f"{cron_job} of {meta.annotations.get(labels.CRON_JOB_TIMESTAMP, '')}" if cron_job else ""
@@ -85,7 +89,7 @@ def _state(seen: Seen) -> JobState:
     )
 
 
-def _deletions(ordered: Iterable[Seen]) -> Iterator[Deletion]:
+def _list_deletions(ordered: Iterable[ObservedState]) -> Iterator[Deletion]:
     deleted: set[str] = set()
     for seen in ordered:
         meta = seen.object.metadata

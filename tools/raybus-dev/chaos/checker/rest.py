@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import OVER
+from chaos.checker.evidence import ENDED_PHASES
 from common import labels, names
 from common.api.opaque import Body
 from common.ray import spec_hash
@@ -17,7 +17,7 @@ ENDED: Final = frozenset({"Complete", "Failed"})
 SUSPENDED_JOB: Final = "Suspended"
 
 
-class Harness(msgspec.Struct, frozen=True, kw_only=True):
+class FinalObjects(msgspec.Struct, frozen=True, kw_only=True):
     """All objects at the end of a run as JSON, and the last Serve config of each head."""
 
     clusters: Sequence[Body]
@@ -40,25 +40,25 @@ class Unreconciled(msgspec.Struct, frozen=True, order=True):
     why: str
 
 
-def judge(harness: Harness) -> list[Unreconciled]:
+def judge(objects: FinalObjects) -> list[Unreconciled]:
     """Return every object that does not match its spec, sorted by kind, namespace and name."""
     unreconciled = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
         for bodies, rule in (
-            (harness.clusters, _cluster),
-            (harness.services, _service),
-            (harness.pods, _pod),
-            (harness.jobs, _job),
-            (harness.job_children, _job_child),
-            (harness.clusters, _job_child),
+            (objects.clusters, _check_cluster),
+            (objects.services, _check_service),
+            (objects.pods, _check_pod),
+            (objects.jobs, _check_job),
+            (objects.job_children, _check_job_child),
+            (objects.clusters, _check_job_child),
         )
         for body in bodies
-        for why in rule(body, harness)
+        for why in rule(body, objects)
     ]
     return sorted(unreconciled)
 
 
-def _cluster(body: Body, harness: Harness) -> Iterator[str]:
+def _check_cluster(body: Body, objects: FinalObjects) -> Iterator[str]:
     meta, spec, status = body["metadata"], body["spec"], body.get("status", {})
     if "deletionTimestamp" in meta:
         yield "it is being deleted"
@@ -66,7 +66,7 @@ def _cluster(body: Body, harness: Harness) -> Iterator[str]:
     is_suspended = bool(spec.get("suspend"))
     pods = [
         pod
-        for pod in _alive(harness.pods)
+        for pod in _list_alive(objects.pods)
         if _is_of(pod, meta["namespace"], labels.CLUSTER, meta["name"])
     ]
     heads = [pod for pod in pods if pod["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD]
@@ -77,10 +77,10 @@ def _cluster(body: Body, harness: Harness) -> Iterator[str]:
         have = sum(
             pod["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for pod in pods
         )
-        want = 0 if is_suspended else _wanted(group)
+        want = 0 if is_suspended else _get_wanted_workers(group)
         if have != want:
             yield f"group {group['groupName']} has {have} workers, wanted {want}"
-    want = sum(_wanted(group) for group in groups)
+    want = sum(_get_wanted_workers(group) for group in groups)
     if status.get("desiredWorkerReplicas", 0) != want:
         yield f"its status wants {status.get('desiredWorkerReplicas', 0)} workers, its spec {want}"
     ready = 0 if is_suspended else want
@@ -90,7 +90,7 @@ def _cluster(body: Body, harness: Harness) -> Iterator[str]:
         yield f"its state is {status.get('state') or 'unknown'}"
 
 
-def _service(body: Body, harness: Harness) -> Iterator[str]:
+def _check_service(body: Body, objects: FinalObjects) -> Iterator[str]:
     meta, status = body["metadata"], body.get("status", {})
     if "deletionTimestamp" in meta:
         yield "it is being deleted"
@@ -108,7 +108,7 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
         yield f"its upgrade to {pending} goes on"
     its = [
         cluster
-        for cluster in harness.clusters
+        for cluster in objects.clusters
         if _is_of(cluster, meta["namespace"], labels.ORIGIN_NAME, meta["name"])
     ]
     if [cluster["metadata"]["name"] for cluster in its] != [active]:
@@ -121,15 +121,17 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
         cluster["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for cluster in its
     ):
         yield "its cluster is not of its spec"
-    if (reported := harness.configs.get(active, "")) not in body["spec"].get(
+    if (reported := objects.configs.get(active, "")) not in body["spec"].get(
         "serveConfigV2", ""
     ) or not reported:
         yield f"the head of {active} got {reported or 'nothing'}"
-    yield from _weights(meta["namespace"], meta["name"], active, harness)
+    yield from _check_weights(meta["namespace"], meta["name"], active, objects)
 
 
-def _weights(namespace: str, service: str, active: str, harness: Harness) -> Iterator[str]:
-    for route in harness.routes:
+def _check_weights(
+    namespace: str, service: str, active: str, objects: FinalObjects
+) -> Iterator[str]:
+    for route in objects.routes:
         if (route["metadata"]["namespace"], route["metadata"]["name"]) != (
             namespace,
             names.http_route(service),
@@ -145,7 +147,7 @@ def _weights(namespace: str, service: str, active: str, harness: Harness) -> Ite
             yield f"its route weighs {weights}"
 
 
-def _job(body: Body, harness: Harness) -> Iterator[str]:
+def _check_job(body: Body, objects: FinalObjects) -> Iterator[str]:
     meta, spec, status = body["metadata"], body["spec"], body.get("status", {})
     if "deletionTimestamp" in meta:
         yield f"it is being deleted, with the finalizers {meta.get('finalizers', [])}"
@@ -157,36 +159,36 @@ def _job(body: Body, harness: Harness) -> Iterator[str]:
     is_there = any(
         (candidate["metadata"]["namespace"], candidate["metadata"]["name"])
         == (meta["namespace"], cluster)
-        for candidate in harness.clusters
+        for candidate in objects.clusters
     )
     if spec.get("shutdownAfterJobFinishes") and is_there:
         yield f"its cluster {cluster} is left"
 
 
-def _job_child(body: Body, harness: Harness) -> Iterator[str]:
+def _check_job_child(body: Body, objects: FinalObjects) -> Iterator[str]:
     """Yield a problem if the object is left over from a deleted RayJob."""
     meta = body["metadata"]
     for owner in meta.get("ownerReferences", []):
         if owner["kind"] == "RayJob" and not any(
-            job["metadata"]["uid"] == owner["uid"] for job in harness.jobs
+            job["metadata"]["uid"] == owner["uid"] for job in objects.jobs
         ):
             yield f"its RayJob {owner['name']} is gone"
 
 
-def _pod(body: Body, harness: Harness) -> Iterator[str]:
+def _check_pod(body: Body, objects: FinalObjects) -> Iterator[str]:
     """Yield a problem if the pod's RayCluster does not exist."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
         (candidate["metadata"]["namespace"], candidate["metadata"]["name"])
         == (body["metadata"]["namespace"], cluster)
-        for candidate in harness.clusters
+        for candidate in objects.clusters
     ):
         yield f"its cluster {cluster} is gone"
 
 
-def _alive(pods: Sequence[Body]) -> Iterator[Body]:
+def _list_alive(pods: Sequence[Body]) -> Iterator[Body]:
     for pod in pods:
-        is_over = pod.get("status", {}).get("phase") in OVER
+        is_over = pod.get("status", {}).get("phase") in ENDED_PHASES
         if "deletionTimestamp" not in pod["metadata"] and not is_over:
             yield pod
 
@@ -196,7 +198,7 @@ def _is_of(body: Body, namespace: str, label: str, value: str) -> bool:
     return meta["namespace"] == namespace and meta.get("labels", {}).get(label) == value
 
 
-def _wanted(group: Body) -> int:
+def _get_wanted_workers(group: Body) -> int:
     return max(
         group.get("minReplicas") or 0,
         min(group.get("replicas") or 0, group.get("maxReplicas", 2**31)),

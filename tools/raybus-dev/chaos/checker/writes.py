@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import Seen, Violation, Write
+from chaos.checker.evidence import ObservedState, Violation, Write
 from common import labels
 from common.bus.subjects import compute_partition
 
 _NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
-PartitionsOf = Callable[[Seen], frozenset[int]]
+PartitionsOf = Callable[[ObservedState], frozenset[int]]
 """Function that returns the partitions that a Lease lists."""
 
 
@@ -36,7 +36,7 @@ class JudgedWrites(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf
+    writes: Iterable[Write], seen: Iterable[ObservedState], partitions_of: PartitionsOf
 ) -> JudgedWrites:
     """Judge all writes, given the states of all objects (`seen`) at the time."""
     all_writes, history = list(writes), _History(seen)
@@ -47,19 +47,19 @@ def judge(
     return JudgedWrites(
         violations=[
             *(
-                _broken("every write names its base", write, "it demands no version")
+                _build_violation("every write names its base", write, "it demands no version")
                 for write in based
                 if not write.based_on
             ),
             *(
-                _broken("no write by a fenced owner", write, why)
+                _build_violation("no write by a fenced owner", write, why)
                 for write in owned
-                if (why := leases.wrong(write))
+                if (why := leases.find_ownership_violation(write))
             ),
             *(
-                _broken("the autoscaler's pods", write, why)
+                _build_violation("the autoscaler's pods", write, why)
                 for write in shrunk
-                if (why := _unlisted(write, history))
+                if (why := _find_unlisted_deletion(write, history))
             ),
         ],
         against_leases=len(owned),
@@ -71,25 +71,25 @@ def judge(
 class _History:
     """The states of each object, in the order of resource versions."""
 
-    def __init__(self, seen: Iterable[Seen]) -> None:
-        states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
+    def __init__(self, seen: Iterable[ObservedState]) -> None:
+        states: defaultdict[tuple[str, str, str], list[ObservedState]] = defaultdict(list)
         for state in seen:
             states[state.key].append(state)
-        self._states: Mapping[tuple[str, str, str], list[Seen]] = states
+        self._states: Mapping[tuple[str, str, str], list[ObservedState]] = states
         for versions in states.values():
             versions.sort(key=lambda state: state.version)
 
-    def before(self, key: tuple[str, str, str], version: int) -> Seen | None:
+    def get_state_before(self, key: tuple[str, str, str], version: int) -> ObservedState | None:
         """Return an object's state just before a resource version; None if it did not exist."""
         states = self._states.get(key, [])
         place = bisect.bisect_left(states, version, key=lambda state: state.version)
         return states[place - 1] if place else None
 
-    def all(self, kind: str) -> Iterator[list[Seen]]:
+    def all(self, kind: str) -> Iterator[list[ObservedState]]:
         """Yield, for each object of a kind, the list of its states."""
         return (states for key, states in self._states.items() if key[0] == kind)
 
-    def ever(self, key: tuple[str, str, str]) -> list[Seen]:
+    def list_states(self, key: tuple[str, str, str]) -> list[ObservedState]:
         """Return all states of an object."""
         return self._states.get(key, [])
 
@@ -119,20 +119,20 @@ class _Leases:
 
         The check needs the top owner of the written object, and a Lease of the service.
         """
-        return write.of_root is not None and bool(self._holders.get(write.service))
+        return write.top_owner is not None and bool(self._holders.get(write.service))
 
-    def wrong(self, write: Write) -> str | None:
+    def find_ownership_violation(self, write: Write) -> str | None:
         """Return why the writer did not own the partition.
 
         None if it did, or if no Lease lists the partition.
         """
-        if write.of_root is None:
+        if write.top_owner is None:
             return None
-        partition = compute_partition(write.of_root)
+        partition = compute_partition(write.top_owner)
         held_by = {
             replica: key[2]
             for key, replica in self._holders[write.service].items()
-            if (lease := self._history.before(key, write.version)) is not None
+            if (lease := self._history.get_state_before(key, write.version)) is not None
             and not lease.is_gone
             and partition in self._partitions_of(lease)
         }
@@ -148,25 +148,25 @@ def _is_of_a_worker(write: Write, history: _History) -> bool:
     """Return whether the write deletes a live worker of a cluster that an autoscaler scales."""
     if write.verb != "delete" or write.resource != "pods" or write.service != "cluster-reconciler":
         return False
-    pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)
+    pod = history.get_state_before(("Pod", write.namespace, write.name), write.version or 2**63)
     if pod is None or pod.object.label.get(labels.NODE_TYPE) != labels.WORKER or not pod.is_alive:
         return False
-    cluster = history.before(_cluster_of(pod), write.version or 2**63)
+    cluster = history.get_state_before(_get_cluster_key(pod), write.version or 2**63)
     return cluster is not None and _is_left_to_autoscaler(cluster)
 
 
-def _is_left_to_autoscaler(cluster: Seen) -> bool:
+def _is_left_to_autoscaler(cluster: ObservedState) -> bool:
     spec = cluster.object.spec
     return cluster.is_alive and bool(spec.enable_in_tree_autoscaling) and not spec.suspend
 
 
-def _unlisted(write: Write, history: _History) -> str | None:
-    pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)
+def _find_unlisted_deletion(write: Write, history: _History) -> str | None:
+    pod = history.get_state_before(("Pod", write.namespace, write.name), write.version or 2**63)
     if pod is None:
         return None
     listed = {
         name
-        for cluster in history.ever(_cluster_of(pod))
+        for cluster in history.list_states(_get_cluster_key(pod))
         if not write.version or cluster.version < write.version
         for group in cluster.object.spec.worker_group_specs or []
         for name in group.scale_strategy.workers_to_delete or []
@@ -178,11 +178,11 @@ def _unlisted(write: Write, history: _History) -> str | None:
     )
 
 
-def _cluster_of(pod: Seen) -> tuple[str, str, str]:
+def _get_cluster_key(pod: ObservedState) -> tuple[str, str, str]:
     return "RayCluster", pod.object.metadata.namespace, pod.object.label.get(labels.CLUSTER, "")
 
 
-def _broken(rule: str, write: Write, text: str) -> Violation:
-    root = write.of_root
+def _build_violation(rule: str, write: Write, text: str) -> Violation:
+    root = write.top_owner
     about = f"{write.namespace}/{root.name if root is not None else write.name}"
     return Violation(rule=rule, about=about, text=f"{write}: {text}", at=write.at)

@@ -16,7 +16,7 @@ from cluster_reconciler.redis_cleanup import DEFAULT_TIMEOUT as REDIS_TIMEOUT
 from common import durations
 from common.upgrade import controls as upgrade_controls
 from generators.docs import markdown
-from service_reconciler.plan import RELEASE, RELEASE_LIMIT
+from service_reconciler.plan import FINALIZER_TIMEOUT, ROUTE_RELEASE_TIMEOUT
 from service_reconciler.promotion import cleanup_schedule
 from support.manifests import ROOT
 
@@ -603,10 +603,11 @@ PARTS: Final = {
             MetadataKey(
                 "ray.io/rayservice-finalizer",
                 _SERVICE,
-                f"until its RayClusters are deleted, at most {RELEASE_LIMIT.seconds // 60} min "
+                f"until its RayClusters are deleted, at most {FINALIZER_TIMEOUT.seconds // 60} min "
                 "after its deletion; with a user's HTTPRoute "
-                f"until raybus has left the route, at most {round(RELEASE.total_seconds())} s "
-                "after its deletion; removed at once under another `spec.managedBy`",
+                "until raybus has left the route, at most "
+                f"{round(ROUTE_RELEASE_TIMEOUT.total_seconds())} s after its deletion; "
+                "removed at once under another `spec.managedBy`",
                 "Clean up objects without owner references. The Event `FinalizerReleased` names "
                 "RayClusters that still exist at the limit, "
                 "or their label if an object in quarantine prevented the clean-up.",

@@ -120,8 +120,8 @@ def judge_cluster_plan(plan: ClusterPlan, remedy: str) -> list[MigrationFinding]
         ]
         if any(isinstance(action, Refuse) for action in step.actions):
             return collected  # a rejected cluster gets no further actions
-    if plan.fault:
-        collected.append(report_change(f"raybus would wait: {plan.fault}", remedy))
+    if plan.problem:
+        collected.append(report_change(f"raybus would wait: {plan.problem}", remedy))
     return collected
 
 

@@ -53,13 +53,13 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()
+    observed: Observed, group: WorkerGroupSpec, *, max_changes: int, gone: Set[str] = frozenset()
 ) -> GroupDecision:
-    """Return the pods of a group to create and to delete, together at most `room` pods.
+    """Return the pods of a group to create and to delete, together at most `max_changes` pods.
 
     With multi-host indexing, the decision covers at least one whole replica, even if the replica
-    has more than `room` hosts. `gone` are names of pods that the plan deletes in earlier groups,
-    because `workersToDelete` may name pods of another group.
+    has more than `max_changes` hosts. `gone` are names of pods that the plan deletes in earlier
+    groups, because `workersToDelete` may name pods of another group.
 
     While a pod that this process deleted still exists, no pod is created and no unhealthy pod is
     deleted, but pods above the target are deleted. With an autoscaler, pods above the target stay
@@ -77,7 +77,9 @@ def decide(
     decide_replicas = (
         _decide_multi_host if group.num_of_hosts > 1 and has_indexes else _decide_single_host
     )
-    decision = decide_replicas(observed, group, pods, is_waiting=is_waiting, room=room)
+    decision = decide_replicas(
+        observed, group, pods, is_waiting=is_waiting, max_changes=max_changes
+    )
     if not has_indexes:
         decision = msgspec.structs.replace(decision, creations=(0,) * len(decision.creations))
     if not is_waiting:
@@ -88,7 +90,7 @@ def decide(
 
 
 def _decide_single_host(
-    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
+    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, max_changes: int
 ) -> GroupDecision:
     """Decide on a group in which each replica is a single pod; `pods` are its present pods.
 
@@ -100,12 +102,12 @@ def _decide_single_host(
         unhealthy := [pod for pod in pods if find_irrecoverable_reason(pod, cluster)]
     ):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
-        states = ((pod, f"; {describe_pod(pod, cluster)}") for pod in unhealthy[:room])
+        states = ((pod, f"; {describe_pod(pod, cluster)}") for pod in unhealthy[:max_changes])
         dropped = (
             _delete(cluster, pod, description="worker Pod", more=text, failed_more=text)
             for pod, text in states
         )
-        is_partial = len(unhealthy) > room
+        is_partial = len(unhealthy) > max_changes
         return GroupDecision(
             note=reason, deletions=tuple(dropped), unfinished=reason, is_partial=is_partial
         )
@@ -118,17 +120,19 @@ def _decide_single_host(
         surplus = sorted(running, key=lambda pod: removal_rank([pod]))[:excess]
         gone += [(pod, "Pod") for pod in surplus if not is_terminating(pod)]
     missing = 0 if is_waiting else max(0, -excess)
-    created = max(0, min(missing, room - len(gone)))
+    created = max(0, min(missing, max_changes - len(gone)))
     return GroupDecision(
         note=f"target {traits.target(group)}, have {len(running)}, named to go {len(named)}",
-        deletions=tuple(_delete(cluster, pod, description=what) for pod, what in gone[:room]),
+        deletions=tuple(
+            _delete(cluster, pod, description=what) for pod, what in gone[:max_changes]
+        ),
         creations=free_indexes(running, created),
-        is_partial=len(gone) + missing > room,
+        is_partial=len(gone) + missing > max_changes,
     )
 
 
 def _decide_multi_host(
-    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
+    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, max_changes: int
 ) -> GroupDecision:
     """Decide on multi-host replicas, which are created and deleted as a whole.
 
@@ -139,7 +143,7 @@ def _decide_multi_host(
     for pod in pods:
         if (replica := pod.metadata.labels.get(labels.REPLICA_NAME)) is not None:
             members.setdefault(replica, []).append(pod)
-    members, at_once = dict(sorted(members.items())), max(1, room // traits.hosts(group))
+    members, at_once = dict(sorted(members.items())), max(1, max_changes // traits.hosts(group))
 
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
         """Return the actions that delete the first `at_once` replicas in `reasons`.

@@ -70,7 +70,7 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
     if not metadata["name"]:
         del metadata["name"]
-    tls.without_wait(pod)
+    tls.remove_address_wait(pod)
     metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):
         container.pop(probe, None)

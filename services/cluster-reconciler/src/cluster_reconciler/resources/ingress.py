@@ -69,9 +69,9 @@ def build_route(cluster: RayCluster) -> Body:
     Its name is cut so that name and namespace fit into one DNS label. If the namespace leaves no
     room, the name is a hash of the cluster's name.
     """
-    name, room = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
+    name, max_length = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-    route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest}"
+    route = names.checked(f"{name}-head-route"[:max_length]) if max_length > 0 else f"r{digest}"
     spec: Body = {
         "to": {"kind": "Service", "name": services.get_head_service_name(cluster), "weight": 100},
         "port": {"targetPort": _get_dashboard_port(cluster)},

@@ -68,7 +68,7 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
     """Return the labels of a node's pod.
 
     In rising precedence they come from the operator's configuration, raybus, the template and the
-    group. Users cannot change the `FIXED` labels. `build_place_labels` adds the position in the
+    group. Users cannot change the `FIXED` labels. `build_replica_labels` adds the position in the
     group.
     """
     group, name, node_type = (
@@ -95,14 +95,17 @@ def build_pod_labels(node: RayNode) -> dict[str, str]:
     return all_labels
 
 
-def build_place_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
+def build_replica_labels(node: RayNode, replica: ReplicaIndex) -> dict[str, str]:
     """Return the labels with a worker's position in its group; they take precedence over others."""
     if FeatureGate.MULTI_HOST_INDEXING not in node.config.gates:
         return {}
-    place = {labels.REPLICA_INDEX: str(replica.index)}
+    replica_labels = {labels.REPLICA_INDEX: str(replica.index)}
     if isinstance(node.group, WorkerGroupSpec) and node.group.num_of_hosts > 1:
-        place |= {labels.REPLICA_NAME: replica.replica_name, labels.HOST_INDEX: str(replica.host)}
-    return place
+        replica_labels |= {
+            labels.REPLICA_NAME: replica.replica_name,
+            labels.HOST_INDEX: str(replica.host),
+        }
+    return replica_labels
 
 
 class Namer:
@@ -137,19 +140,19 @@ class Namer:
         self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // NAME_EPOCH_SECONDS))
 
     def draw(
-        self, prefix: str, group: str, place: str = "", *, hosts: int = 1
+        self, prefix: str, group: str, index: str = "", *, hosts: int = 1
     ) -> tuple[list[str], str]:
         """Return the names of a replica's pods, and the name of the replica.
 
         The name of a pod is `prefix` and a suffix; the name of the replica is the group and a
-        suffix. The suffix depends on `place`, the index of the replica. If the name of a pod is
+        suffix. The suffix depends on `index`, the index of the replica. If the name of a pod is
         taken, new suffixes are drawn for all hosts of the replica.
         """
         attempts = (
             (
                 attempt,
                 [
-                    prefix + self._draw_suffix(group, place, str(host), attempt)
+                    prefix + self._draw_suffix(group, index, str(host), attempt)
                     for host in range(hosts)
                 ],
             )
@@ -159,7 +162,7 @@ class Namer:
             candidate for candidate in attempts if self._taken.isdisjoint(candidate[1])
         )
         self._taken.update(drawn)
-        return drawn, f"{group[:57]}-{self._draw_suffix(group, 'replica', place, attempt)}"
+        return drawn, f"{group[:57]}-{self._draw_suffix(group, 'replica', index, attempt)}"
 
     def _draw_suffix(self, *parts: str) -> str:
         """Return five characters that depend only on the cluster's uid, the hour and the parts."""

@@ -166,15 +166,15 @@ def _get_shell(config: Config) -> list[str]:
     return ["/bin/bash", "-cl" if config.uses_login_shell else "-c", "--"]
 
 
-def build_script_fields(config: Config, text: str, **room: str) -> Body:
+def build_script_fields(config: Config, text: str, **resources: str) -> Body:
     """Return the fields of a container that runs a script.
 
-    `room` are the container's resource requests and limits, such as `cpu="200m"`.
+    `resources` are the container's resource requests and limits, such as `cpu="200m"`.
     """
     return {
         "command": _get_shell(config),
         "args": [text],
-        "resources": {"limits": room, "requests": dict(room)},
+        "resources": {"limits": resources, "requests": dict(resources)},
     }
 
 

@@ -66,7 +66,7 @@ class ChainPart(msgspec.Struct, frozen=True, kw_only=True):
     """Whether pods use the certificate. It is then issued again when their addresses change."""
 
     @property
-    def place(self) -> tuple[Resource, str]:
+    def address(self) -> tuple[Resource, str]:
         return self.resource, self.name
 
 
@@ -195,7 +195,7 @@ def configure_pod(pod: Body, node: RayNode) -> None:
     pod_json.ensure_list(pod["spec"], "initContainers").insert(0, wait)
 
 
-def without_wait(pod: Body) -> None:
+def remove_address_wait(pod: Body) -> None:
     """Remove the init container that waits for the pod's address in the certificate.
 
     No certificate contains the address of a Job's pod.

@@ -14,7 +14,7 @@ from cluster_reconciler.resources.node import (
     WAIT_GCS_READY,
     RayNode,
     ReplicaIndex,
-    build_place_labels,
+    build_replica_labels,
 )
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -53,7 +53,7 @@ class WorkerPods(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "metadata": {
                 **metadata,
                 "name": name,
-                "labels": metadata["labels"] | build_place_labels(self._node, replica),
+                "labels": metadata["labels"] | build_replica_labels(self._node, replica),
                 "annotations": dict(metadata["annotations"]),
             },
             "spec": dict(common["spec"]),

@@ -76,14 +76,14 @@ def make_plan(observed: ObservedCronJob, gates: Gates) -> Plan[Action]:
         note = "RayCronJob suspended, no new RayJobs will be created"
         event = EmitEvent(event=normal(CronEventReason.SUSPENDED, "Suspend", note))
         return Plan(actions=(event, *cleanup), note="suspended")
-    return _schedule(observed, timetable, cleanup)
+    return _plan_next_run(observed, timetable, cleanup)
 
 
-def _schedule(
+def _plan_next_run(
     observed: ObservedCronJob, timetable: Timetable, cleanup: tuple[Action, ...]
 ) -> Plan[Action]:
     schedule, zone, now = timetable.schedule, timetable.zone, observed.now
-    last = _base(observed.cron_job, now)
+    last = _get_last_run(observed.cron_job, now)
     if last > now + MAX_CLOCK_SKEW:
         note = (
             f"The last run is recorded for {meta.rfc3339(last)}, which is in the future: no run "
@@ -125,7 +125,7 @@ def _schedule(
             resource=resources.RAY_JOB,
             body=body,
             if_exists=IfExists.NEED_OWN,
-            events=_events_of_creation(body),
+            events=_build_creation_events(body),
         ),
         record,
     ]
@@ -162,7 +162,7 @@ def build_job_name(cron_job: str, timetable: Timetable, run: datetime) -> str:
     return f"{cron_job}-{seconds if is_fast else seconds // 60}"
 
 
-def _base(cron_job: RayCronJob, now: datetime) -> datetime:
+def _get_last_run(cron_job: RayCronJob, now: datetime) -> datetime:
     """Return the time after which the next run is due: the last run, else the creation."""
     return cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp or now
 
@@ -197,7 +197,7 @@ def _report_missed(first: datetime, due: datetime) -> list[Action]:
     return [EmitEvent(event=warning(CronEventReason.MISSED, "Schedule", note))]
 
 
-def _events_of_creation(body: Body) -> ActionEvents:
+def _build_creation_events(body: Body) -> ActionEvents:
     name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
     created = normal(CronEventReason.CREATED, "Create", f"Created RayJob {name}")
     return ActionEvents(
@@ -224,12 +224,12 @@ def _delete_finished(observed: ObservedCronJob, timetable: Timetable) -> Iterato
                     uid=job.metadata.uid,
                     is_side=True,
                 )
-                for job in _oldest(ended, len(ended) - limit)
+                for job in _list_oldest(ended, len(ended) - limit)
                 if job.metadata.deletion_timestamp is None
             )
 
 
-def _oldest(jobs: Iterable[RayJob], count: int) -> list[RayJob]:
+def _list_oldest(jobs: Iterable[RayJob], count: int) -> list[RayJob]:
     if count <= 0:
         return []
     first = datetime.min.replace(tzinfo=UTC)

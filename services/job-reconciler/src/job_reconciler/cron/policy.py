@@ -49,15 +49,17 @@ class CronPolicy(msgspec.Struct, frozen=True, kw_only=True):
 def parse(annotations: Mapping[str, str]) -> CronPolicy:
     """Return the options in the annotations of a RayCronJob. Raises `CronPolicyError`."""
     return CronPolicy(
-        concurrency=_concurrency(annotations.get(labels.CONCURRENCY_POLICY, Concurrency.ALLOW)),
-        starting_deadline=_deadline(annotations.get(labels.STARTING_DEADLINE)),
-        succeeded_limit=_limit(annotations, labels.SUCCEEDED_JOBS_LIMIT),
-        failed_limit=_limit(annotations, labels.FAILED_JOBS_LIMIT),
-        job_labels=_job_labels(annotations.get(labels.JOB_LABELS, "")),
+        concurrency=_parse_concurrency(
+            annotations.get(labels.CONCURRENCY_POLICY, Concurrency.ALLOW)
+        ),
+        starting_deadline=_parse_deadline(annotations.get(labels.STARTING_DEADLINE)),
+        succeeded_limit=_parse_limit(annotations, labels.SUCCEEDED_JOBS_LIMIT),
+        failed_limit=_parse_limit(annotations, labels.FAILED_JOBS_LIMIT),
+        job_labels=_parse_job_labels(annotations.get(labels.JOB_LABELS, "")),
     )
 
 
-def _concurrency(text: str) -> Concurrency:
+def _parse_concurrency(text: str) -> Concurrency:
     try:
         return Concurrency(text)
     except ValueError:
@@ -67,7 +69,7 @@ def _concurrency(text: str) -> Concurrency:
         ) from None
 
 
-def _deadline(text: str | None) -> timedelta | None:
+def _parse_deadline(text: str | None) -> timedelta | None:
     if text is None:
         return None
     deadline = durations.parse_or_seconds(text)
@@ -79,7 +81,7 @@ def _deadline(text: str | None) -> timedelta | None:
     return deadline
 
 
-def _limit(annotations: Mapping[str, str], name: str) -> int | None:
+def _parse_limit(annotations: Mapping[str, str], name: str) -> int | None:
     text = annotations.get(name)
     if text is None:
         return None
@@ -91,7 +93,7 @@ def _limit(annotations: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _job_labels(text: str) -> dict[str, str]:
+def _parse_job_labels(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = pair.partition("=")

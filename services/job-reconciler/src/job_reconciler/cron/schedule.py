@@ -136,19 +136,19 @@ class Cron(msgspec.Struct, frozen=True):
             for day in self.day.values
         )
         has_time = bool(self.minute.values and self.hour.values and self.month.values)
-        return has_time and self._combined(has_day, bool(self.weekday.values))
+        return has_time and self._combine_days(has_day, bool(self.weekday.values))
 
     def next_run(self, after: datetime, zone: tzinfo) -> datetime | None:
         """Return the first run later than `after`; None if there is none within `MAX_YEARS`."""
         local = after.astimezone(zone)
-        for day in _days(local.date(), step=1):
+        for day in _generate_days(local.date(), step=1):
             if not self._has_day(day):
                 continue
             first_hour = local.hour if day == local.date() else 0
             for hour in self.hour.ordered:
                 if hour < first_hour:
                     continue
-                runs = [run for run in self._runs(day, hour, zone) if run > after]
+                runs = [run for run in self._generate_runs(day, hour, zone) if run > after]
                 if runs:
                     return min(runs)
         return None
@@ -159,7 +159,7 @@ class Cron(msgspec.Struct, frozen=True):
         Runs more than `MAX_YEARS` before `until` are not found.
         """
         first, last = after.astimezone(zone).date(), until.astimezone(zone)
-        for day in _days(last.date(), step=-1):
+        for day in _generate_days(last.date(), step=-1):
             if day < first:
                 return None
             if not self._has_day(day):
@@ -168,24 +168,24 @@ class Cron(msgspec.Struct, frozen=True):
             for hour in reversed(self.hour.ordered):
                 if hour > last_hour:
                     continue
-                runs = [run for run in self._runs(day, hour, zone) if run <= until]
+                runs = [run for run in self._generate_runs(day, hour, zone) if run <= until]
                 if runs:
                     newest = max(runs)
                     return newest if newest > after else None
         return None
 
     def _has_day(self, day: date) -> bool:
-        return day.month in self.month.values and self._combined(
+        return day.month in self.month.values and self._combine_days(
             day.day in self.day.values, day.isoweekday() % 7 in self.weekday.values
         )
 
-    def _combined(self, has_day: bool, has_weekday: bool) -> bool:  # noqa: FBT001 - two of a kind
+    def _combine_days(self, has_day: bool, has_weekday: bool) -> bool:  # noqa: FBT001 - two of a kind
         """Apply cron's rule for days: if neither day field has a star, one match is enough."""
         if self.day.has_star or self.weekday.has_star:
             return has_day and has_weekday
         return has_day or has_weekday
 
-    def _runs(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
+    def _generate_runs(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
         """Yield the runs within one hour of the zone's clock, in UTC."""
         runs_every_hour = len(self.hour.values) == 24
         for minute in self.minute.values:
@@ -292,7 +292,7 @@ def _parse_number(text: str) -> int:
     return number
 
 
-def _days(start: date, *, step: int) -> Iterator[date]:
+def _generate_days(start: date, *, step: int) -> Iterator[date]:
     """Yield the days from `start` on for `MAX_YEARS` years; backwards with `step` -1."""
     day = start
     for _ in range(MAX_YEARS * 366 + 1):

@@ -56,9 +56,9 @@ def parse(cron_job: RayCronJob, local_zone: tzinfo, gates: Gates) -> Timetable:
     except msgspec.ValidationError as error:
         raise InvalidCronJob(str(error)) from None
     timetable = Timetable(
-        schedule=_schedule(spec.schedule),
-        zone=_zone(spec.time_zone, local_zone),
-        policy=_policy(cron_job),
+        schedule=_parse_schedule(spec.schedule),
+        zone=_find_zone(spec.time_zone, local_zone),
+        policy=_parse_policy(cron_job),
     )
     template = RayJob(
         metadata=ObjectMeta(),
@@ -69,7 +69,7 @@ def parse(cron_job: RayCronJob, local_zone: tzinfo, gates: Gates) -> Timetable:
     return timetable
 
 
-def _schedule(text: str) -> Schedule:
+def _parse_schedule(text: str) -> Schedule:
     if len(text) > MAX_SCHEDULE:  # CRDs of KubeRay have no limit, and a long list takes seconds
         raise InvalidCronJob(f"schedule should be no more than {MAX_SCHEDULE} characters")
     if "TZ" in text:
@@ -83,7 +83,7 @@ def _schedule(text: str) -> Schedule:
     return found
 
 
-def _zone(name: str | None, local_zone: tzinfo) -> tzinfo:
+def _find_zone(name: str | None, local_zone: tzinfo) -> tzinfo:
     if name is None or name == _LOCAL:
         return local_zone
     if not name:
@@ -101,7 +101,7 @@ def _zone(name: str | None, local_zone: tzinfo) -> tzinfo:
     raise InvalidCronJob(f"invalid time zone: unknown time zone {name}")
 
 
-def _policy(cron_job: RayCronJob) -> CronPolicy:
+def _parse_policy(cron_job: RayCronJob) -> CronPolicy:
     try:
         return policy.parse(cron_job.metadata.annotations)
     except CronPolicyError as error:

@@ -40,7 +40,8 @@ def clean_up(observed: Observed) -> Plan[Action]:
     is_ours = cluster is not None and not observed.cluster_is_foreign
     facts = ClusterFacts(
         exists=is_ours and cluster is not None and cluster.metadata.deletion_timestamp is None,
-        are_workers_suspended=cluster is not None and all(map(_is_suspended, _groups(observed))),
+        are_workers_suspended=cluster is not None
+        and all(map(_is_suspended, _list_groups(observed))),
     )
     decision = cleanup.decide(
         job,
@@ -55,7 +56,7 @@ def clean_up(observed: Observed) -> Plan[Action]:
         note = EmitEvent(event=warning(EventReason.NOT_CLEANED_UP, "Cleanup", decision.problem))
         actions.append(note)
     if decision.policy is not None:
-        actions += _delete(observed, decision.policy)
+        actions += _plan_deletion(observed, decision.policy)
     return Plan(
         actions=(*actions, *ending.clean_up_scheduler(observed)),
         requeue_at=decision.requeue_at,
@@ -85,7 +86,7 @@ def delete(observed: Observed) -> Plan[Action]:
     )
 
 
-def _delete(observed: Observed, policy: str) -> tuple[Action, ...]:
+def _plan_deletion(observed: Observed, policy: str) -> tuple[Action, ...]:
     job, cluster = observed.job.metadata, observed.cluster
     if policy == "DeleteSelf":
         return (Delete(resource=RAY_JOB, name=job.name, uid=job.uid),)
@@ -95,7 +96,7 @@ def _delete(observed: Observed, policy: str) -> tuple[Action, ...]:
     if policy == "DeleteCluster":
         report = events.CLUSTER_DELETED.format(where)
         return (Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report),)
-    groups = [{**group, "suspend": True} for group in _groups(observed)]
+    groups = [{**group, "suspend": True} for group in _list_groups(observed)]
     patch = {
         "metadata": {"resourceVersion": meta.resource_version},
         "spec": {"workerGroupSpecs": groups},
@@ -104,7 +105,7 @@ def _delete(observed: Observed, policy: str) -> tuple[Action, ...]:
     return (Patch(resource=RAY_CLUSTER, name=meta.name, patch=patch, events=report),)
 
 
-def _groups(observed: Observed) -> list[dict[str, Any]]:
+def _list_groups(observed: Observed) -> list[dict[str, Any]]:
     cluster = observed.cluster
     groups = None if cluster is None else cluster.raw_spec.get("workerGroupSpecs")
     return cast("list[dict[str, Any]]", groups or [])

@@ -71,7 +71,7 @@ def _end_before(observed: Observed) -> Plan[Action] | None:
     )
     if decision.ending is None:
         return None
-    status = _with_answer(observed, ray, decision, failing_since=None)
+    status = _add_answer(observed, ray, decision, failing_since=None)
     return ending.finish(observed, decision.ending, status)
 
 
@@ -82,7 +82,7 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
     if decision.must_submit and observed.submission_error and failing_since is None:
         # Ray answers, but no submission gets through.
         failing_since = job.status.job_status_check_failure_start_time or whole_seconds(now)
-    status = _with_answer(observed, ray, decision, failing_since)
+    status = _add_answer(observed, ray, decision, failing_since)
     end = (
         _find_earlier_run(observed, ray)
         or decision.ending
@@ -93,13 +93,13 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
     )
     if end is not None:
         return ending.finish(observed, end, status)
-    submission = _submission(observed, decision)
+    submission = _plan_submission(observed, decision)
     return Plan(
         actions=(
-            *_head_service(observed),
+            *_plan_head_service(observed),
             *update(observed, status),
             *submission,
-            *_missing_submitter(observed, ray),
+            *_plan_missing_submitter(observed, ray),
         ),
         requeue_at=earliest(
             # Not at once: a head may accept a job again and again, and still not know it.
@@ -110,7 +110,7 @@ def _follow(observed: Observed, ray: RayAnswer) -> Plan[Action]:
     )
 
 
-def _with_answer(
+def _add_answer(
     observed: Observed, ray: RayAnswer, decision: AttemptDecision, failing_since: datetime | None
 ) -> RayJobStatus:
     """Return the status with Ray's answer; `failing_since` is when status checks began to fail."""
@@ -193,7 +193,7 @@ def _find_lost_run(observed: Observed, ray: RayAnswer, decision: AttemptDecision
     )
 
 
-def _submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, ...]:
+def _plan_submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, ...]:
     """Return the actions that record the attempt's head in an annotation, then submit the job.
 
     Empty if the job must not be submitted over HTTP now.
@@ -208,7 +208,7 @@ def _submission(observed: Observed, decision: AttemptDecision) -> tuple[Action, 
     return Annotate(name=labels.SUBMITTED_TO, value=record), submit
 
 
-def _missing_submitter(observed: Observed, ray: RayAnswer) -> tuple[Action, ...]:
+def _plan_missing_submitter(observed: Observed, ray: RayAnswer) -> tuple[Action, ...]:
     """Return the actions that create the submitter Job again.
 
     Empty unless the submitter Job was deleted before Ray knew the job.
@@ -228,7 +228,7 @@ def _lacks_submitter(observed: Observed, ray: RayAnswer) -> bool:
     )
 
 
-def _head_service(observed: Observed) -> tuple[Action, ...]:
+def _plan_head_service(observed: Observed) -> tuple[Action, ...]:
     """Return the action that makes the RayJob's head Service select this attempt's cluster.
 
     Empty if the Service selects that cluster already, or if the job runs on a cluster that it does

@@ -61,8 +61,8 @@ def initialize(observed: Observed) -> Plan[Action]:
     if not is_ready and not _has_sidecar_ended(observed):
         written = update(observed, status)
         return Plan(
-            actions=(*written, *_tell_problem(observed)) if written else (),
-            requeue_at=_recheck_at(observed),
+            actions=(*written, *_plan_problem_event(observed)) if written else (),
+            requeue_at=_get_recheck_time(observed),
             note="waiting for the RayCluster",
         )
     return _start(observed, status)
@@ -81,7 +81,7 @@ def _has_sidecar_ended(observed: Observed) -> bool:
 def _start(observed: Observed, status: RayJobStatus) -> Plan[Action]:
     """Return the plan that writes `status` and starts the job on a cluster that is ready."""
     job = observed.job
-    if (url := _dashboard_url(observed)) is None:
+    if (url := _get_dashboard_url(observed)) is None:
         note = "waiting for the head Service with a port named dashboard"
         return Plan(requeue_at=observed.now + POLL, note=note)
     is_interactive = job.spec.submission_mode == SubmissionMode.INTERACTIVE
@@ -113,7 +113,7 @@ def wait_for_job(observed: Observed) -> Plan[Action]:
 
 def provide_cluster(observed: Observed) -> Plan[Action]:
     """Return the plan for a missing cluster: create it, unless the job selects it."""
-    job, requeue_at = observed.job, _recheck_at(observed)
+    job, requeue_at = observed.job, _get_recheck_time(observed)
     if observed.selects_cluster:
         return Plan(
             actions=(EmitEvent(event=events.cluster_not_found(job)),),
@@ -153,7 +153,7 @@ def create_submitter(observed: Observed) -> tuple[Action, ...]:
     return (create,)
 
 
-def _tell_problem(observed: Observed) -> tuple[Action, ...]:
+def _plan_problem_event(observed: Observed) -> tuple[Action, ...]:
     """Return the Event with the reason why the job does not start; empty without a problem.
 
     A repeated Event only increases the count of the first Event.
@@ -167,12 +167,12 @@ def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
     """Return the plan that reports another owner's object under a name that the RayJob needs."""
     return Plan(
         actions=(EmitEvent(event=events.not_owned(kind, name, observed.job)),),
-        requeue_at=earliest(_recheck_at(observed), observed.now + POLL),
+        requeue_at=earliest(_get_recheck_time(observed), observed.now + POLL),
         note=f"{kind} {name} belongs to somebody else",
     )
 
 
-def _recheck_at(observed: Observed) -> datetime | None:
+def _get_recheck_time(observed: Observed) -> datetime | None:
     """Return when to reconcile even if nothing changes; None if that is not needed.
 
     That is the next deadline, or the time at which a selected cluster is read again.
@@ -181,12 +181,12 @@ def _recheck_at(observed: Observed) -> datetime | None:
     return earliest(deadlines.next_deadline(observed.job), poll)
 
 
-def _dashboard_url(observed: Observed) -> str | None:
+def _get_dashboard_url(observed: Observed) -> str | None:
     """Return the address of the cluster's dashboard without its scheme; None if it is unknown."""
     job, service = observed.job, observed.dashboard_service
     if job.status.dashboard_url:
         return job.status.dashboard_url
-    port = None if service is None else _dashboard_port(service)
+    port = None if service is None else _get_dashboard_port(service)
     if service is None or port is None:
         return None
     host = names.head_fqdn(
@@ -195,6 +195,6 @@ def _dashboard_url(observed: Observed) -> str | None:
     return f"{host}:{port}"
 
 
-def _dashboard_port(service: Service) -> int | None:
+def _get_dashboard_port(service: Service) -> int | None:
     ports = (port.port for port in service.spec.ports if port.name == "dashboard")
     return next(ports, None)

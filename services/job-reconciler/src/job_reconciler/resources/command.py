@@ -90,13 +90,18 @@ def _build(job: RayJob, address: str, health: str, *, is_repeatable: bool) -> st
     words.append(f"ray job submit --address {address}")
     if is_repeatable:
         words.append("--no-wait")
-    words += [*_options(job, job_id), "--", _encode_entrypoint(job.spec.entrypoint.strip()), ";"]
+    words += [
+        *_list_options(job, job_id),
+        "--",
+        _encode_entrypoint(job.spec.entrypoint.strip()),
+        ";",
+    ]
     if is_repeatable:
         words.append(f"fi ; ray job logs --address {address} --follow {job_id}")
     return " ".join(words)
 
 
-def _options(job: RayJob, job_id: str) -> Iterator[str]:
+def _list_options(job: RayJob, job_id: str) -> Iterator[str]:
     spec = job.spec
     if spec.runtime_env:
         runtime_env = submission.encode(submission.load_runtime_env(job))

@@ -50,17 +50,17 @@ def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
     return (
         (old.job_status, old.job_deployment_status) != (new.job_status, new.job_deployment_status)
         or old.job_status_check_failure_start_time != new.job_status_check_failure_start_time
-        or _essence(old.ray_cluster_status) != _essence(new.ray_cluster_status)
-        or (is_own_message and _shown(old) != _shown(new))
+        or _drop_minor_fields(old.ray_cluster_status) != _drop_minor_fields(new.ray_cluster_status)
+        or (is_own_message and _get_visible_texts(old) != _get_visible_texts(new))
     )
 
 
-def _shown(status: RayJobStatus) -> tuple[str, str]:
+def _get_visible_texts(status: RayJobStatus) -> tuple[str, str]:
     """Return the texts of a status that users read about a job that does not run."""
     return status.reason, status.message
 
 
-def _essence(status: RayClusterStatus) -> RayClusterStatus:
+def _drop_minor_fields(status: RayClusterStatus) -> RayClusterStatus:
     """Return a cluster's status without the fields whose change alone is not written."""
     ignored = RayClusterStatus()
     return replace(

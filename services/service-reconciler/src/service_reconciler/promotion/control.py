@@ -43,7 +43,7 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import promote
 from service_reconciler.resources.ray_cluster import Match
 
-FLAPPING: Final = 2
+MIN_FLAPS: Final = 2
 """Number of times that clusters must lose traffic for their health until an upgrade is flapping.
 
 While an upgrade flaps, its deadline counts from the first loss.
@@ -66,9 +66,9 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what the user's controls and the deadline demand of a RayService's upgrade."""
     controls, is_back = observed.controls, recorded_decisions.is_rolling_back(observed.service)
     may_pause = not is_back and not controls.promotes
-    pause = _pause(observed) if may_pause else None
-    stall, due = stalled(observed, now=now) if pause is None else (None, None)
-    abort = _abort(observed, None if is_back else stall)
+    pause = _find_pause(observed) if may_pause else None
+    stall, due = find_stall(observed, now=now) if pause is None else (None, None)
+    abort = _find_abort(observed, None if is_back else stall)
     if (
         stall is not None
         and may_pause
@@ -80,7 +80,7 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     return Control(abort=abort, pause=pause, stall=stall, requeue_at=due)
 
 
-def _pause(observed: Observed) -> Problem[Reason] | None:
+def _find_pause(observed: Observed) -> Problem[Reason] | None:
     """Return why the upgrade is paused; None if it is not paused."""
     names, policy, pending = observed.names, observed.policy, observed.pending
     if not names.pending or not names.active:
@@ -98,7 +98,7 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
     weight = 0 if share is None else share.weight
     # All traffic moves at once, when the cluster can take it.
     if not observed.is_incremental:
-        weight = WHOLE if promote.not_ready(observed, pending) is None else 0
+        weight = WHOLE if promote.explain_not_ready(observed, pending) is None else 0
     text = upgrade_policy.pause(policy, pending, weight, observed.controls.approved)
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
 
@@ -123,7 +123,7 @@ def failed_gate(observed: Observed) -> str | None:
     )
 
 
-def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
+def _find_abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the upgrade is aborted; None if it is not aborted.
 
     Nothing is aborted if the active cluster already matches the spec.
@@ -150,7 +150,7 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.GATE_FAILED,
     }
-    if (abort := recorded if is_final else _by_gate(observed, text)) is not None:
+    if (abort := recorded if is_final else _build_gate_abort(observed, text)) is not None:
         return abort
     # A cluster that does not serve is no target for a rollback.
     if (
@@ -162,7 +162,7 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
     return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"{text} {stall.message}")
 
 
-def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
+def _build_gate_abort(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return the abort of an upgrade whose gate failed; None unless the policy says rollback.
 
     `text` begins the message. A pending cluster that differs from the spec failed for an earlier
@@ -190,7 +190,9 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     return Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
 
 
-def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | None, datetime | None]:
+def find_stall(
+    observed: Observed, *, now: datetime
+) -> tuple[Problem[Reason] | None, datetime | None]:
     """Return why the upgrade is stalled and, if it is not, when its deadline is reached.
 
     A rollback can stall as well. Both results are None if no upgrade is in progress or if the
@@ -201,7 +203,7 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
     is_on = names.pending and observed.active is not None and observed.serving != names.pending
     needs_time = observed.is_incremental or is_back
     if not is_on or not (
-        needs_time or pending is None or promote.not_ready(observed, pending) is not None
+        needs_time or pending is None or promote.explain_not_ready(observed, pending) is not None
     ):
         return None, None
     growing = observed.active if is_back else pending
@@ -212,7 +214,7 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
     due = progress_since(observed, growing, now=now) + controls.deadline
     if now < due:
         return None, due
-    cause = _cause(observed, growing, now=now)
+    cause = _find_stall_cause(observed, growing, now=now)
     if recorded is not None and cause.code in {recorded.code, Reason.PROGRESS_DEADLINE_EXCEEDED}:
         return recorded, None
     text = (
@@ -243,22 +245,22 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
         for kind in kinds
         if (moment := recorded_decisions.changed_at(service, kind)) is not None
     ]
-    wait = _wait(observed)
+    wait = _get_hold_time(observed)
     if (flapping := flaps_since(observed)) is not None:
         return max((*decisions, flapping + wait, *set_at))
     record = observed.record if observed.is_incremental else Record()
     moved = [share.same_since for share in record.clusters.values() if share.same_since is not None]
     changed = [record.changed_at] if record.changed_at is not None else []
-    moments = [*decisions, *changed, *moved, *_of_cluster(growing)]
+    moments = [*decisions, *changed, *moved, *_list_progress_times(growing)]
     past = [moment for moment in moments if moment <= now + SKEW]
     if len(past) < len(moments) and not set_at:
         return now
     waited = [moment + wait for moment in moved if moment <= now + SKEW]
-    waited += [moment for moment in [_mirrored_until(observed)] if moment is not None]
+    waited += [moment for moment in [_get_mirror_end(observed)] if moment is not None]
     return max((*past, *waited, *set_at))
 
 
-def _mirrored_until(observed: Observed) -> datetime | None:
+def _get_mirror_end(observed: Observed) -> datetime | None:
     """Return when the mirroring before the first traffic ends; None without mirroring."""
     policy, route = observed.policy, observed.side_routes.mirror
     if policy is None or policy.mirror is None or route is None:
@@ -267,7 +269,7 @@ def _mirrored_until(observed: Observed) -> datetime | None:
     return None if since is None else since + policy.mirror.duration
 
 
-def _wait(observed: Observed) -> timedelta:
+def _get_hold_time(observed: Observed) -> timedelta:
     """Return how long the user's settings keep the traffic at its present weight.
 
     This is the interval between steps, or the hold or bake of the policy at this weight.
@@ -289,13 +291,13 @@ def _wait(observed: Observed) -> timedelta:
 def flaps_since(observed: Observed) -> datetime | None:
     """Return when a cluster first lost traffic for its health; None if the upgrade does not flap.
 
-    An upgrade flaps if clusters lost traffic at least `FLAPPING` times since the last progress. A
+    An upgrade flaps if clusters lost traffic at least `MIN_FLAPS` times since the last progress. A
     rollback starts a new count, because an earlier loss is the reason for the rollback.
     """
     if (upgrade := observed.upgrade) is None:
         return None
     since, count = upgrade.shed_at, upgrade.sheds
-    if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
+    if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < MIN_FLAPS:
         return None
     back = recorded_decisions.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
     return (
@@ -307,7 +309,7 @@ def flaps_since(observed: Observed) -> datetime | None:
     )
 
 
-def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
+def _list_progress_times(view: ClusterView | None) -> Iterator[datetime]:
     """Yield when a cluster was created and when its conditions, pods and replicas became ready.
 
     Replicas of failed applications do not count.
@@ -344,28 +346,32 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
             )
 
 
-def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:
+def _find_stall_cause(
+    observed: Observed, growing: ClusterView | None, *, now: datetime
+) -> Problem[Reason]:
     problem = problems.of_cluster(observed, growing, now=now) or problems.of_gateway(
         observed, now=now
     )
     if problem is not None:
         return problem
     if growing is None:
-        return _unmoved(f"RayCluster {observed.names.pending} is not there yet")
+        return _build_unmoved_problem(f"RayCluster {observed.names.pending} is not there yet")
     if not head_is_ready(growing.cluster):
-        return _unmoved(f"the head pod of RayCluster {growing.name} is not ready")
+        return _build_unmoved_problem(f"the head pod of RayCluster {growing.name} is not ready")
     if not observed.is_incremental and (waits := problems.of_gates(observed)) is not None:
         return waits
-    if (why := promote.not_ready(observed, growing)) is not None:
+    if (why := promote.explain_not_ready(observed, growing)) is not None:
         return Problem(Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}")
     return (
-        _traffic_cause(observed, growing, now=now)
+        _find_traffic_cause(observed, growing, now=now)
         if observed.is_incremental
-        else _unmoved("nothing changes")
+        else _build_unmoved_problem("nothing changes")
     )
 
 
-def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
+def _find_traffic_cause(
+    observed: Observed, growing: ClusterView, *, now: datetime
+) -> Problem[Reason]:
     is_back = growing is observed.active
     if (
         waits := problems.of_parity(observed, is_back=is_back, now=now)
@@ -379,9 +385,11 @@ def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -
         return Problem(Reason.GATEWAY_NOT_READY, trouble.message)
     options = observed.service.raw_upgrade_options
     if 0 in {options.get("maxSurgePercent"), options.get("stepSizePercent")}:
-        return _unmoved("maxSurgePercent and stepSizePercent must both be greater than 0")
-    return _unmoved("the traffic does not move")
+        return _build_unmoved_problem(
+            "maxSurgePercent and stepSizePercent must both be greater than 0"
+        )
+    return _build_unmoved_problem("the traffic does not move")
 
 
-def _unmoved(why: str) -> Problem[Reason]:
+def _build_unmoved_problem(why: str) -> Problem[Reason]:
     return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, why)

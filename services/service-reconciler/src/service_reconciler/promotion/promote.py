@@ -24,7 +24,7 @@ from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
 
-def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
+def choose_target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
     """Return the name of the cluster that the Services should select, and the reason.
 
     An empty name means that the Services do not change. `pause` is the reason of a pause, which
@@ -34,7 +34,7 @@ def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
     if pending is not None:
         if observed.serving == pending.name:
             return pending.name, "the pending cluster serves already"
-        why = (pause if active is not None else None) or not_ready(observed, pending)
+        why = (pause if active is not None else None) or explain_not_ready(observed, pending)
         if why is None:
             return pending.name, "the pending cluster is ready"
         return (active.name if active is not None else ""), f"the pending cluster waits: {why}"
@@ -45,7 +45,7 @@ def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
     )
 
 
-def target_in_steps(observed: Observed) -> tuple[str, str]:
+def choose_target_in_steps(observed: Observed) -> tuple[str, str]:
     """Return the cluster that the head Service should select in a stepwise upgrade, and why.
 
     An empty name means that the Service does not change.
@@ -56,7 +56,7 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
         return "", "there is no cluster"
     details = observed.pending.serve.details
     is_whole = details is not None and serve_status.capacity(details) >= WHOLE
-    why = not_ready(observed, observed.pending) or (
+    why = explain_not_ready(observed, observed.pending) or (
         None if is_whole else "it does not run with its whole capacity yet"
     )
     return (
@@ -66,24 +66,24 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
     )
 
 
-def not_ready(observed: Observed, pending: ClusterView) -> str | None:
+def explain_not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet; None if it may."""
-    return not_askable(observed, pending) or undecided(observed)
+    return explain_not_askable(observed, pending) or find_undecided_gate(observed)
 
 
-def not_askable(observed: Observed, pending: ClusterView) -> str | None:
+def explain_not_askable(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster is not ready for its gates' requests; None if it is ready."""
-    return not_serving(observed, pending) or (
+    return explain_not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )
 
 
-def not_serving(observed: Observed, pending: ClusterView) -> str | None:
+def explain_not_serving(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster cannot serve yet; None if it can serve."""
-    return next(_reasons(observed, pending), None)
+    return next(_list_obstacles(observed, pending), None)
 
 
-def undecided(observed: Observed) -> str | None:
+def find_undecided_gate(observed: Observed) -> str | None:
     """Return the text of a gate that keeps all traffic from moving at once; None if no gate does.
 
     In a stepwise upgrade the result is None, because traffic-manager evaluates the gates.
@@ -103,7 +103,7 @@ def undecided(observed: Observed) -> str | None:
     return None
 
 
-def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> GateResult:
+def judge_gate(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> GateResult:
     """Return the result of a gate on the requests that the pending cluster answered so far.
 
     The gate does not fail before all requests of the warm-up are counted. The first requests are
@@ -119,7 +119,7 @@ def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> GateRe
     )
 
 
-def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
+def _list_obstacles(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if not head_is_ready(pending.cluster):
         yield "its head pod is not ready"
     goal = observed.service.spec.serve_config_v2
@@ -137,10 +137,12 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         return
     if (reason := serve_status.not_serving(details)) is not None:
         yield reason
-    yield from _late_pods(observed, pending, details)
+    yield from _list_late_pods(observed, pending, details)
 
 
-def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) -> Iterator[str]:
+def _list_late_pods(
+    observed: Observed, pending: ClusterView, details: ServeDetails
+) -> Iterator[str]:
     """Yield a text for each pod that has replicas but cannot receive requests yet."""
     proxies = serve_proxies.reported(details)
     if proxies.are_disabled:
@@ -156,10 +158,10 @@ def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) 
     for pod in sorted(pending.offered, key=lambda pod: pod.metadata.name):
         may_be_ready = proxies.may_be_at(traits.ray_container(pending.cluster, pod))
         if pod.status.pod_ip in nodes and pod not in ready and may_be_ready:
-            yield _late(pod, details)
+            yield _describe_late_pod(pod, details)
 
 
-def _late(pod: Pod, details: ServeDetails) -> str:
+def _describe_late_pod(pod: Pod, details: ServeDetails) -> str:
     text = f"pod {pod.metadata.name} holds replicas and is not ready"
     proxies = (details.proxies or {}).values()
     if any(proxy.node_ip == pod.status.pod_ip and proxy.status == "HEALTHY" for proxy in proxies):

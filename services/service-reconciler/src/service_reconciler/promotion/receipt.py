@@ -30,7 +30,7 @@ SO_FAR: Final = "raybus.io/upgrade-so-far"
 
 A cluster gets it when it becomes unneeded.
 """
-BOTH: Final = 200
+TWO_CLUSTERS_CAPACITY: Final = 200
 """Total capacity in percent while both clusters of a NewCluster upgrade run."""
 
 
@@ -80,7 +80,7 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
     return replaced if born_before <= born else aborted
 
 
-def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
+def build_record(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
     """Return the annotation `SO_FAR` of a cluster that becomes unneeded; None without upgrade."""
     active = observed.active.cluster if observed.active is not None else None
     pair = origin_of(observed.names, active, unneeded)
@@ -88,13 +88,13 @@ def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | 
         return None
     outcome, new = UpgradeOutcome.PROMOTED, active
     if pair.active == observed.names.active:
-        outcome, new = failure(observed, observed.service.status, pair), unneeded
+        outcome, new = get_failed_outcome(observed, observed.service.status, pair), unneeded
     return msgspec.json.encode(
-        _so_far(observed, pair, new, outcome, completed=whole_seconds(now))
+        _build_partial(observed, pair, new, outcome, completed=whole_seconds(now))
     ).decode()
 
 
-def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> UpgradeOutcome:
+def get_failed_outcome(observed: Observed, status: RayServiceStatus, pair: Names) -> UpgradeOutcome:
     """Return the outcome of an upgrade without promotion: aborted, cancelled or rolled back."""
     if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
         return UpgradeOutcome.ABORTED
@@ -106,12 +106,12 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Upgrad
     )
 
 
-def begun(annotations: Mapping[str, str]) -> PartialReceipt | None:
+def parse_record(annotations: Mapping[str, str]) -> PartialReceipt | None:
     """Return the content of the annotation `SO_FAR`; None if it is missing or unreadable."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), PartialReceipt)
 
 
-def finished(
+def build_finished(
     service: RayService, cluster: RayCluster, ongoing: int | None, *, now: datetime
 ) -> Receipt | None:
     """Return the receipt of the upgrade whose unneeded cluster is deleted now.
@@ -119,29 +119,31 @@ def finished(
     `ongoing` is the number of requests in flight, None if unknown. The result is None if the
     receipt is written already or if the cluster has no record of an upgrade.
     """
-    partial, last = begun(cluster.metadata.annotations), receipt_of(service)
+    partial, last = parse_record(cluster.metadata.annotations), receipt_of(service)
     if partial is None or (last is not None and (last.old, last.new) == (partial.old, partial.new)):
         return None
-    return _closed(partial, ongoing, now=now)
+    return _complete(partial, ongoing, now=now)
 
 
-def returned(observed: Observed, active: RayCluster, old: RayCluster, *, now: datetime) -> Receipt:
+def build_returned(
+    observed: Observed, active: RayCluster, old: RayCluster, *, now: datetime
+) -> Receipt:
     """Return the receipt of a promoted upgrade whose old cluster is needed again.
 
     No cluster was deleted, so no request was cut.
     """
-    partial, last = begun(old.metadata.annotations), receipt_of(observed.service)
+    partial, last = parse_record(old.metadata.annotations), receipt_of(observed.service)
     pair = (old.metadata.name, active.metadata.name)
     if (
         partial is None
         or (partial.old, partial.new) != pair
         or (last and (last.old, last.new) == pair)
     ):
-        return lost(observed, active, old.metadata.name, ongoing=0, now=now)
-    return _closed(partial, 0, now=now)
+        return build_after_loss(observed, active, old.metadata.name, ongoing=0, now=now)
+    return _complete(partial, 0, now=now)
 
 
-def lost(
+def build_after_loss(
     observed: Observed,
     active: RayCluster,
     old: str,
@@ -166,14 +168,14 @@ def lost(
         else whole_seconds(now)
     )
     pair = Names(active=old, pending=active.metadata.name)
-    return _closed(
-        _so_far(observed, pair, active, UpgradeOutcome.PROMOTED, completed=completed),
+    return _complete(
+        _build_partial(observed, pair, active, UpgradeOutcome.PROMOTED, completed=completed),
         ongoing,
         now=now,
     )
 
 
-def _so_far(
+def _build_partial(
     observed: Observed,
     pair: Names,
     new: RayCluster | None,
@@ -194,7 +196,7 @@ def _so_far(
         completed=completed,
         max_capacity=upgrade.max_capacity
         if upgrade is not None
-        else (None if observed.all_routes else BOTH),
+        else (None if observed.all_routes else TWO_CLUSTERS_CAPACITY),
         min_capacity=upgrade.min_capacity
         if upgrade is not None
         else (None if observed.all_routes else WHOLE),
@@ -202,7 +204,7 @@ def _so_far(
     )
 
 
-def _closed(partial: PartialReceipt, ongoing: int | None, *, now: datetime) -> Receipt:
+def _complete(partial: PartialReceipt, ongoing: int | None, *, now: datetime) -> Receipt:
     end, moved = whole_seconds(now), partial.moved or partial.completed
     return Receipt(
         old=partial.old,

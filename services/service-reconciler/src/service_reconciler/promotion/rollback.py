@@ -20,8 +20,8 @@ from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.resources.ray_cluster import Match
 
-_ACTIVE: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
-_PENDING: Final = ClusterTraffic(capacity=0, weight=0)
+_ALL_TRAFFIC: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
+_NO_TRAFFIC: Final = ClusterTraffic(capacity=0, weight=0)
 
 
 class PendingChange(StrEnum):
@@ -37,7 +37,7 @@ class PendingChange(StrEnum):
 class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The change of the pending cluster, both cluster names after the change, and the reason."""
 
-    step: PendingChange
+    change: PendingChange
     names: Names
     note: str
     rollback: str | None = None
@@ -46,19 +46,19 @@ class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_forward(self) -> bool:
         """Whether the clusters keep their roles and no rollback is in progress."""
-        return self.step is PendingChange.KEEP and self.rollback is None
+        return self.change is PendingChange.KEEP and self.rollback is None
 
 
 def decide(observed: Observed, control: Control) -> RollbackDecision:
     """Return what happens to the pending cluster, or whether one is created."""
     active, pending, rollback = observed.active, observed.pending, None
     if pending is None:
-        step, note = _without_pending(observed, control)
+        change, note = _decide_without_pending(observed, control)
     elif active is None or not observed.is_incremental:
-        step, note = _at_once(observed, pending, control)
+        change, note = _decide_at_once(observed, pending, control)
     else:
-        step, note, rollback = _in_steps(observed, active, pending, control)
-    match step:
+        change, note, rollback = _decide_in_steps(observed, active, pending, control)
+    match change:
         case PendingChange.KEEP:
             names = observed.names
         case PendingChange.NEW:
@@ -69,10 +69,10 @@ def decide(observed: Observed, control: Control) -> RollbackDecision:
             names = Names(active=observed.names.active)
         case PendingChange.PROMOTE:
             names = Names(active=observed.names.pending)
-    return RollbackDecision(step=step, names=names, note=note, rollback=rollback)
+    return RollbackDecision(change=change, names=names, note=note, rollback=rollback)
 
 
-def _at_once(
+def _decide_at_once(
     observed: Observed, pending: ClusterView, control: Control
 ) -> tuple[PendingChange, str]:
     is_wanted = observed.match(pending) is not Match.DIFFERENT
@@ -101,7 +101,7 @@ def _at_once(
     return changed if replaces_clusters(observed) else kept
 
 
-def _without_pending(observed: Observed, control: Control) -> tuple[PendingChange, str]:
+def _decide_without_pending(observed: Observed, control: Control) -> tuple[PendingChange, str]:
     """Return the change and its reason while no pending cluster exists.
 
     If the status names a pending cluster that does not exist, the name stays as long as a new
@@ -137,7 +137,7 @@ def _is_new_needed(observed: Observed, active: ClusterView, control: Control) ->
     return control.abort is None and is_different and replaces_clusters(observed)
 
 
-def _in_steps(
+def _decide_in_steps(
     observed: Observed, active: ClusterView, pending: ClusterView, control: Control
 ) -> tuple[PendingChange, str, str | None]:
     """Return the change of the pending cluster in a stepwise upgrade, and the reason.
@@ -185,7 +185,7 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
     The weight is read from the route itself.
     """
     clusters = traffic_record.of_route(observed.route).clusters
-    old, new = clusters.get(active.name, _ACTIVE), clusters.get(pending.name, _PENDING)
+    old, new = clusters.get(active.name, _ALL_TRAFFIC), clusters.get(pending.name, _NO_TRAFFIC)
     # A cluster that was recreated under its name has no traffic yet.
     if new.uid not in {
         "",
@@ -206,8 +206,8 @@ def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     until its Gateway has accepted the change.
     """
     old, new = (
-        record.clusters.get(active.name, _ACTIVE),
-        record.clusters.get(pending.name, _PENDING),
+        record.clusters.get(active.name, _ALL_TRAFFIC),
+        record.clusters.get(pending.name, _NO_TRAFFIC),
     )
     is_dead = not head_is_ready(pending.cluster) or pending.serve.failures >= SILENT
     return (old.capacity, old.weight, new.weight) == (WHOLE, WHOLE, 0) and (

@@ -63,10 +63,10 @@ def build(
     if starts_small:
         groups = [
             {key: value for key, value in group.items() if key != "replicas"}
-            for group in _groups(config)
+            for group in _list_groups(config)
         ]
         config = {**config, "workerGroupSpecs": groups}
-    marks = _marks(service)
+    marks = _build_metadata(service)
     upgrade = (
         {labels.UPGRADE_FROM: replaces, labels.UPGRADE_POLICY_RECORD: policy} if replaces else {}
     )
@@ -89,7 +89,7 @@ def stamps(service: RayService) -> dict[str, str]:
     """Return the annotations with the hash of the spec and the version of the operator."""
     return {
         labels.SPEC_HASH: goal_hash(service),
-        labels.NUM_WORKER_GROUPS: str(len(_groups(service.raw_cluster_config))),
+        labels.NUM_WORKER_GROUPS: str(len(_list_groups(service.raw_cluster_config))),
         labels.KUBERAY_VERSION: OPERATOR_VERSION,
     }
 
@@ -119,13 +119,13 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     if recorded_hash == goal:
         return Match.FULL
     if annotations.get(labels.KUBERAY_VERSION) != OPERATOR_VERSION:
-        recorded_hash, count = goal_hash(cluster), len(_groups(cluster.raw_spec))
+        recorded_hash, count = goal_hash(cluster), len(_list_groups(cluster.raw_spec))
         if recorded_hash == goal:
             return Match.FULL
     else:
         with suppress(ValueError):
             count = int(annotations.get(labels.NUM_WORKER_GROUPS, ""))
-    is_fewer = count is not None and 0 <= count < len(_groups(service.raw_cluster_config))
+    is_fewer = count is not None and 0 <= count < len(_list_groups(service.raw_cluster_config))
     if count is None or (is_fewer and goal_hash(service, count) == recorded_hash):
         return Match.APPENDED
     return Match.DIFFERENT
@@ -141,7 +141,7 @@ def differences(cluster: RayCluster, service: RayService) -> list[str]:
     for field in sorted(actual.keys() | wanted.keys()):
         old, new = actual.get(field), wanted.get(field)
         if field == "workerGroupSpecs":
-            groups = zip_longest(_groups(actual), _groups(wanted), fillvalue=Json())
+            groups = zip_longest(_list_groups(actual), _list_groups(wanted), fillvalue=Json())
             differing += [
                 f"workerGroupSpecs[{index}] ({(new or old).get('groupName', '')})"
                 for index, (old, new) in enumerate(groups)
@@ -168,10 +168,12 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
     goal = service.raw_cluster_config
     is_scaled = bool(goal.get("enableInTreeAutoscaling"))
     groups_by_name = (
-        {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
+        {group.get("groupName"): group for group in _list_groups(cluster.raw_spec)}
+        if is_scaled
+        else {}
     )
     groups: list[Json] = []
-    for group in _groups(goal):
+    for group in _list_groups(goal):
         scaled = groups_by_name.get(group.get("groupName"), {})
         groups.append(
             {
@@ -179,7 +181,10 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
                 **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled},
             }
         )
-    return {"metadata": {**version, **_marks(service)}, "spec": {"workerGroupSpecs": groups}}
+    return {
+        "metadata": {**version, **_build_metadata(service)},
+        "spec": {"workerGroupSpecs": groups},
+    }
 
 
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
@@ -205,10 +210,10 @@ def filled(config: Json) -> Json:
     forms.
     """
     written = msgspec.json.decode(go_json.encode(go_types.CLUSTER_SPEC, config))
-    return cast("Json", _filled(config, written))
+    return cast("Json", _fill(config, written))
 
 
-def _marks(service: RayService) -> Body:
+def _build_metadata(service: RayService) -> Body:
     """Return the labels and annotations of a cluster.
 
     The cluster inherits those of the RayService, except `NOT_INHERITED`. raybus adds its own.
@@ -223,11 +228,11 @@ def _marks(service: RayService) -> Body:
     }
 
 
-def _groups(spec: Mapping[str, Any]) -> list[Json]:
+def _list_groups(spec: Mapping[str, Any]) -> list[Json]:
     return cast("list[Json]", spec.get("workerGroupSpecs") or [])
 
 
-def _filled(ours: Any, written: Any) -> Any:
+def _fill(ours: Any, written: Any) -> Any:
     match ours, written:
         case dict(), dict():
             actual, more = cast("Json", ours), cast("Json", written)
@@ -235,11 +240,11 @@ def _filled(ours: Any, written: Any) -> Any:
                 key: value for key, value in more.items() if key not in actual and value is not None
             }
             return {
-                **{key: _filled(value, more.get(key, value)) for key, value in actual.items()},
+                **{key: _fill(value, more.get(key, value)) for key, value in actual.items()},
                 **added,
             }
         case list(), list():
             items, others = cast("list[Any]", ours), cast("list[Any]", written)
-            return [_filled(*pair) for pair in zip(items, others, strict=True)]
+            return [_fill(*pair) for pair in zip(items, others, strict=True)]
         case _:
             return written if isinstance(ours, int | float | str) else ours

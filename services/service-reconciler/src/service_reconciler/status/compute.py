@@ -19,27 +19,31 @@ from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
 from service_reconciler.status import conditions as of_service
-from service_reconciler.status import room
+from service_reconciler.status import status_size
 from service_reconciler.status.conditions import Assessment
 
 
 def compute(assessment: Assessment) -> RayServiceStatus:
     """Return the status after the plan; the stored object itself if nothing changes."""
     observed = assessment.observed
-    updated = of_service.computed(assessment)
+    updated = of_service.compute_conditions(assessment)
     names = Names() if of_service.is_timed_out(updated) else assessment.names
     new = RayServiceStatus(
         conditions=updated,
         service_status="Running" if conditions.is_true(updated, ConditionType.READY) else "",
-        active_service_status=mirrored(observed, _cluster(observed, names.active), names),
-        pending_service_status=mirrored(observed, _cluster(observed, names.pending), names),
+        active_service_status=add_traffic(
+            observed, _build_cluster_status(observed, names.active), names
+        ),
+        pending_service_status=add_traffic(
+            observed, _build_cluster_status(observed, names.pending), names
+        ),
         num_serve_endpoints=observed.endpoints,
         observed_generation=observed.service.metadata.generation,
     )
     return stored_or_new(observed.service.status, new, now=assessment.now)
 
 
-def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
+def build_invalid_status(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
     """Return the status of an invalid RayService: only condition Ready changes.
 
     `text` becomes the message of the condition.
@@ -61,7 +65,7 @@ def stored_or_new(
 
     The update time and new details in the copied cluster statuses do not cause a write.
     """
-    if essence(old) == essence(new) and _copied(old) <= _copied(new):
+    if essence(old) == essence(new) and _list_copied(old) <= _list_copied(new):
         return old
     return msgspec.structs.replace(new, last_update_time=whole_seconds(now))
 
@@ -80,7 +84,7 @@ def essence(status: RayServiceStatus) -> RayServiceStatus:
     )
 
 
-def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
+def _list_copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
     roles = (status.active_service_status, status.pending_service_status)
     return {
         (role.ray_cluster_name, kept.type, kept.status)
@@ -89,7 +93,7 @@ def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
     }
 
 
-def mirrored(
+def add_traffic(
     observed: Observed, cluster: ClusterServiceStatus, wanted: Names
 ) -> ClusterServiceStatus:
     """Return a cluster's status with its capacity and traffic from the traffic record.
@@ -117,7 +121,7 @@ def mirrored(
     )
 
 
-def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
+def _build_cluster_status(observed: Observed, name: str) -> ClusterServiceStatus:
     """Return the part of the status about the cluster with this name.
 
     While the dashboard does not answer, the last known applications are kept.
@@ -127,7 +131,9 @@ def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
         return ClusterServiceStatus(ray_cluster_name=name)
     apps = None
     if head_is_ready(view.cluster) and view.serve.details is not None:
-        apps = room.fitted(view.serve.details.named(), room.per_cluster(observed.service))
+        apps = status_size.shorten_to_fit(
+            view.serve.details.named(), status_size.get_max_size(observed.service)
+        )
     elif head_is_ready(view.cluster):
         old = observed.service.status
         roles = (old.pending_service_status, old.active_service_status)

@@ -78,7 +78,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def computed(assessment: Assessment) -> list[Condition]:
+def compute_conditions(assessment: Assessment) -> list[Condition]:
     """Return the conditions of the RayService after the plan is executed."""
     observed, now = assessment.observed, assessment.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
@@ -95,12 +95,12 @@ def computed(assessment: Assessment) -> list[Condition]:
     elif back is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
         updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, back))
-    wanted = {update.type: update for update in _of_controls(assessment)}
+    wanted = {update.type: update for update in _build_control_updates(assessment)}
     kept = conditions.updated(base, *updates, generation=generation, now=now)
     kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
         kept = conditions.updated(
-            kept, update, generation=generation, now=_moment(kept, update, now=now)
+            kept, update, generation=generation, now=_get_transition_time(kept, update, now=now)
         )
     return kept
 
@@ -217,7 +217,7 @@ def cluster_spec_ignored(assessment: Assessment) -> ConditionUpdate | None:
     view = observed.pending or observed.active
     if (
         view is None
-        or decision.step is not PendingChange.KEEP
+        or decision.change is not PendingChange.KEEP
         or assessment.control.abort is not None
     ):
         return None
@@ -236,7 +236,9 @@ def cluster_spec_ignored(assessment: Assessment) -> ConditionUpdate | None:
     return ConditionUpdate(kind, "True", Reason.STRATEGY_IS_NONE, text)
 
 
-def _moment(before: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
+def _get_transition_time(
+    before: list[Condition], update: ConditionUpdate, *, now: datetime
+) -> datetime:
     """Return the transition time of the condition `update`.
 
     It is at least one second after the previous transition of the condition, so that the upgrade
@@ -251,7 +253,7 @@ def _moment(before: list[Condition], update: ConditionUpdate, *, now: datetime) 
     return old.last_transition_time + SECOND if is_soon else now
 
 
-def _of_controls(assessment: Assessment) -> Iterator[ConditionUpdate]:
+def _build_control_updates(assessment: Assessment) -> Iterator[ConditionUpdate]:
     control, before = assessment.control, assessment.observed.service.status.conditions
     is_upgrading = assessment.names.active and assessment.names.pending
     if is_upgrading and control.pause is not None:

@@ -41,7 +41,7 @@ class SuspendState(StrEnum):
     RESUMED = "the service starts anew"
 
 
-def state(observed: Observed) -> SuspendState:
+def decide_state(observed: Observed) -> SuspendState:
     """Return the suspend state from the conditions, the spec and the existing objects."""
     before, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
     if conditions.is_true(before, ConditionType.SUSPENDING):
@@ -58,37 +58,37 @@ def pending_deletions(observed: Observed) -> tuple[Gateway | Route, ...]:
     return (
         *(
             routing_object
-            for routing_object in _named(observed)
+            for routing_object in _list_routing_objects(observed)
             if owner.owns(meta, routing_object.metadata)
         ),
         *side,
     )
 
 
-def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
+def list_kept_objects(observed: Observed) -> Iterator[Problem[RoutingCode]]:
     """Yield a problem for each object of another owner under a name that raybus uses.
 
     A suspension does not delete these objects.
     """
-    for have in _named(observed):
+    for have in _list_routing_objects(observed):
         problem = weighted_route.not_ours(observed.service.metadata, have.metadata)
         if problem is not None:
-            yield problem.at(f"{_kind(have)} {have.metadata.namespaced_name}")
+            yield problem.at(f"{_get_kind(have)} {have.metadata.namespaced_name}")
 
 
-def _named(observed: Observed) -> Iterator[Gateway | Route]:
+def _list_routing_objects(observed: Observed) -> Iterator[Gateway | Route]:
     """Yield the Gateway and the routes under names that raybus uses, whoever owns them."""
     candidates = (observed.gateway, observed.our_route, observed.grpc_route)
     return (candidate for candidate in candidates if candidate is not None)
 
 
-def _kind(have: Gateway | Route) -> str:
+def _get_kind(have: Gateway | Route) -> str:
     if isinstance(have, Gateway):
         return GATEWAY.kind
     return GRPC_ROUTE.kind if isinstance(have, GrpcRoute) else HTTP_ROUTE.kind
 
 
-def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServiceStatus:
+def build_status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServiceStatus:
     """Return the status for a suspend state.
 
     A resume resets the conditions and the initializing timeout.
@@ -107,7 +107,7 @@ def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServ
             )
             updates = [
                 ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_REQUESTED, text),
-                *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
+                *_build_down_updates(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
             ]
             kept_conditions = conditions.without(kept_conditions, *CONTROLS)
         case SuspendState.COMPLETE:
@@ -115,7 +115,7 @@ def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServ
             updates = [
                 ConditionUpdate(kind.SUSPENDING, "False", reason, text),
                 ConditionUpdate(kind.SUSPENDED, "True", reason, text),
-                *_down(reason, "RayService is suspended."),
+                *_build_down_updates(reason, "RayService is suspended."),
             ]
         case SuspendState.RESUMED:
             text = "Spec.Suspend is false; RayService has resumed."
@@ -137,7 +137,7 @@ def status(observed: Observed, state: SuspendState, *, now: datetime) -> RayServ
     return compute.stored_or_new(old, new, now=now)
 
 
-def _down(reason: Reason, text: str) -> list[ConditionUpdate]:
+def _build_down_updates(reason: Reason, text: str) -> list[ConditionUpdate]:
     return [
         ConditionUpdate(ConditionType.READY, "False", reason, text),
         ConditionUpdate(

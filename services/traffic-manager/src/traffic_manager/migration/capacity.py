@@ -24,20 +24,20 @@ from common.upgrade.controls import Policy
 from common.upgrade.events import Direction
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import (
-    LATE,
+    STALL_TIMEOUT,
     ClusterState,
     Migration,
     Split,
     is_hurried,
-    is_late,
+    is_stalled,
 )
 
-PAUSE: Final = timedelta(seconds=1)
+CHANGE_INTERVAL: Final = timedelta(seconds=1)
 """Time between two visible changes of capacity; shorter if the steps follow each other quickly.
 
 A client that polls the status once a second then sees each change.
 """
-LAST: Final = timedelta(seconds=0.4)
+FINAL_CHANGE_DELAY: Final = timedelta(seconds=0.4)
 """Time that the last change of an upgrade takes to reach the Gateway, Serve and the status."""
 
 
@@ -46,16 +46,16 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     if (split := guard(m, policy)) is not None:
         return split
     wanted = (
-        _forward(m, policy, now=now)
+        _decide_forward(m, policy, now=now)
         if m.direction is Direction.FORWARD
-        else _back(m, policy, now=now)
+        else _decide_back(m, policy, now=now)
     )
-    wanted = _kept(m, policy, wanted, now=now)
+    wanted = _raise_to_traffic(m, policy, wanted, now=now)
     is_change = (wanted.active, wanted.pending) != (m.active.capacity, m.pending.capacity)
     if not is_change or is_hurried(m, policy) or m.changed_at is None:
         return wanted
-    due = m.changed_at + _pause(m, policy)
-    return wanted if now >= due else _split(m, f"{wanted.note}, a moment later", due)
+    due = m.changed_at + _get_change_interval(m, policy)
+    return wanted if now >= due else _build_split(m, f"{wanted.note}, a moment later", due)
 
 
 def guard(m: Migration, policy: Policy) -> Split | None:
@@ -70,15 +70,19 @@ def guard(m: Migration, policy: Policy) -> Split | None:
         sent = min(side.sent or 0, WHOLE + policy.surge - other.capacity) if is_behind else 0
         share = max(side.weight, sent)
         if side.reported is not None and side.capacity < policy.needed(share):
-            return _split(m, f"{name} gets the capacity that its traffic needs", **{name: share})
+            return _build_split(
+                m, f"{name} gets the capacity that its traffic needs", **{name: share}
+            )
     for name, taking, losing in reversed(sides):
-        amount = _takes_over(losing, taking, policy)
+        amount = _get_takeover_capacity(losing, taking, policy)
         if amount > taking.capacity:
-            return _split(m, f"{name} takes over: {losing.unhealthy_reason}", **{name: amount})
+            return _build_split(
+                m, f"{name} takes over: {losing.unhealthy_reason}", **{name: amount}
+            )
     return None
 
 
-def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
+def _get_takeover_capacity(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
     Return 0 if there is no such traffic, or if `taking` cannot carry any. Both capacities together
@@ -92,13 +96,19 @@ def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> i
     return min(WHOLE, taking.weight + losing.excess, WHOLE + policy.surge - losing.capacity)
 
 
-def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
+def _raise_to_traffic(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
     """Raise the capacities `wanted` to the traffic that each cluster may still get or take over.
 
     A Gateway that has not applied the newest route still sends the old weights.
     """
-    active = max(_least(m, m.active, policy, now=now), _takes_over(m.pending, m.active, policy))
-    pending = max(_least(m, m.pending, policy, now=now), _takes_over(m.active, m.pending, policy))
+    active = max(
+        _get_min_capacity(m, m.active, policy, now=now),
+        _get_takeover_capacity(m.pending, m.active, policy),
+    )
+    pending = max(
+        _get_min_capacity(m, m.pending, policy, now=now),
+        _get_takeover_capacity(m.active, m.pending, policy),
+    )
     kept_active = max(wanted.active, min(active, m.active.capacity))
     kept_pending = max(wanted.pending, min(pending, m.pending.capacity))
     if (kept_active, kept_pending) == (wanted.active, wanted.pending):
@@ -113,22 +123,22 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
         note=f"{wanted.note}, not below what it may get: {reason}",
         requeue_at=None
         if m.gateway_problem is None or m.changed_at is None
-        else m.changed_at + LATE,
+        else m.changed_at + STALL_TIMEOUT,
     )
 
 
-def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -> int:
+def _get_min_capacity(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the capacity below which the cluster `side` must not shrink.
 
     The capacity covers the traffic of a Gateway that has not applied the newest route. A Gateway
-    that is not ready is ignored once nothing has changed for the time `LATE`.
+    that is not ready is ignored once nothing has changed for the time `STALL_TIMEOUT`.
     """
-    takes_nothing = m.gateway_problem is not None and is_late(m, now=now)
+    takes_nothing = m.gateway_problem is not None and is_stalled(m, now=now)
     is_behind = m.lag is not None and not takes_nothing and side.sustainable > 0
     return policy.needed(max(side.weight, side.sent or 0) if is_behind else side.weight)
 
 
-def _pause(m: Migration, policy: Policy) -> timedelta:
+def _get_change_interval(m: Migration, policy: Policy) -> timedelta:
     """Return how long the last change must stay visible before the next change of capacity.
 
     Between two moves of traffic the pause is at most an eighth of the interval, so that the next
@@ -137,17 +147,23 @@ def _pause(m: Migration, policy: Policy) -> timedelta:
     """
     intervals = (WHOLE - 1) // policy.step if policy.step else 0
     if intervals == 0:
-        return PAUSE
+        return CHANGE_INTERVAL
     if WHOLE not in {m.active.weight, m.pending.weight}:
-        return min(PAUSE, policy.interval / 8)
-    return min(PAUSE, max(timedelta(0), policy.interval * intervals / 10 - LAST))
+        return min(CHANGE_INTERVAL, policy.interval / 8)
+    return min(
+        CHANGE_INTERVAL, max(timedelta(0), policy.interval * intervals / 10 - FINAL_CHANGE_DELAY)
+    )
 
 
-def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
+def _decide_forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     active, pending = m.active, m.pending
-    lacks_room = _lacks_room(pending, policy) and is_late(m, now=now)
-    room = min(WHOLE, WHOLE + policy.surge - active.capacity)
-    shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
+    lacks_nodes = _lacks_nodes(pending, policy) and is_stalled(m, now=now)
+    max_capacity = min(WHOLE, WHOLE + policy.surge - active.capacity)
+    shrinks = (
+        lacks_nodes
+        or active.capacity + pending.capacity > WHOLE
+        or max_capacity <= pending.capacity
+    )
     baked_at = (pending.moved_at or now) + policy.bake if pending.weight == WHOLE else None
     is_baking = (
         policy.bake > timedelta(0)
@@ -171,7 +187,7 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         (is_baking, f"the active cluster keeps its capacity until {until}"),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
-        (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
+        (_is_moving(pending, policy) and not lacks_nodes, "traffic is still moving"),
         (
             policy.surge == 0 and policy.unavailable == 0,
             "maxSurgePercent is 0, so no capacity moves",
@@ -179,40 +195,42 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         (is_weak, f"pending {lack}: {pending.not_ready_reason}"),
     )
     if (reason := next((why for holds, why in reasons if holds), None)) is not None:
-        return _split(m, reason, baked_at if is_baking else None)
+        return _build_split(m, reason, baked_at if is_baking else None)
     if shrinks:
-        return _split(m, "active makes room for pending", active=_lowest(active, pending, policy))
-    return _split(m, "pending may surge", pending=room)
+        return _build_split(
+            m, "active makes room for pending", active=_get_lowest_capacity(active, pending, policy)
+        )
+    return _build_split(m, "pending may surge", pending=max_capacity)
 
 
-def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
+def _decide_back(m: Migration, policy: Policy, *, now: datetime) -> Split:
     active, pending = m.active, m.pending
     if (active.capacity, pending.capacity) == (WHOLE, 0):
-        return _split(m, "all capacity is back")
+        return _build_split(m, "all capacity is back")
     if is_hurried(m, policy):
-        return _back_at_once(m)
-    room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
-    if active.capacity < room:
-        return _split(m, "active grows back", active=room)
+        return _decide_back_at_once(m)
+    max_capacity = min(WHOLE, WHOLE + policy.surge - pending.capacity)
+    if active.capacity < max_capacity:
+        return _build_split(m, "active grows back", active=max_capacity)
     has_followed = (
         not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
     )
-    if not has_followed and not (_lacks_room(active, policy) and is_late(m, now=now)):
-        return _split(m, "traffic is still moving back")
-    lower = _lowest(pending, active, policy)
+    if not has_followed and not (_lacks_nodes(active, policy) and is_stalled(m, now=now)):
+        return _build_split(m, "traffic is still moving back")
+    lower = _get_lowest_capacity(pending, active, policy)
     higher = max(active.capacity, min(WHOLE, WHOLE + policy.surge - lower))
-    return _split(m, "pending makes room for active", active=higher, pending=lower)
+    return _build_split(m, "pending makes room for active", active=higher, pending=lower)
 
 
-def _back_at_once(m: Migration) -> Split:
+def _decide_back_at_once(m: Migration) -> Split:
     if m.active.capacity < WHOLE:
-        return _split(m, "active grows back at once", active=WHOLE)
+        return _build_split(m, "active grows back at once", active=WHOLE)
     if m.active.weight < WHOLE:
-        return _split(m, "traffic is still moving back")
-    return _split(m, "pending is not needed any more", pending=0)
+        return _build_split(m, "traffic is still moving back")
+    return _build_split(m, "pending is not needed any more", pending=0)
 
 
-def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
+def _lacks_nodes(growing: ClusterState, policy: Policy) -> bool:
     """Return whether the growing cluster can start replicas only after the other cluster shrinks.
 
     Only `max-unavailable-percent` allows the other cluster to shrink first.
@@ -234,7 +252,7 @@ def _is_moving(growing: ClusterState, policy: Policy) -> bool:
     return growing.weight < max(growing.capacity, lacking)
 
 
-def _lowest(shrinking: ClusterState, growing: ClusterState, policy: Policy) -> int:
+def _get_lowest_capacity(shrinking: ClusterState, growing: ClusterState, policy: Policy) -> int:
     """Return the smallest capacity that the shrinking cluster may have now."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
@@ -247,6 +265,8 @@ def _lowest(shrinking: ClusterState, growing: ClusterState, policy: Policy) -> i
     )
 
 
-def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:
+def _build_split(
+    m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int
+) -> Split:
     capacities = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
     return Split(note=note, requeue_at=requeue_at, **capacities)

@@ -98,7 +98,7 @@ def decide_progression(
         if failed is not None or observed.candidate is None
         else judge(user_policy, observed.window, weight, observed.answers, is_between=is_between)
     )
-    has_mirrored, mirroring = _mirroring(
+    has_mirrored, mirroring = _check_mirroring(
         observed, user_policy, is_over=upgrade is not None and bool(upgrade.mirrored), now=now
     )
     following = upgrade_policy.next_weight(user_policy, weight, aim) if user_policy.steps else None
@@ -147,7 +147,7 @@ def decide_progression(
     )
 
 
-def standing(
+def decide_standing(
     observed: Observed, progression: Progression, direction: Direction, weight: int
 ) -> tuple[Standing, str]:
     """Return whether the pending cluster has passed its UpgradePolicy, and if not, why.
@@ -189,7 +189,7 @@ def judge(
     results = tuple(
         result
         for gate in user_policy.gates
-        if (result := _evaluated(gate, window, weight, answers or {}, steps=user_policy.stages))
+        if (result := _evaluate_gate(gate, window, weight, answers or {}, steps=user_policy.stages))
         is not None
     )
     failed = next((result.text for result in results if result.outcome is GateOutcome.FAIL), None)
@@ -207,7 +207,7 @@ def judge(
     )
 
 
-def _evaluated(
+def _evaluate_gate(
     gate: AnyGate,
     window: Window | None,
     weight: int,
@@ -222,7 +222,7 @@ def _evaluated(
     return answers.get(gate) or (None if weight == 0 else gates.unanswered(gate))
 
 
-def _mirroring(
+def _check_mirroring(
     observed: Observed, user_policy: UpgradePolicy, *, is_over: bool, now: datetime
 ) -> tuple[bool, str | None]:
     """Return whether mirroring is complete, and why the first move of traffic still waits for it.

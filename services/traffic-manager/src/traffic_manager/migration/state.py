@@ -9,7 +9,7 @@ import msgspec
 from common.upgrade.controls import Policy
 from common.upgrade.events import Direction
 
-LATE: Final = timedelta(seconds=10)
+STALL_TIMEOUT: Final = timedelta(seconds=10)
 """Time for which a rollback waits for a Gateway that is not ready, and an upgrade for room.
 
 Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
@@ -123,6 +123,6 @@ def is_hurried(m: Migration, policy: Policy) -> bool:
     return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
 
 
-def is_late(m: Migration, *, now: datetime) -> bool:
-    """Return whether nothing has changed for the time `LATE`, so that waiting longer is useless."""
-    return m.changed_at is None or now >= m.changed_at + LATE
+def is_stalled(m: Migration, *, now: datetime) -> bool:
+    """Return whether nothing has changed for `STALL_TIMEOUT`, so that waiting longer is useless."""
+    return m.changed_at is None or now >= m.changed_at + STALL_TIMEOUT

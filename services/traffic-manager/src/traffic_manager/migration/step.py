@@ -32,8 +32,8 @@ def guard(m: Migration, policy: Policy) -> MigrationStep | None:
     """
     if (split := weights.shed(m)) is not None:
         return MigrationStep(weights=split, note=split.note, is_shed=True)
-    if (room := capacity.guard(m, policy)) is not None:
-        return MigrationStep(capacities=room, note=room.note)
+    if (capacities := capacity.guard(m, policy)) is not None:
+        return MigrationStep(capacities=capacities, note=capacities.note)
     return None
 
 
@@ -50,8 +50,8 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> MigrationStep:
     split = weights.decide(m, policy, now=now)
     if (split.active, split.pending) != (m.active.weight, m.pending.weight):
         return MigrationStep(weights=split, note=split.note)
-    room = capacity.decide(m, policy, now=now)
-    if (room.active, room.pending) != (m.active.capacity, m.pending.capacity):
-        return MigrationStep(capacities=room, note=room.note)
-    note = split.note if split.note == room.note else f"{split.note}; {room.note}"
-    return MigrationStep(note=note, requeue_at=earliest(split.requeue_at, room.requeue_at))
+    capacities = capacity.decide(m, policy, now=now)
+    if (capacities.active, capacities.pending) != (m.active.capacity, m.pending.capacity):
+        return MigrationStep(capacities=capacities, note=capacities.note)
+    note = split.note if split.note == capacities.note else f"{split.note}; {capacities.note}"
+    return MigrationStep(note=note, requeue_at=earliest(split.requeue_at, capacities.requeue_at))

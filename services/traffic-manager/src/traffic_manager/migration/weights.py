@@ -35,7 +35,7 @@ from traffic_manager.migration.state import (
     Split,
     Standing,
     is_hurried,
-    is_late,
+    is_stalled,
 )
 
 
@@ -46,7 +46,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     is_forward = m.direction is Direction.FORWARD
     name, growing = ("pending", m.pending) if is_forward else ("active", m.active)
     problem = (m.pause or m.gateway_problem or m.route_problem) if is_forward else None
-    limit, weight, due = _limit(m, growing, policy, now=now), growing.weight, None
+    limit, weight, due = _get_max_weight(m, growing, policy, now=now), growing.weight, None
     if weight >= max(growing.capacity, limit):
         note = f"the {name} cluster carries all that its capacity allows"
     elif problem is not None:
@@ -60,7 +60,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         weight, note = limit, "the active cluster takes at once all that it can carry"
     elif policy.step == 0:
         note = "stepSizePercent is 0, so no traffic moves"
-    elif (due := _due(growing, policy, now=now)) is not None:
+    elif (due := _get_next_move_time(growing, policy, now=now)) is not None:
         note = f"the next step is due at {due:%H:%M:%S}"
     else:
         weight = min(weight + policy.step, limit)
@@ -77,7 +77,7 @@ def shed(m: Migration) -> Split | None:
     A cluster gives up the traffic that it cannot carry and the other cluster can take over.
     """
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
-        moved = min(losing.excess, _room(losing, taking))
+        moved = min(losing.excess, _get_takeover_traffic(losing, taking))
         if moved > 0:
             kept = losing.weight - moved
             note = (
@@ -102,7 +102,7 @@ def unservable_traffic(m: Migration) -> str | None:
                 f"({losing.unhealthy_reason}), since {losing.withheld}; "
                 f'{labels.PROMOTE}: "true" moves them all the same'
             )
-        if losing.excess > 0 and _room(losing, taking) <= 0:
+        if losing.excess > 0 and _get_takeover_traffic(losing, taking) <= 0:
             why = (
                 taking.unhealthy_reason
                 or taking.not_ready_reason
@@ -134,12 +134,12 @@ def withhold(active: ClusterState, standing: Standing, distrust: str) -> Cluster
     return msgspec.structs.replace(active, sustainable=kept, withheld=distrust)
 
 
-def _room(losing: ClusterState, taking: ClusterState) -> int:
+def _get_takeover_traffic(losing: ClusterState, taking: ClusterState) -> int:
     """Return how much more traffic the cluster `taking` can take over from the cluster `losing`."""
     return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 
 
-def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | None:
+def _get_next_move_time(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | None:
     """Return when the growing cluster may get more traffic; None if it may get more now.
 
     A cluster that lost traffic because of its health may grow one interval after its recovery.
@@ -153,13 +153,13 @@ def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | 
     return due if due is not None and now < due else None
 
 
-def _limit(m: Migration, growing: ClusterState, policy: Policy, *, now: datetime) -> int:
+def _get_max_weight(m: Migration, growing: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the largest weight that the growing cluster may get now.
 
     If nothing can surge, the user's `max-unavailable-percent` raises the limit above the proven
     capacity.
     """
     limit = min(growing.capacity, growing.proven, growing.sustainable)
-    is_stuck = growing.weight >= limit and is_late(m, now=now)
+    is_stuck = growing.weight >= limit and is_stalled(m, now=now)
     may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)
     return policy.carried(limit) if may_lack else limit

@@ -85,7 +85,7 @@ def build_service(cluster: RayCluster) -> Json | None:
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
     """Return the Gateway of a RayService; with a `grpc_port` it has a second listener for gRPC."""
     return manifest(
-        GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port)
+        GATEWAY, service, names.gateway(service.name), _build_gateway_spec(gateway_class, grpc_port)
     )
 
 
@@ -94,7 +94,7 @@ def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) 
 
     Fields that users or the gateway controller added are not compared.
     """
-    spec = _gateway_spec(gateway_class, grpc_port)
+    spec = _build_gateway_spec(gateway_class, grpc_port)
     is_right = have.spec == msgspec.convert(spec, GatewaySpec)
     return None if is_right else {"metadata": patch_meta(have), "spec": spec}
 
@@ -110,7 +110,7 @@ def build(
     Only the HTTPRoute has a traffic record.
     """
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
-    return manifest(resource, service, name, _spec(resource, service, backends, {}), record)
+    return manifest(resource, service, name, _build_spec(resource, service, backends, {}), record)
 
 
 def corrected(
@@ -138,8 +138,11 @@ def corrected(
     wanted = tuple(backend.resolved(namespace) for backend in backends)
     if is_hung and held == [([] if is_grpc else [MATCH["path"]], wanted)]:
         return None
-    (rule, *_) = _rules(have) or [{}]
-    return {"metadata": patch_meta(have, record), "spec": _spec(resource, service, backends, rule)}
+    (rule, *_) = _list_rules(have) or [{}]
+    return {
+        "metadata": patch_meta(have, record),
+        "spec": _build_spec(resource, service, backends, rule),
+    }
 
 
 def corrected_users(
@@ -163,7 +166,7 @@ def corrected_users(
         return None
     return {
         "metadata": {**patch_meta(have, record), "labels": marks},
-        "spec": {"rules": _users_rules(have, own, msgspec.to_builtins(backends))},
+        "spec": {"rules": _build_users_rules(have, own, msgspec.to_builtins(backends))},
     }
 
 
@@ -173,7 +176,7 @@ def patch_meta(have: Gateway | Route, record: Record | None = None) -> Json:
     The resourceVersion makes the API server reject the patch if the object has changed since it was
     observed.
     """
-    return {"resourceVersion": have.metadata.resource_version, **_annotations(record)}
+    return {"resourceVersion": have.metadata.resource_version, **_build_annotations(record)}
 
 
 def is_held(have: HttpRoute) -> bool:
@@ -217,7 +220,7 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
         "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
-        "spec": {"rules": _users_rules(have, own, [])},
+        "spec": {"rules": _build_users_rules(have, own, [])},
     }
 
 
@@ -231,14 +234,14 @@ def manifest(
         "metadata": {
             "name": name,
             "namespace": service.namespace,
-            **_annotations(record),
+            **_build_annotations(record),
             "ownerReferences": owner.reference(service),
         },
         "spec": spec,
     }
 
 
-def _annotations(record: Record | None) -> Json:
+def _build_annotations(record: Record | None) -> Json:
     return (
         {}
         if record is None
@@ -246,7 +249,7 @@ def _annotations(record: Record | None) -> Json:
     )
 
 
-def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
+def _build_gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
     listeners: list[Json] = [{"name": "http", "protocol": "HTTP", "port": 80}]
     if grpc_port is not None:
         allowed = {
@@ -256,12 +259,12 @@ def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
     return {"gatewayClassName": gateway_class, "listeners": listeners}
 
 
-def _rules(have: Route) -> list[Json]:
+def _list_rules(have: Route) -> list[Json]:
     """Return the rules as stored in the route, with the fields that users added."""
     return cast("list[Json]", msgspec.json.decode(have.spec_json, type=Json).get("rules") or [])
 
 
-def _spec(
+def _build_spec(
     resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], current: Json
 ) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
@@ -272,18 +275,20 @@ def _spec(
     return {"parentRefs": [parent], "rules": [rule]}
 
 
-def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -> list[Json]:
+def _build_users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -> list[Json]:
     """Return all rules of a user's route with raybus's backends replaced by `references`."""
     ours = weighted_route.rules_of(have, own)
     return [
-        {**rule, "backendRefs": _merged(rule, have.metadata.namespace, own, references)}
+        {**rule, "backendRefs": _merge_backends(rule, have.metadata.namespace, own, references)}
         if index in ours
         else rule
-        for index, rule in enumerate(_rules(have))
+        for index, rule in enumerate(_list_rules(have))
     ]
 
 
-def _merged(rule: Json, namespace: str, own: Set[Reference], references: list[Json]) -> list[Json]:
+def _merge_backends(
+    rule: Json, namespace: str, own: Set[Reference], references: list[Json]
+) -> list[Json]:
     """Return the backends of a rule with `references` in place of raybus's old backends.
 
     If the rule has no backend of raybus, `references` come last. Filters of the first replaced

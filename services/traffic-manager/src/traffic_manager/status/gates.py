@@ -33,11 +33,11 @@ MIN_WRITE_INTERVAL: Final = timedelta(seconds=15)
 """Shortest time between two writes of changed gate results."""
 MAX_WRITE_INTERVAL: Final = timedelta(minutes=5)
 """Longest time until changed gate results are written."""
-PART: Final = 20
+STEP_AGE_DIVISOR: Final = 20
 """The pause between two writes of changed figures is the age of the step divided by this number."""
 
 
-def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
+def begin_step(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
     """Return the record of a step that begins now at `weight`, with the gates of the last step."""
     states = [
         GateState(
@@ -51,7 +51,7 @@ def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
     return Current(weight=weight, since=now, written_at=now, gates=tuple(states))
 
 
-def updated(
+def update_step(
     current: Current | None,
     results: Sequence[GateResult],
     weight: int,
@@ -66,21 +66,23 @@ def updated(
     gates.
     """
     is_same = current is not None and (current.weight, current.since) == (weight, since)
-    compared = _compared(current if is_same else None, results)
-    states = [_state(was, title, result, waits=waits, now=now) for result, title, was in compared]
+    compared = _compare(current if is_same else None, results)
+    states = [
+        _build_state(was, title, result, waits=waits, now=now) for result, title, was in compared
+    ]
     return Current(weight=weight, since=since, written_at=now, gates=tuple(states))
 
 
-def passed(current: Current | None, results: Sequence[GateResult]) -> list[str]:
+def list_newly_passed(current: Current | None, results: Sequence[GateResult]) -> list[str]:
     """Return the texts of gates that pass now and had not passed according to the record."""
     return [
         untrusted.clipped(result.text, MAX_TEXT_LENGTH)
-        for result, _, was in _compared(current, results)
+        for result, _, was in _compare(current, results)
         if result.outcome is GateOutcome.PASS and (was is None or was.outcome != GateOutcome.PASS)
     ]
 
 
-def _compared(
+def _compare(
     current: Current | None, results: Sequence[GateResult]
 ) -> Iterator[tuple[GateResult, str, GateState | None]]:
     """Yield each result with its gate's title and the recorded state of that gate.
@@ -101,7 +103,9 @@ def is_due(current: Current | None, new: Current, *, now: datetime) -> bool:
         len(new.gates),
     ):
         return True
-    pause = min(max((now - current.since) / PART, MIN_WRITE_INTERVAL), MAX_WRITE_INTERVAL)
+    pause = min(
+        max((now - current.since) / STEP_AGE_DIVISOR, MIN_WRITE_INTERVAL), MAX_WRITE_INTERVAL
+    )
     for was, state in zip(current.gates, new.gates, strict=True):
         is_first = was.at == current.since  # later changes are limited in rate, like figures
         if is_first and (was.outcome, was.waits) != (state.outcome, state.waits):
@@ -109,7 +113,7 @@ def is_due(current: Current | None, new: Current, *, now: datetime) -> bool:
     return current.gates != new.gates and now - current.written_at >= pause
 
 
-def _state(
+def _build_state(
     was: GateState | None, title: str, result: GateResult, *, waits: bool, now: datetime
 ) -> GateState:
     value, limit = (

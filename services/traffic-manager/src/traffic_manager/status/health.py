@@ -52,18 +52,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 HEALTHY: Final = Health()
 
 
-def assess(view: ServedCluster, *, now: datetime) -> Health:
+def assess_health(view: ServedCluster, *, now: datetime) -> Health:
     """Return the observed health of a cluster.
 
     A loss that may end by itself counts after `GRACE`.
     """
-    if (why := _out_of_service(view)) is not None:
+    if (why := _find_outage(view)) is not None:
         return Health(sustainable=0, surviving=0, reason=why)
     since = view.memory.unhealthy_since
-    return _answered(view, lasts=since is not None and now - since >= GRACE)
+    return _assess_answer(view, lasts=since is not None and now - since >= GRACE)
 
 
-def side(
+def build_state(
     view: ServedCluster,
     share: ClusterTraffic,
     *,
@@ -78,8 +78,8 @@ def side(
     can return to the active cluster. The capacity of a pending cluster that was healthy before
     counts then too, but only to rescue traffic from a cluster that serves nothing.
     """
-    reason = next(_reasons(view, share, goal), None)
-    details, assessment = view.declared, assess(view, now=now)
+    reason = next(_list_reasons_against_traffic(view, share, goal), None)
+    details, assessment = view.declared, assess_health(view, now=now)
     is_silent = is_unknown(view) and bool(view.endpoints)
     ready = min(assessment.sustainable, ready_capacity(view, share.capacity))
     rescue = min(assessment.surviving, surviving_capacity(view, share.capacity))
@@ -102,7 +102,7 @@ def side(
         unhealthy_reason=assessment.reason,
         ready=ready,
         rescue=rescue,
-        sent=traffic_record.sent(share),
+        sent=traffic_record.get_max_sent_weight(share),
         was_shed=share.shed_at is not UNSET,
         healthy_since=view.memory.healthy_since,
     )
@@ -129,7 +129,7 @@ def ready_capacity(view: ServedCluster, capacity: int) -> int:
     `capacity` is the cluster's target capacity. Which Serve config the cluster runs does not
     matter.
     """
-    return min(_capacities(view, capacity), default=0)
+    return min(_get_application_capacities(view, capacity), default=0)
 
 
 def surviving_capacity(view: ServedCluster, capacity: int) -> int:
@@ -138,26 +138,26 @@ def surviving_capacity(view: ServedCluster, capacity: int) -> int:
     This percentage applies if the other cluster serves nothing. An application that serves on
     neither cluster then does not keep the other applications from their requests.
     """
-    return min(filter(None, _capacities(view, capacity)), default=0)
+    return min(filter(None, _get_application_capacities(view, capacity)), default=0)
 
 
-def baseline(view: ServedCluster, weight: int) -> Baseline | None:
+def build_baseline(view: ServedCluster, weight: int) -> Baseline | None:
     """Return the replicas and nodes with which a cluster now carries its traffic `weight`.
 
     None if the cluster is unhealthy or its dashboard is silent.
     """
-    answer = _read(view)
+    answer = _read_answer(view)
     if (
         answer is None
-        or _out_of_service(view) is not None
-        or _answered(view, lasts=True) != HEALTHY
+        or _find_outage(view) is not None
+        or _assess_answer(view, lasts=True) != HEALTHY
     ):
         return None
     parts = [part for app in answer.apps.values() for part in app.parts if part.running > 0]
     return Baseline(
         weight=weight,
         replicas={part.name: part.running for part in parts},
-        ready={part.name: _carried(view, part, answer.capacity) for part in parts},
+        ready={part.name: _get_deployment_capacity(view, part, answer.capacity) for part in parts},
         served=frozenset(name for name, app in answer.apps.items() if app.serves),
         nodes=answer.details.serving_nodes.intersection(view.endpoints),
     )
@@ -169,10 +169,12 @@ def is_unknown(view: ServedCluster) -> bool:
     It is unknown if the dashboard does not answer and nothing else shows that the cluster is out of
     service.
     """
-    return view.serve.details is None and _out_of_service(view) is None
+    return view.serve.details is None and _find_outage(view) is None
 
 
-def _reasons(view: ServedCluster, share: ClusterTraffic, goal: str | None) -> Iterator[str]:
+def _list_reasons_against_traffic(
+    view: ServedCluster, share: ClusterTraffic, goal: str | None
+) -> Iterator[str]:
     """Yield the reasons why a cluster may not get more traffic; none if it may."""
     config = view.given if goal is None else goal
     if not head_is_ready(view.cluster):
@@ -201,7 +203,7 @@ def _reasons(view: ServedCluster, share: ClusterTraffic, goal: str | None) -> It
         yield "none of its pods is ready to be sent requests"
 
 
-def _out_of_service(view: ServedCluster) -> str | None:
+def _find_outage(view: ServedCluster) -> str | None:
     """Return the Kubernetes evidence that a cluster cannot serve at all; None without evidence.
 
     A Service without an EndpointSlice is new, so its missing endpoints are no evidence.
@@ -217,10 +219,10 @@ def _out_of_service(view: ServedCluster) -> str | None:
 
 def _lacks_endpoints(view: ServedCluster) -> bool:
     """Return whether the cluster runs Serve proxies, but none of its pods is ready for requests."""
-    return not view.endpoints and not _proxies(view).are_disabled
+    return not view.endpoints and not _get_proxies(view).are_disabled
 
 
-def _proxies(view: ServedCluster) -> ServeProxies:
+def _get_proxies(view: ServedCluster) -> ServeProxies:
     """Return the proxies that Ray reports or, while Ray is silent, that the config asks for."""
     if view.serve.details is None and view.given:
         return serve_proxies.asked(view.parse(view.given).to_json())
@@ -277,7 +279,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Applications with a route prefix in the Serve config, also if the answer lacks them."""
 
 
-def _read(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
+def _read_answer(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
     """Return the last answer of a cluster's dashboard; None if there was no answer.
 
     Unless the cluster has been unhealthy for at least `GRACE` (`lasts`), replicas in a pod that
@@ -298,7 +300,7 @@ def _read(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
                 is_deploying=app.status != AppState.RUNNING and not app.has_failed,
                 has_failed=app.has_failed,
                 has_deployments=bool(app.deployments),
-                parts=tuple(_parts(name, app, lost, unready)),
+                parts=tuple(_count_replicas(name, app, lost, unready)),
             )
             for name, app in sorted(details.named().items())
         },
@@ -306,7 +308,7 @@ def _read(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
     )
 
 
-def _parts(
+def _count_replicas(
     name: str, app: Application, lost: frozenset[str], unready: frozenset[str]
 ) -> Iterator[_Part]:
     for deployment_name, deployment in sorted(app.deployments.items()):
@@ -314,8 +316,8 @@ def _parts(
             yield _Part(
                 name=f"{name}/{deployment_name}",
                 target=target,
-                running=_running(deployment, lost),
-                ready=_running(deployment, unready),
+                running=_count_running(deployment, lost),
+                ready=_count_running(deployment, unready),
             )
 
 
@@ -329,13 +331,13 @@ class _Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the application is changing its state, so that the loss may end by itself."""
 
 
-def _answered(view: ServedCluster, *, lasts: bool) -> Health:
+def _assess_answer(view: ServedCluster, *, lasts: bool) -> Health:
     """Return the health that the answer of a cluster's dashboard shows.
 
     `lasts` tells whether the cluster has been unhealthy for at least `GRACE`, so that a loss that
     may end by itself counts too.
     """
-    answer = _read(view, lasts=lasts)
+    answer = _read_answer(view, lasts=lasts)
     if answer is None:
         return HEALTHY
     if lasts and serve_status.has_no_proxy(answer.details):
@@ -346,8 +348,8 @@ def _answered(view: ServedCluster, *, lasts: bool) -> Health:
         may_pass = not apps or any(app.is_deploying for app in apps.values())
         if may_pass and not lasts:
             return HEALTHY
-        return Health(sustainable=0, surviving=0, reason=_idle(apps))
-    losses = {name: loss for name in answer.routed if (loss := _loss(view, answer, name))}
+        return Health(sustainable=0, surviving=0, reason=_describe_idle_application(apps))
+    losses = {name: loss for name in answer.routed if (loss := _find_loss(view, answer, name))}
     counted = {name: loss for name, loss in losses.items() if lasts or not loss.may_pass}
     if not counted:
         return HEALTHY
@@ -356,7 +358,7 @@ def _answered(view: ServedCluster, *, lasts: bool) -> Health:
     return Health(sustainable=worst.left, surviving=best, reason=worst.reason)
 
 
-def _idle(apps: dict[str, _App]) -> str:
+def _describe_idle_application(apps: dict[str, _App]) -> str:
     idle = next((app.idle for app in apps.values() if app.idle is not None), None)
     if idle is not None:
         return f"no replica of {idle} is running"
@@ -364,7 +366,7 @@ def _idle(apps: dict[str, _App]) -> str:
     return next(statuses, "no application is deployed")
 
 
-def _loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
+def _find_loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
     """Return the loss of application `name` since the last healthy state; None without a loss.
 
     An application that never served has no loss. A larger or rounded target is no loss either. The
@@ -394,28 +396,28 @@ def _loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
     return loss
 
 
-def _capacities(view: ServedCluster, capacity: int) -> list[int]:
-    answer = _read(view)
+def _get_application_capacities(view: ServedCluster, capacity: int) -> list[int]:
+    answer = _read_answer(view)
     if (
         answer is None
         or _lacks_endpoints(view)
-        or _out_of_service(view) is not None
+        or _find_outage(view) is not None
         or serve_status.has_no_proxy(answer.details)
     ):
         return []
     most = min(capacity, answer.capacity)
-    return [_capacity(view, answer.apps.get(name), most) for name in answer.routed]
+    return [_get_application_capacity(view, answer.apps.get(name), most) for name in answer.routed]
 
 
-def _capacity(view: ServedCluster, app: _App | None, most: int) -> int:
+def _get_application_capacity(view: ServedCluster, app: _App | None, most: int) -> int:
     if app is None or not app.has_deployments:
         return 0
     if app.parts:
-        return min(_carried(view, part, most) for part in app.parts)
+        return min(_get_deployment_capacity(view, part, most) for part in app.parts)
     return most if app.status == AppState.RUNNING else 0
 
 
-def _carried(view: ServedCluster, part: _Part, most: int) -> int:
+def _get_deployment_capacity(view: ServedCluster, part: _Part, most: int) -> int:
     """Return the percent of the traffic, at most `most`, that a deployment can take over.
 
     If Serve's target grew, the earlier replicas still carry as much as before.
@@ -426,7 +428,7 @@ def _carried(view: ServedCluster, part: _Part, most: int) -> int:
     return min(most, max(most * part.ready // part.target, of_before))
 
 
-def _running(deployment: Deployment, without: frozenset[str]) -> int:
+def _count_running(deployment: Deployment, without: frozenset[str]) -> int:
     return sum(replica.node_ip not in without for replica in deployment.running)
 
 
@@ -437,7 +439,7 @@ def _lost_nodes(view: ServedCluster) -> frozenset[str]:
     lost node: requests reach its replicas through the head. Such a pod may have been Ready before
     Serve started.
     """
-    before, proxies = view.memory.baseline, _proxies(view)
+    before, proxies = view.memory.baseline, _get_proxies(view)
     if before is None or not _is_comparable(view):
         return frozenset()
     if not proxies.are_on_workers_of(view.cluster.raw_spec):

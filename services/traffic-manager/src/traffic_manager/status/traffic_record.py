@@ -30,7 +30,7 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, clusters=clusters, changed_at=changed_at)
 
 
-def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> ClusterTraffic:
+def get_traffic(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> ClusterTraffic:
     """Return a cluster's entry in the traffic record, or `default` if the record has none.
 
     A new cluster with the name of a deleted cluster gets `default`, too.
@@ -40,7 +40,7 @@ def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> Clust
     return msgspec.structs.replace(part, uid=cluster.uid)
 
 
-def renewed(
+def adopt_config(
     record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
 ) -> Record | None:
     """Return the record after the pending cluster got a new Serve config; None without one.
@@ -64,12 +64,12 @@ def renewed(
     )
     if (current := upgrade.gates) is not UNSET:
         over = gate_record.bounded((*(upgrade.steps or ()), gate_record.closed(current)))
-        begun = gates.begun(current.gates, part.weight, now=now)
+        begun = gates.begin_step(current.gates, part.weight, now=now)
         upgrade = msgspec.structs.replace(upgrade, steps=over, gates=begun)
     return msgspec.structs.replace(record, clusters=clusters, upgrade=upgrade, changed_at=now)
 
 
-def weighed(
+def set_weight(
     old: ClusterTraffic, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
 ) -> ClusterTraffic:
     """Return the record entry `old` with a new weight and, if it changed, the time of the move.
@@ -80,7 +80,7 @@ def weighed(
     """
     if old.weight == weight and old.moved_at is not None:
         return old
-    most = max(weight, old.weight if is_followed else sent(old))
+    most = max(weight, old.weight if is_followed else get_max_sent_weight(old))
     sent_at_most = UNSET if most == weight else most
     shed_at = (
         now if is_shed and weight < old.weight else UNSET if weight > old.weight else old.shed_at
@@ -90,12 +90,12 @@ def weighed(
     )
 
 
-def sent(share: ClusterTraffic) -> int:
+def get_max_sent_weight(share: ClusterTraffic) -> int:
     """Return the largest weight that a Gateway may apply until it has applied the current route."""
     return share.weight if share.sent is UNSET else max(share.weight, share.sent)
 
 
-def numbers(clusters: Mapping[str, ClusterTraffic]) -> dict[str, tuple[int, int]]:
+def get_numbers(clusters: Mapping[str, ClusterTraffic]) -> dict[str, tuple[int, int]]:
     """Return capacity and weight of each cluster, by its name."""
     return {name: (cluster.capacity, cluster.weight) for name, cluster in clusters.items()}
 
@@ -112,12 +112,16 @@ def build_record(
     `judged` are the new results of the gates; with None the recorded results stay.
     """
     old = observed.record
-    upgrade = _followed(observed, clusters, judged, now=now) if len(clusters) > 1 else old.upgrade
+    upgrade = (
+        _update_upgrade(observed, clusters, judged, now=now) if len(clusters) > 1 else old.upgrade
+    )
     is_failed = (
         upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
     )
     changed_at = (
-        old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
+        old.changed_at
+        if get_numbers(clusters) == get_numbers(old.clusters) and not is_failed
+        else now
     )
     return Record(
         clusters=dict(clusters), changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten
@@ -129,19 +133,19 @@ def is_current(new: Record, recorded: Record, *, shows_gates: bool, now: datetim
 
     With `shows_gates`, changed gate results that users should see count too (`gates.is_due`).
     """
-    if (new.clusters, _lasting(new)) != (recorded.clusters, _lasting(recorded)):
+    if (new.clusters, _get_outcomes(new)) != (recorded.clusters, _get_outcomes(recorded)):
         return False
     if not (shows_gates and new.upgrade and recorded.upgrade and new.upgrade.gates):
         return True
     return not gates.is_due(recorded.upgrade.gates or None, new.upgrade.gates, now=now)
 
 
-def _lasting(record: Record) -> tuple[str | None, bool]:
+def _get_outcomes(record: Record) -> tuple[str | None, bool]:
     upgrade = record.upgrade
     return (upgrade and upgrade.failed) or None, bool(upgrade and upgrade.mirrored)
 
 
-def _followed(
+def _update_upgrade(
     observed: Observed,
     clusters: Mapping[str, ClusterTraffic],
     judged: Judgement | None,
@@ -169,7 +173,7 @@ def _followed(
         upgrade = msgspec.structs.replace(
             upgrade, sheds=(upgrade.sheds or 0) + 1, shed_at=upgrade.shed_at or now
         )
-    upgrade = _judged(upgrade, was, share, judged, now=now)
+    upgrade = _record_gate_results(upgrade, was, share, judged, now=now)
     return msgspec.structs.replace(
         upgrade,
         max_capacity=max(upgrade.max_capacity, total),
@@ -180,7 +184,7 @@ def _followed(
     )
 
 
-def _judged(
+def _record_gate_results(
     upgrade: RecordedUpgrade,
     was: ClusterTraffic | None,
     share: ClusterTraffic | None,
@@ -202,7 +206,7 @@ def _judged(
         )
     if judged is not None and judged.results:
         waits = judged.lacking is not None
-        current = gates.updated(
+        current = gates.update_step(
             current, judged.results, weight, since or upgrade.began_at, waits=waits, now=now
         )
         upgrade = msgspec.structs.replace(upgrade, gates=current, lacking=judged.lacking or UNSET)
@@ -210,5 +214,5 @@ def _judged(
         return upgrade
     over = gate_record.bounded((*(upgrade.steps or ()), gate_record.closed(current)))
     is_back = judged is None or share.weight == 0
-    next_step = UNSET if is_back else gates.begun(current.gates, share.weight, now=now)
+    next_step = UNSET if is_back else gates.begin_step(current.gates, share.weight, now=now)
     return msgspec.structs.replace(upgrade, gates=next_step, steps=over, lacking=UNSET)

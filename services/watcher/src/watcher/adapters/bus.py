@@ -70,14 +70,14 @@ class NatsStream:
             raise errors.Unavailable(reason)
         return {
             subject: entry
-            for subject, entry in (await self._headers(LAST_OF_EACH)).items()
+            for subject, entry in (await self._read_headers(LAST_OF_EACH)).items()
             if not entry.is_gone
         }
 
     async def since(self, sequence: int) -> dict[str, StreamEntry]:
-        return await self._headers(from_sequence(sequence))
+        return await self._read_headers(from_sequence(sequence))
 
-    async def _headers(self, begin: StartPolicy) -> dict[str, StreamEntry]:
+    async def _read_headers(self, begin: StartPolicy) -> dict[str, StreamEntry]:
         """Read the headers of the stream from `begin` to its end.
 
         Return the last entry of each subject.

@@ -23,7 +23,7 @@ from watcher.term import Term
 
 log = structlog.get_logger()
 
-OURS: Final = (errors.RaybusError, TimeoutError)
+REQUEST_ERRORS: Final = (errors.RaybusError, TimeoutError)
 """Exceptions that a failed request to the API server may raise."""
 ASK_SECONDS: Final = 1.0
 """Seconds between two requests that check whether NATS answers."""
@@ -34,23 +34,23 @@ RENEWAL_SECONDS: Final = 2.0
 
 A second attempt fits in before the Lease can expire.
 """
-CHECKED_SECONDS: Final = 1.0
+MAX_CHECK_GAP: Final = 1.0
 """Longest part, in seconds, of a gap between two checks that counts as silence of NATS.
 
 A leader checks every 0.5 s. A longer gap means that this process was stopped, so the rest of the
 gap does not count as silence of NATS.
 """
-ASKED_SECONDS: Final = 4.5
-"""Like `CHECKED_SECONDS`, for the silence that makes this replica connect to NATS again.
+MAX_REQUEST_GAP: Final = 4.5
+"""Like `MAX_CHECK_GAP`, for the silence that makes this replica connect to NATS again.
 
 This silence is only measured after each request, and two requests may time out in between.
 """
-SERVER_SECONDS: Final = 4.0
+SERVER_TIMEOUT: Final = 4.0
 """Seconds without an answer of the NATS server after which a leader yields.
 
 Two requests can time out within this time.
 """
-STREAM_SECONDS: Final = 12.0
+STREAM_TIMEOUT: Final = 12.0
 """Seconds without an answer of the stream after which a leader yields and connects again."""
 
 
@@ -62,25 +62,25 @@ class ReachCheck:
     """Checks whether this replica can reach NATS; `run` sends requests until cancelled.
 
     A server that does not answer a ping is out of reach, but another replica may reach it, so the
-    leader yields after `SERVER_SECONDS`. A server that answers while the stream does not is
+    leader yields after `SERVER_TIMEOUT`. A server that answers while the stream does not is
     probably electing the stream's leader. The election takes up to eight seconds, and no other
-    watcher can speed it up, so the leader yields only after `STREAM_SECONDS`.
+    watcher can speed it up, so the leader yields only after `STREAM_TIMEOUT`.
     """
 
     def __init__(self, server: BusServer) -> None:
         self._server = server
         time = asyncio.get_running_loop().time
-        self._server_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
-        self._stream_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
-        self._connection_silence = Silence(longest_gap=ASKED_SECONDS, clock=time)
+        self._server_silence = Silence(longest_gap=MAX_CHECK_GAP, clock=time)
+        self._stream_silence = Silence(longest_gap=MAX_CHECK_GAP, clock=time)
+        self._connection_silence = Silence(longest_gap=MAX_REQUEST_GAP, clock=time)
         self.problem: str | None = "the state stream has not been asked for yet"
         """Why the state stream cannot be written to; None if it can."""
 
     @property
     def is_lost(self) -> bool:
         """Whether a leader should yield to another replica, which may be able to reach NATS."""
-        is_server_lost = self._server_silence.seconds() > SERVER_SECONDS
-        return self._stream_silence.seconds() > STREAM_SECONDS or is_server_lost
+        is_server_lost = self._server_silence.seconds() > SERVER_TIMEOUT
+        return self._stream_silence.seconds() > STREAM_TIMEOUT or is_server_lost
 
     async def run(self) -> None:
         while True:
@@ -101,10 +101,10 @@ class ReachCheck:
                     silence.end()
             elif await self._server.is_in_reach():
                 self._server_silence.end()
-            if self._connection_silence.seconds() > STREAM_SECONDS:
+            if self._connection_silence.seconds() > STREAM_TIMEOUT:
                 self._connection_silence.end()
                 await self._server.reconnect(
-                    f"no answer of the state stream for {STREAM_SECONDS:g} s"
+                    f"no answer of the state stream for {STREAM_TIMEOUT:g} s"
                 )
             await asyncio.sleep(ASK_SECONDS if self.problem is None else ASK_AGAIN_SECONDS)
 
@@ -248,7 +248,7 @@ class Leadership:
         Returns False if no replica answers or is prepared in time, or if this replica lost the
         Lease or NATS.
         """
-        with contextlib.suppress(*OURS):
+        with contextlib.suppress(*REQUEST_ERRORS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
                 answered_at = steady()
                 while is_complete() and self.has_valid_lease and not self._reach.is_lost:
@@ -288,7 +288,7 @@ class Leadership:
                 return await self._take(role, term)
         except (errors.Conflict, errors.AlreadyExists):
             return False
-        except OURS as problem:
+        except REQUEST_ERRORS as problem:
             if role is LeaderRole.LEADS and not self.has_valid_lease:
                 self._set_problem(
                     f"{self._where} cannot be had: {problem or 'the API server does not answer'}"
@@ -337,7 +337,7 @@ class Leadership:
                 else None
             )
 
-        with contextlib.suppress(*OURS):
+        with contextlib.suppress(*REQUEST_ERRORS):
             await self._rewrite(prepared_for, {leadership.NEXT_ANNOTATION: ""})
 
     @property
@@ -356,7 +356,7 @@ class Leadership:
         try:
             if await self._rewrite(released, self._mark(role)):
                 log.info("Lease released", lease=leadership.LEASE_NAME)
-        except OURS as problem:
+        except REQUEST_ERRORS as problem:
             log.warning(
                 "cannot release the Lease", error=str(problem) or "the API server does not answer"
             )

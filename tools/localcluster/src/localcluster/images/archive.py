@@ -280,7 +280,7 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
     with tarfile.open(path) as tar:
         for name in _read_manifest(path).layers:
             with tarfile.open(fileobj=tar.extractfile(name)) as layer:
-                _lay(layer, entries, wanted)
+                _apply_layer(layer, entries, wanted)
     return entries
 
 
@@ -332,18 +332,20 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _lay(layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]) -> None:
+def _apply_layer(
+    layer: tarfile.TarFile, entries: dict[str, bytes], wanted: re.Pattern[str]
+) -> None:
     """Apply one layer to `entries`, the matching files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:
-        place = member.name.removeprefix("./")
-        folder, slash, name = place.rpartition("/")
+        member_path = member.name.removeprefix("./")
+        folder, slash, name = member_path.rpartition("/")
         if name.startswith(WHITEOUT):
             gone = folder if name == OPAQUE else f"{folder}{slash}{name.removeprefix(WHITEOUT)}"
             for path in [path for path in entries if path == gone or path.startswith(f"{gone}/")]:
                 del entries[path]
-        elif wanted.fullmatch(place) and (stream := layer.extractfile(member)) is not None:
-            brought[place] = stream.read()
+        elif wanted.fullmatch(member_path) and (stream := layer.extractfile(member)) is not None:
+            brought[member_path] = stream.read()
     entries.update(brought)
 
 

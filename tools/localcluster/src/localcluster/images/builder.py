@@ -17,7 +17,7 @@ import msgspec
 from localcluster import progress, settings
 from localcluster.errors import ClusterError
 from localcluster.images import archive, debian, dockerfile, plan, sandbox
-from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_root
+from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_base_image
 from localcluster.images.inside import CopyFiles, StepJob
 from localcluster.images.plan import BuildContext, SourceChangedError
 from localcluster.images.store import DOCKER, OWN_BUILDER, ArchiveRecord, BuildOrigin, ImageStore
@@ -261,7 +261,7 @@ def _build_with_engine(
             build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
         pinned = [
             base.partition("@")
-            for base in plan.list_roots(plan.list_needed(recipe.stages, [stage]))
+            for base in plan.list_base_images(plan.list_needed(recipe.stages, [stage]))
         ]
         bases = {name: digest for name, _, digest in pinned if digest}
         record = ArchiveRecord(
@@ -298,11 +298,11 @@ class _Builder:
         pending = {stage.name: stage for stage in missing}
         for position, name in enumerate(queue):
             left = sum(self._estimate_seconds(other) for other in queue[position:])
-            place = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
-            if is_root(name):
+            position_text = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
+            if is_base_image(name):
                 self._build_root(name, host_files)
             else:
-                self._build_stage(self._by_name[name], host_files, place)
+                self._build_stage(self._by_name[name], host_files, position_text)
             if name in pending:
                 self._archive(pending.pop(name))
         for stage in pending.values():
@@ -329,7 +329,7 @@ class _Builder:
         debian.install(debian.TOOLS, self._progress)
 
     def _estimate_seconds(self, name: str) -> float:
-        return debian.SECONDS if is_root(name) else self._by_name[name].seconds
+        return debian.SECONDS if is_base_image(name) else self._by_name[name].seconds
 
     def _build_root(self, name: str, host_files: sandbox.Host) -> None:
         tree = self._store.work / "root"
@@ -341,14 +341,14 @@ class _Builder:
             debian.create_base(tree, host_files, self._progress, log, self._environment)
         self._store.publish_layer(self._recipe.keys[name], tree)
 
-    def _build_stage(self, stage: Stage, host_files: sandbox.Host, place: str) -> None:
+    def _build_stage(self, stage: Stage, host_files: sandbox.Host, position: str) -> None:
         folder = self._store.work / f"stage-{stage.name}"
         for name in ("upper", "work", "root"):
             (folder / name).mkdir(parents=True, mode=0o755)
         log = self._store.logs / f"{stage.name}.log"
         log.unlink(missing_ok=True)
         with self._progress.step(
-            f"image stage {stage.name} ({place})", estimate=stage.seconds
+            f"image stage {stage.name} ({position})", estimate=stage.seconds
         ) as shown:
             for number, step in enumerate(stage.steps):
                 what = f"Dockerfile line {step.line} (stage {stage.name})"
@@ -396,7 +396,9 @@ class _Builder:
 
     def _list_lower_layers(self, name: str) -> tuple[str, ...]:
         """Return the layers of a stage or base image, top first, as paths relative to the store."""
-        names = (name,) if is_root(name) else plan.list_chain(self._by_name[name], self._by_name)
+        names = (
+            (name,) if is_base_image(name) else plan.list_chain(self._by_name[name], self._by_name)
+        )
         return tuple(self._store.layer_name(self._recipe.keys[name]) for name in reversed(names))
 
     def _archive(self, stage: Stage) -> None:
@@ -407,7 +409,7 @@ class _Builder:
             f"image {stage.name}: writing {image}",
             estimate=max(1.0, stage.seconds * _ARCHIVE_SHARE),
         ):
-            # The root `scratch` is empty, so it has no layer.
+            # The base image `scratch` is empty, so it has no layer.
             layers = [
                 self._store.write_layer_tar(self._recipe.keys[name])
                 for name in names
@@ -431,7 +433,7 @@ class _Builder:
     def _describe_origin(self, stage: Stage) -> BuildOrigin:
         bases = [
             base
-            for base in plan.list_roots(plan.list_needed(self._recipe.stages, [stage]))
+            for base in plan.list_base_images(plan.list_needed(self._recipe.stages, [stage]))
             if base != "scratch"
         ]
         digests = {

@@ -26,7 +26,7 @@ from localcluster.errors import ClusterError
 IMAGE_LABEL = "raybus.image"
 """Label whose value is the name of an image. A stage without this label is no image."""
 
-ROOTS = ("debian:bookworm-slim", "scratch")
+BASE_IMAGES = ("debian:bookworm-slim", "scratch")
 """Base images that the builder can create itself.
 
 Docker pulls the image with the digest after the name; the image that this builder creates has a
@@ -112,9 +112,9 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def is_root(base: str) -> bool:
-    """Return whether a base image is one of `ROOTS`, with or without a digest."""
-    return base.partition("@")[0] in ROOTS
+def is_base_image(base: str) -> bool:
+    """Return whether a base image is one of `BASE_IMAGES`, with or without a digest."""
+    return base.partition("@")[0] in BASE_IMAGES
 
 
 def parse(text: str) -> tuple[Stage, ...]:
@@ -237,11 +237,13 @@ class _Reader:
             # A name belongs to one image, so a stage does not inherit it.
             labels = {key: value for key, value in config.labels.items() if key != IMAGE_LABEL}
             config = msgspec.structs.replace(config, labels=labels)
-        elif is_root(base):
+        elif is_base_image(base):
             config = ImageConfig(env={"PATH": _PATH})
         else:
             raise _build_error(
-                line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above"
+                line.number,
+                f"unknown base {base!r}",
+                f"use {', '.join(BASE_IMAGES)} or a stage above",
             )
         self._draft = _Draft(name, line.number, base, line.seconds, config)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from localcluster.errors import ClusterError, MisuseError
-from localcluster.images.dockerfile import BINARIES, Copy, Stage, is_root
+from localcluster.images.dockerfile import BINARIES, Copy, Stage, is_base_image
 
 _EXECUTABLE = 0o100
 
@@ -186,9 +186,9 @@ def list_copied_stages(stage: Stage) -> tuple[str, ...]:
     return tuple(origin for origin in origins if origin and origin != BINARIES)
 
 
-def list_roots(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Return the base images in `ROOTS` that the stages use, with digests, without duplicates."""
-    return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
+def list_base_images(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Return the `BASE_IMAGES` that the stages use, with digests, without duplicates."""
+    return tuple(dict.fromkeys(stage.base for stage in stages if is_base_image(stage.base)))
 
 
 def compute_keys(
@@ -199,7 +199,7 @@ def compute_keys(
     `stages` must contain all stages that they depend on. `files_digest` returns the digest of the
     files of a COPY; `snapshot` is the Debian mirror.
     """
-    known = {root: _digest("root", RECIPE, root, snapshot) for root in list_roots(stages)}
+    known = {base: _digest("root", RECIPE, base, snapshot) for base in list_base_images(stages)}
     for stage in stages:
         parts = [RECIPE, known[stage.base]]
         for step in stage.steps:
@@ -224,7 +224,7 @@ def compute_image_key(stage: Stage, stage_key: str) -> str:
 def list_chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
     """Return the names of the layers of a stage: the base image first, the stage itself last."""
     names = [stage.name]
-    while not is_root(base := by_name[names[0]].base):
+    while not is_base_image(base := by_name[names[0]].base):
         names.insert(0, base)
     return (base, *names)
 
@@ -241,7 +241,7 @@ def to_build(
     def add_stage(name: str) -> None:
         if name in order:
             return
-        if is_root(name):
+        if is_base_image(name):
             if name not in present:
                 order.append(name)
             return

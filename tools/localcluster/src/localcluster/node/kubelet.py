@@ -5,16 +5,16 @@ from pathlib import Path
 import yaml
 
 from localcluster import components
-from localcluster.components import Place
+from localcluster.components import ControlPlaneSpec
 from localcluster.node import container_runtime
 from localcluster.node.namespaces import ADDRESS
 
 NODE_NAME = "node-0"
 
 
-def format_configuration(place: Place, *, name: str) -> str:
+def format_configuration(spec: ControlPlaneSpec, *, name: str) -> str:
     """Return the text of the kubelet's configuration file. `name` is the name of the cluster."""
-    pki = place.pki
+    pki = spec.pki
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -24,7 +24,7 @@ def format_configuration(place: Place, *, name: str) -> str:
         "cgroupRoot": f"/{name}",
         "clusterDNS": [components.DNS_ADDRESS],
         "clusterDomain": components.CLUSTER_DOMAIN,
-        "resolvConf": str(place.work / "resolv.conf"),
+        "resolvConf": str(spec.work / "resolv.conf"),
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
@@ -33,7 +33,7 @@ def format_configuration(place: Place, *, name: str) -> str:
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": str(pki.certificate("kubelet")),
         "tlsPrivateKeyFile": str(pki.key("kubelet")),
-        "volumePluginDir": str(place.work / "volume-plugins"),
+        "volumePluginDir": str(spec.work / "volume-plugins"),
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "serializeImagePulls": False,
@@ -56,32 +56,32 @@ def format_configuration(place: Place, *, name: str) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def prepare(place: Place, *, name: str) -> None:
+def prepare(spec: ControlPlaneSpec, *, name: str) -> None:
     """Write the configuration file of the kubelet. `name` is the name of the cluster."""
-    path = place.work / "kubelet.yaml"
-    path.write_text(format_configuration(place, name=name))
+    path = spec.work / "kubelet.yaml"
+    path.write_text(format_configuration(spec, name=name))
 
 
-def build_kubelet_argv(place: Place) -> list[str]:
+def build_kubelet_argv(spec: ControlPlaneSpec) -> list[str]:
     """Return the command line of the kubelet."""
     return [
-        place.binaries.argv0("kubelet"),
-        f"--config={place.work / 'kubelet.yaml'}",
-        f"--kubeconfig={place.kubeconfig('node')}",
+        spec.binaries.argv0("kubelet"),
+        f"--config={spec.work / 'kubelet.yaml'}",
+        f"--kubeconfig={spec.kubeconfig('node')}",
         f"--hostname-override={NODE_NAME}",
         f"--node-ip={ADDRESS}",
         "--root-dir=/var/lib/kubelet",
     ]
 
 
-def build_kube_proxy_argv(place: Place) -> list[str]:
+def build_kube_proxy_argv(spec: ControlPlaneSpec) -> list[str]:
     """Return the command line of kube-proxy.
 
     It leaves this machine's limits of connection tracking unchanged.
     """
     return [
-        place.binaries.argv0("kube-proxy"),
-        f"--kubeconfig={place.kubeconfig('proxy')}",
+        spec.binaries.argv0("kube-proxy"),
+        f"--kubeconfig={spec.kubeconfig('proxy')}",
         f"--hostname-override={NODE_NAME}",
         "--proxy-mode=nftables",
         f"--cluster-cidr={components.POD_RANGE}",

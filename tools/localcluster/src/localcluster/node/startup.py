@@ -12,7 +12,7 @@ from pathlib import Path
 from localcluster import components, control_plane, driver, kubeconfig, processes
 from localcluster.api import ApiClient, read_manifests
 from localcluster.binaries import Binaries
-from localcluster.components import Place, Ports
+from localcluster.components import ControlPlaneSpec, Ports
 from localcluster.control_plane import ControlPlaneOptions
 from localcluster.driver import ClusterRecord, ClusterRequest, DriverName
 from localcluster.errors import ClusterError, MisuseError
@@ -38,11 +38,11 @@ class Startup:
     """The steps of the start of one node, and their shared state."""
 
     def __init__(
-        self, request: ClusterRequest, place: Place, node: Namespaces, progress: Progress
+        self, request: ClusterRequest, spec: ControlPlaneSpec, node: Namespaces, progress: Progress
     ) -> None:
         self._request = request
         self._layout = request.layout
-        self._place = place
+        self._spec = spec
         self._node = node
         self._progress = progress
         self._started: list[Spawned] = []
@@ -64,7 +64,7 @@ class Startup:
                     await self._start_node(api)
             if self._request.gateway:
                 with self._progress.step("starting Envoy Gateway", estimate=12):
-                    await manifests.start(api, self._node, self._place.binaries, self._layout)
+                    await manifests.start(api, self._node, self._spec.binaries, self._layout)
         control_plane.check_running(self._started)
         return self._remember(access, gateway=self._request.gateway)
 
@@ -76,7 +76,7 @@ class Startup:
         """
         command = self._node.enter(child_processes.bind_to_parent(argv))
         process = processes.spawn(
-            name, command, self._place.log(name), dies_with_us=False, keep=keep
+            name, command, self._spec.log(name), dies_with_us=False, keep=keep
         )
         self._started.append(process)
         return process
@@ -96,7 +96,7 @@ class Startup:
         self._start("forward", program, keep=[descriptor])
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
         access = Access(
-            server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"]
+            server=server, ca=self._spec.pki.ca.read_bytes(), token=self._spec.pki.tokens["admin"]
         )
         kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
         return access
@@ -107,10 +107,10 @@ class Startup:
             driver=DriverName.BUILT,
             server=access.server,
             kubeconfig=self._layout.kubeconfig,
-            inner_kubeconfig=self._place.kubeconfig("admin"),
+            inner_kubeconfig=self._spec.kubeconfig("admin"),
             gateway=gateway,
             processes=(self._node.first, *(process.identity for process in self._started)),
-            binaries=self._place.binaries.paths,
+            binaries=self._spec.binaries.paths,
         )
         driver.write(self._layout, known)
         return known
@@ -145,20 +145,20 @@ class Startup:
 
     async def _start_control_plane(self, api: ApiClient) -> None:
         with self._progress.step("starting the control plane", estimate=5):
-            await control_plane.start_api(self._place, api, self._start)
+            await control_plane.start_api(self._spec, api, self._start)
             if self._request.gateway or self._request.gateway_api:
                 await api.apply_definitions(
-                    read_manifests(self._place.binaries.path("gateway-crds"))
+                    read_manifests(self._spec.binaries.path("gateway-crds"))
                 )
             options = ControlPlaneOptions(crds=self._request.crds, scheduler=True)
-            await control_plane.start_controllers(self._place, api, self._start, options)
+            await control_plane.start_controllers(self._spec, api, self._start, options)
 
     async def _start_node(self, api: ApiClient) -> None:
-        self._start("kubelet", kubelet.build_kubelet_argv(self._place))
-        self._start("kube-proxy", kubelet.build_kube_proxy_argv(self._place))
+        self._start("kubelet", kubelet.build_kubelet_argv(self._spec))
+        self._start("kube-proxy", kubelet.build_kube_proxy_argv(self._spec))
         self._start(
             "coredns",
-            [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")],
+            [self._spec.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")],
         )
         folders = kubelet.create_volumes(self._layout.work, _VOLUMES)
         for document in [*manifests.build_dns(ADDRESS), *manifests.build_storage(folders)]:
@@ -173,15 +173,15 @@ class Startup:
             if (await processes.run(probe)).code == 0:
                 return
             await asyncio.sleep(0.1)
-        raise ClusterError(f"CoreDNS does not answer; see {self._place.log('coredns')}")
+        raise ClusterError(f"CoreDNS does not answer; see {self._spec.log('coredns')}")
 
 
-def prepare(request: ClusterRequest, programs: Binaries) -> Place:
+def prepare(request: ClusterRequest, programs: Binaries) -> ControlPlaneSpec:
     """Write all certificates and configuration files of a new node; return where they are."""
     layout = request.layout
     (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
     addresses = ["127.0.0.1", ADDRESS, components.API_SERVICE_ADDRESS]
-    place = Place(
+    spec = ControlPlaneSpec(
         binaries=programs,
         work=layout.work,
         pki=kubeconfig.create(layout.work / "pki", addresses=addresses, node=kubelet.NODE_NAME),
@@ -190,14 +190,14 @@ def prepare(request: ClusterRequest, programs: Binaries) -> Place:
         audit=True,
         node_authorizer=True,
     )
-    control_plane.prepare(place)
-    kubelet.prepare(place, name=layout.name)
+    control_plane.prepare(spec)
+    kubelet.prepare(spec, name=layout.name)
     container_runtime.prepare(layout.name, layout.images, layout.work)
     layout.resolv_conf.write_text(f"nameserver {components.DNS_ADDRESS}\n")
     (layout.work / "Corefile").write_text(
-        manifests.format_corefile(ADDRESS, place.kubeconfig("coredns"))
+        manifests.format_corefile(ADDRESS, spec.kubeconfig("coredns"))
     )
-    return place
+    return spec
 
 
 async def start(
@@ -208,11 +208,11 @@ async def start(
     No node of the cluster may run.
     """
     with _listen(request.port) as listening:
-        place = prepare(request, programs)
+        spec = prepare(request, programs)
         with progress.step("making namespaces", estimate=1):
             namespaces.make_cgroups(request.layout.name)
             node = await namespaces.create(request.layout.name, request.layout.work)
-        return await Startup(request, place, node, progress).run(listening, images)
+        return await Startup(request, spec, node, progress).run(listening, images)
 
 
 def _listen(port: int) -> processes.Listening:

@@ -17,9 +17,9 @@ from common.ray.serve_status import Application, AppState
 
 Applications = dict[str, AppStatus]
 
-OBJECT: Final = 1536 * 1024
+MAX_OBJECT_SIZE: Final = 1536 * 1024
 """Maximum bytes of an object in etcd."""
-RESERVED: Final = 384 * 1024
+RESERVED_SIZE: Final = 384 * 1024
 """Bytes of an object for everything but applications: conditions, managed fields and so on."""
 MAX_STATUS_SIZE: Final = 512 * 1024
 """Maximum bytes of the applications in a status.
@@ -27,31 +27,35 @@ MAX_STATUS_SIZE: Final = 512 * 1024
 Every client that watches RayServices receives them with each change.
 """
 MIN_STATUS_SIZE: Final = 16 * 1024
-LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
+MESSAGE_LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Maximum characters of a message, tried in this order until everything fits."""
-LEFT_OUT: Final = (
+TRUNCATED_MESSAGE: Final = (
     "The status leaves out a part of what Ray Serve reports of the applications, because an "
-    f"object has room for {OBJECT // 1024} KiB: "
+    f"object has room for {MAX_OBJECT_SIZE // 1024} KiB: "
     "messages that are cut are marked, and the Ray dashboard has all of them"
 )
 _NOTE: Final = f"[all{MARK}"
 
 
-def per_cluster(service: RayService) -> int:
+def get_max_size(service: RayService) -> int:
     """Return the maximum bytes for the applications of each of the two clusters."""
     used = len(service.spec_json) + len(msgspec.json.encode(service.metadata))
-    return max(MIN_STATUS_SIZE, min(MAX_STATUS_SIZE, OBJECT - RESERVED - used)) // 2
+    return max(MIN_STATUS_SIZE, min(MAX_STATUS_SIZE, MAX_OBJECT_SIZE - RESERVED_SIZE - used)) // 2
 
 
-def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:
-    """Return the statuses of applications and deployments, shortened to `room` bytes.
+def shorten_to_fit(apps: Mapping[str, Application], max_bytes: int) -> Applications | None:
+    """Return the statuses of applications and deployments, shortened to `max_bytes` bytes.
 
     None if there are no applications or if nothing fits.
     """
     if not apps:
         return None
     return next(
-        (statuses for statuses in _shorter(apps) if len(msgspec.json.encode(statuses)) <= room),
+        (
+            statuses
+            for statuses in _generate_shorter(apps)
+            if len(msgspec.json.encode(statuses)) <= max_bytes
+        ),
         None,
     )
 
@@ -67,10 +71,10 @@ def is_cut(status: RayServiceStatus) -> bool:
     )
 
 
-def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
+def _generate_shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
     """Yield the applications in full, then with less and less detail."""
-    for limit in LIMITS:
-        yield {name: _with_messages(app, limit) for name, app in apps.items()}
+    for limit in MESSAGE_LIMITS:
+        yield {name: _build_app_status(app, limit) for name, app in apps.items()}
     bare = {name: AppStatus(status=app.status, message=_NOTE) for name, app in apps.items()}
     yield bare
     names = sorted(bare, key=lambda name: (bare[name].status == AppState.RUNNING, name))
@@ -79,17 +83,17 @@ def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
         yield {name: bare[name] for name in names[:count]}
 
 
-def _with_messages(app: Application, limit: int) -> AppStatus:
+def _build_app_status(app: Application, limit: int) -> AppStatus:
     deployments = {
         name: ServeDeploymentStatus(
-            status=deployment.status, message=_cut(deployment.message, limit)
+            status=deployment.status, message=_truncate(deployment.message, limit)
         )
         for name, deployment in app.deployments.items()
     }
     return AppStatus(
-        status=app.status, message=_cut(app.message, limit), deployments=deployments or None
+        status=app.status, message=_truncate(app.message, limit), deployments=deployments or None
     )
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return clipped(text, limit) if limit or not text else _NOTE

@@ -19,6 +19,7 @@ from typing import Final, cast
 import msgspec
 
 from bench.rig import BACKGROUND
+from chaos.schedule import RECONCILERS
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from generators.monitoring import files, kuberay
@@ -86,7 +87,7 @@ class Run:
             RAY_SERVICE, BACKGROUND, objects.a_service("broken", interval=None, import_path=MISSING)
         )
         await self._demo.begin()
-        await self._until("count(raybus_partitions_held) by (controller)", count=3)
+        await self._until("count(raybus_partitions_held) by (controller)", count=len(RECONCILERS))
         log_progress("an upgrade in steps, with requests in flight when its old cluster goes")
         self._heads.ongoing = CUT
         await self._demo.upgrade()

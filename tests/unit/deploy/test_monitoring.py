@@ -5,17 +5,22 @@ import re
 import pytest
 import yaml
 
+from cluster_reconciler import wiring as cluster_wiring
 from generators.monitoring import catalogue, files
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import render
+from job_reconciler import wiring as job_wiring
+from service_reconciler import wiring as service_wiring
 from support import manifests
 from support.golden import Golden
 from support.manifests import ROOT
+from traffic_manager import wiring as traffic_wiring
 
 METRIC = re.compile(
     r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|leader_election)_[a-z_]+\b"
 )
 MARKS = re.compile(r'"[^"]*"')
+WIRINGS = (cluster_wiring, service_wiring, traffic_wiring, job_wiring)
 ALERTS = {each["alert"]: each for each in files.alerts()}
 
 
@@ -51,6 +56,12 @@ def queries(name: str) -> list[str]:
         for panel in row.panels
         for query in panel.queries
     ]
+
+
+def test_a_controller_without_any_replica_raises_an_alert() -> None:
+    expression = ALERTS["RaybusPartitionsWithoutOwner"]["expr"]
+    named = set(re.findall(r'raybus_partitions_held{controller="(\w+)"}', expression))
+    assert named == {wiring.CONTROLLER for wiring in WIRINGS}
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -42,8 +42,8 @@ class Load:
         until = time.monotonic() + at_most
         while time.monotonic() < until:
             try:
-                async with asyncio.timeout(2), self._fresh.get(self._url) as answer:
-                    if answer.status == 200:
+                async with asyncio.timeout(2):
+                    if (await _get(self._fresh, self._url, {}, []))[0] == 200:
                         return
             except (aiohttp.ClientError, TimeoutError):
                 await asyncio.sleep(0.2)

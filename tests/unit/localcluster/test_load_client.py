@@ -102,5 +102,19 @@ async def test_an_answer_other_than_200_has_no_version(capsys: pytest.CaptureFix
     assert (result["status"], result["version"], "error" in result) == (503, None, False)
 
 
+async def test_it_waits_for_a_first_answer() -> None:
+    asked: list[int] = []
+
+    def reply(connection: int, _request: int) -> bytes | None:
+        asked.append(connection)
+        return (None, REFUSAL, ANSWER)[connection]
+
+    async with serving(reply) as url:
+        load = Load(url, retries=True)
+        await load.wait(10.0)
+        await load.close()
+    assert asked == [0, 1, 2]
+
+
 def _close_second_of_first(connection: int, request: int) -> bytes | None:
     return None if (connection, request) == (0, 1) else ANSWER

@@ -272,8 +272,7 @@ class Observer:
     async def _list_budgets(self, observed: Observed) -> Bodies | None:
         """Return the cluster's PodDisruptionBudgets.
 
-        None if the cluster should have and has no budgets, or if they were up to date at a recent
-        read.
+        None if the cluster needs none and has none, or if they were up to date at a recent read.
         """
         known_children = self.get_memory(observed.cluster).children
         # The entry finds a cluster that lost its annotation to a `kubectl replace`.

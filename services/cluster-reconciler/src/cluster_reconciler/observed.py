@@ -20,7 +20,7 @@ from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-"""A pod's node counts as lost if the pod exists for this time after the end of its grace period.
+"""A pod's node counts as lost if the pod still exists this long after the end of its grace period.
 
 A running kubelet kills the containers when the grace period ends, and reports that within seconds.
 """

@@ -33,7 +33,7 @@ class ConditionReason(StrEnum):
 class ReplicaFailure(StrEnum):
     """Reasons of condition `ReplicaFailure`, mostly failed operations on pods.
 
-    The last three do not exist in KubeRay. Reasons about other children, such as
+    The last three do not exist in KubeRay. Reasons about children other than pods, such as
     FailedCreateIngress, are not listed here.
     """
 

@@ -42,7 +42,7 @@ T = TypeVar("T", bound=Object)
 SELECTED_MAX_AGE: Final = 2.0
 """Maximum age in seconds of the stored copy of a cluster that a job selects, or of its Service."""
 FOREIGN_MAX_AGE: Final = 30.0
-"""Maximum age in seconds of the stored copy of a Service that another owner has."""
+"""Maximum age in seconds of the stored copy of another owner's head Service."""
 _ENDING: Final = frozenset({DeploymentState.SUSPENDING, DeploymentState.RETRYING})
 _READS_CLUSTER: Final = frozenset(DeploymentState) - {
     DeploymentState.NEW,
@@ -198,7 +198,7 @@ class Observer:
     ) -> T | None:
         """Return an object that must be gone before the RayJob continues; None if it is gone.
 
-        Only a forged status has an illegal name. No object can have it, so no request is sent.
+        A forged status may contain an illegal name. No object can have it, so no request is sent.
         """
         if find_name_violation(resource, place[1]) is not None:
             return None

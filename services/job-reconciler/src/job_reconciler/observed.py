@@ -83,8 +83,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def cluster_is_foreign(self) -> bool:
         """Whether the status names a cluster that is neither selected nor owned by this RayJob.
 
-        raybus does not delete such a cluster. Otherwise anybody who can write the status could make
-        raybus delete any cluster.
+        raybus does not delete it, so nobody can make raybus delete any cluster by writing a status.
         """
         if self.cluster is None or self.selects_cluster:
             return False
@@ -102,8 +101,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_to_be_submitted(self) -> bool:
         """Whether the job of this attempt was never submitted over HTTP, and its head is known.
 
-        Ray refuses a second job with the same ID, so it is not asked before whether it knows the
-        job.
+        Ray need not be asked first whether it knows the job: it refuses a second job with the same
+        ID.
         """
         job = self.job
         record = job.metadata.annotations.get(labels.SUBMITTED_TO, "")

@@ -200,8 +200,9 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
     """Return whether a changed object of a RayJob's cluster cannot affect the RayJob.
 
-    No object affects an ended RayJob. While the job runs, the head is the only pod that does. Other
-    objects do only while the dashboard does not answer, because its address may have changed.
+    No object affects an ended RayJob. While the job runs, the head pod is the only pod that affects
+    it. Objects of other kinds affect it only while the dashboard does not answer, because its
+    address may have changed.
     """
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
     if job is None:

@@ -165,9 +165,8 @@ def resume(observed: Observed) -> Plan[Action]:
 def recover(observed: Observed) -> Plan[Action]:
     """Return the plan for a RayJob that was invalid and is valid now (acceptance 16).
 
-    The RayJob continues in the state that it had before. The plan derives this state from the
-    status: the names of the attempt, and the address of the dashboard, which is known once the
-    cluster was ready.
+    The RayJob continues in its earlier state, which the status shows: it has the names of the
+    attempt, and the address of the dashboard once the cluster was ready.
     """
     job: RayJob = observed.job
     if not job.status.ray_cluster_name:

@@ -53,9 +53,9 @@ def run(observed: Observed) -> Plan[Action]:
 def _end_before(observed: Observed) -> Plan[Action] | None:
     """Return the plan that records the end of a job that ended before a suspension or deadline.
 
-    None for every other job. The moment of a suspension is now. That of a deadline is when it
-    passes, even if raybus was down then. The plan does not wait for the end of the submitter. A
-    stopped job does not count, because raybus itself may have stopped it at the deadline.
+    None for every other job. A suspension happens now. A deadline happens when it passes, even if
+    raybus was down then. The plan does not wait for the end of the submitter. A stopped job does
+    not count, because raybus itself may have stopped it at the deadline.
     """
     job, ray = observed.job, observed.ray
     if ray is None or not isinstance(ray.answer, JobAnswer) or ray.ended_at is None:

@@ -1,6 +1,6 @@
-"""Plans of this service, and actions that only these plans contain; `execute.py` executes them.
+"""The plans of this service, and the actions that only these plans contain.
 
-All other actions are in `common.runtime.actions`.
+`execute.py` executes these actions. All other actions are in `common.runtime.actions`.
 """
 
 from typing import ClassVar, Final
@@ -32,7 +32,7 @@ class CreateWorker(Action, frozen=True, kw_only=True):
     def continues(self) -> bool:
         """Whether the pod belongs to the same multi-host replica as the pod created before it.
 
-        A plan must not pause between these two pods, because an incomplete replica would be
+        If so, a plan must not pause between the two, because an incomplete replica would be
         deleted.
         """
         return self.replica.host > 0
@@ -51,7 +51,7 @@ class Adopt(Patch, frozen=True, kw_only=True):
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a phase that adds actions to the plan, after which the next phase runs."""
+    """Result of a planning phase: actions to add to the plan. The next phase then runs."""
 
     actions: tuple[Parallel, ...] = ()
     note: str = ""
@@ -66,14 +66,14 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     problem: str = ""
     """A problem that only a user or time can resolve; empty if there is none.
 
-    The reconcile with a problem ends in an error and is retried with backoff.
+    A reconcile with a problem ends in an error and is retried with backoff.
     """
     refusal: Failure | None = None
     """Why no pod may be created until the spec changes. Condition ReplicaFailure reports it."""
     is_partial: bool = False
     """Whether the plan is one batch of a larger change.
 
-    The cluster is then requeued at once, behind the clusters that already wait.
+    The cluster is then requeued at once, behind the clusters that are already in the queue.
     """
     is_periodic: bool = True
     """Whether the cluster is reconciled again after `Config.requeue_seconds`."""
@@ -91,7 +91,7 @@ def is_of_pod(action: Action) -> bool:
 
 
 def make_step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:
-    """Return a tuple with one step of parallel actions; an empty tuple without actions.
+    """Return one step of parallel actions, as a tuple that is empty if there are no actions.
 
     If a side step (`is_side`) fails, the steps after it are still executed.
     """

@@ -1,10 +1,10 @@
 """Batch schedulers: the objects that they need, and the fields that they read from pods.
 
 Spec raycluster §17. A gang is a set of pods that are scheduled all at once or not at all. The
-workload-aware scheduling of Kubernetes needs a Workload and a PodGroup, which are immutable. A
-change deletes both, the PodGroup first, and creates them again. No pod is created until both exist.
-A cluster needs neither object if it is not a gang or if it has an autoscaler; remaining objects are
-then deleted (§17.5).
+workload-aware scheduling of Kubernetes needs a Workload and a PodGroup for a gang. They cannot be
+changed, so raybus deletes and recreates them, the PodGroup first. No pod is created until both
+exist. A cluster that is no gang, or that has an autoscaler, has neither object: raybus deletes
+objects that are left from an earlier spec (§17.5).
 """
 
 from collections.abc import Callable
@@ -65,24 +65,24 @@ class BatchScheduler(msgspec.Struct, frozen=True):
         cluster: RayCluster,  # noqa: ARG002  (for others)
         config: Config,  # noqa: ARG002  (for others)
     ) -> tuple[ChildCreation, ...]:
-        """Return how to create the objects that this scheduler needs in the cluster's namespace.
+        """Return the objects that this scheduler needs, each as the action that creates it.
 
-        These objects are not on the bus, so the caller first reads them from the API server.
+        The objects are not on the bus, so the caller first reads them from the API server.
         """
         return ()
 
     def list_addresses(self, cluster: RayCluster) -> tuple[ChildAddress, ...]:  # noqa: ARG002  (for others)
         """Return kind and name of each object that this scheduler may create for a cluster.
 
-        The order is that of deletion. The names follow from the metadata alone, so that an invalid
-        spec does not prevent the deletion.
+        They are in the order of deletion. The names follow from the metadata alone, so the objects
+        can be deleted even if the spec is invalid.
         """
         return ()
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Create the scheduler's objects for the cluster.
+        """Return the actions that create the scheduler's objects for the cluster.
 
-        Returns a plan with the reason if no pod may be created yet; the next reconcile is then due
+        If no pod may be created yet, return a plan with the reason. The reconcile is then retried
         soon.
         """
         own = (
@@ -122,7 +122,7 @@ class YuniKorn(BatchScheduler, frozen=True):
 
 
 def _build_task_groups(cluster: RayCluster, config: Config) -> str:
-    """Return YuniKorn's description of a gang: the head, and each group's minimum of workers."""
+    """Return YuniKorn's description of a gang: the head, and the minimum workers of each group."""
     members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
         (group.group_name, group.template, (group.min_replicas or 0) * traits.hosts(group))
         for group in traits.worker_groups(cluster)
@@ -140,7 +140,7 @@ _POD_RESOURCES: Final = BoundedDict[
 ](max_entries=256)
 """Cache of the computed pod resources of each cluster, by the cluster's uid.
 
-Each entry also has the inputs of the computation, so that a change of an input is noticed.
+Each entry contains the inputs of the computation, so that outdated entries are recognized.
 """
 
 
@@ -149,7 +149,7 @@ def _compute_pod_resources(
 ) -> tuple[desired_resources.Amounts, ...]:
     """Return the resources of the head pod and of one worker of each group, in spec order.
 
-    They are summed over the complete manifests, including containers that raybus adds to the
+    They are sums over the complete manifests, including containers that raybus adds to the
     template.
     """
     meta = cluster.metadata
@@ -171,7 +171,7 @@ def _compute_pod_resources(
 def _sum_resources(
     cluster: RayCluster, config: Config, replicas: Callable[[WorkerGroupSpec], int]
 ) -> dict[str, str]:
-    """Return the total resources of the head and of `replicas(group)` replicas of each group."""
+    """Return the resources of the head and of `replicas(group)` replicas of each active group."""
     head, *of_groups = _compute_pod_resources(cluster, config)
     total = dict(head)
     for group, amounts in zip(traits.worker_groups(cluster), of_groups, strict=True):
@@ -192,7 +192,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
     def list_children_to_read(
         self, cluster: RayCluster, config: Config
     ) -> tuple[ChildCreation, ...]:
-        """Return how to create a gang's PodGroup, which the cluster owns but does not control."""
+        """Return a gang's PodGroup to read; the cluster is its owner but not its controller."""
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
@@ -231,7 +231,7 @@ class Volcano(BatchScheduler, frozen=True):
     def list_children_to_read(
         self, cluster: RayCluster, config: Config
     ) -> tuple[ChildCreation, ...]:
-        """Return how to create the PodGroup; empty for a cluster that a RayJob created.
+        """Return the PodGroup to read, with its desired content; empty for the cluster of a RayJob.
 
         The network topology is not checked here: `submit` refuses an unusable topology.
         """
@@ -304,8 +304,7 @@ def _count_all_pods(cluster: RayCluster, config: Config) -> Body:
 def _count_required_pods(cluster: RayCluster, config: Config) -> Body:
     """Return `minMember` and `minResources` for the pods that must be scheduled at once.
 
-    For a cluster with an autoscaler these are the head and the minimum of workers. For other
-    clusters these are all pods.
+    With an autoscaler these are the head and the minimum number of workers, otherwise all pods.
     """
     if not traits.is_autoscaling(cluster):
         return _count_all_pods(cluster, config)
@@ -325,10 +324,10 @@ class WorkloadAware(BatchScheduler, frozen=True):
         cluster: RayCluster,
         config: Config,  # noqa: ARG002  (for others)
     ) -> tuple[ChildCreation, ...]:
-        """Return how to create the Workload and the PodGroup; the caller first reads both.
+        """Return the Workload and the PodGroup to read, with their desired content.
 
-        They are returned also for a cluster that should have neither, so that remaining objects are
-        found and deleted.
+        Both are returned even for a cluster that needs neither, so that leftover objects are found
+        and deleted.
         """
         count, name = {"minCount": traits.desired_workers(cluster) + 1}, cluster.metadata.name
         workload_template, policy = (
@@ -362,7 +361,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
         return tuple(children)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Bring Workload and PodGroup one step closer to the desired state.
+        """Return the plan that brings Workload and PodGroup one step closer to the desired state.
 
         An outdated object is deleted; missing objects are created.
         """
@@ -430,7 +429,7 @@ def _is_current(cluster: RayCluster, resource: Resource, have: Body) -> bool:
 def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
     """Return the scheduler's objects that must be read from the API server.
 
-    The objects of a suspended cluster are read once its pods are gone, so that they can be deleted.
+    The objects of a suspended cluster are read only after its pods are gone, to delete the objects.
     """
     cluster, own = observed.cluster, get_scheduler(observed.config)
     if not observed.is_to_be_suspended:
@@ -446,10 +445,9 @@ def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
 
 
 def withdraw(observed: Observed) -> ClusterPlan | None:
-    """Return the plan that deletes one of the scheduler's objects of the cluster, or None.
+    """Return the plan that deletes one of the scheduler's objects; None if none is left.
 
-    Objects of other owners stay. The objects are deleted because a PodGroup without pods would keep
-    resources reserved.
+    A PodGroup without pods would keep resources reserved. Objects of other owners are not deleted.
     """
     cluster = observed.cluster
     for resource, _ in get_scheduler(observed.config).list_addresses(cluster):

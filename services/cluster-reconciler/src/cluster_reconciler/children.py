@@ -1,11 +1,11 @@
 """Decide which children of a RayCluster, apart from pods, to create, update or delete.
 
-A child is an object that raybus creates for the cluster. Services come from the bus.
+A child is an object that raybus creates for the cluster. Services are read from the bus.
 NetworkPolicies and PodDisruptionBudgets are listed at the API server: those that the spec needs are
-kept up to date, all others of the cluster are deleted. The remaining kinds are read from the API
-server (`list_children_to_read`) and created if missing. Of these, only the Ingress and the owner of
-the GCS volume claim are updated later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41,
-67, 110).
+kept up to date, all others of the cluster are deleted. Children of all other kinds are read from
+the API server (`list_children_to_read`) and created if missing. Of these, only the Ingress and the
+owner of the GCS volume claim are updated later (spec raycluster §8; acceptance cases 19-22, 28, 35,
+39-41, 67, 110).
 """
 
 from collections.abc import Iterator
@@ -49,9 +49,9 @@ from common.runtime.actions import (
 )
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
-"""Kinds for which another owner's object under the expected name blocks the plan.
+"""Kinds of children that must not belong to another owner, or else the plan cannot continue.
 
-For other kinds, any object of the expected name is accepted.
+For other kinds, any object with the expected name is accepted.
 """
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
@@ -59,7 +59,7 @@ _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 def list_children_to_read(
     cluster: RayCluster, config: Config, *, token: str
 ) -> Iterator[ChildCreation]:
-    """Yield how to create each child that must first be read from the API server.
+    """Yield each child to read from the API server, as the action that creates it if missing.
 
     `token` is the value for a new auth Secret.
     """
@@ -102,7 +102,7 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
     First come the children for the head's identity, then those to which pods refer, then those that
     only users need. Children that a deleted cluster of the same name left behind block the plan,
-    because pods that use them would be refused.
+    because the garbage collector will delete them.
     """
     actions = (
         *make_step(*_create_identity(observed)),
@@ -165,9 +165,9 @@ def update_budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parall
 
     `listed` are all PodDisruptionBudgets with the cluster's label.
 
-    Budgets are listed only while an annotation on the RayCluster says that it has budgets. The
-    annotation is set before the first budget is created and removed after the last is deleted.
-    Budgets are therefore deleted even if the feature was turned off while no process ran.
+    An annotation on the RayCluster says that it has budgets. The annotation is set before the first
+    budget is created and removed after the last is deleted. Budgets are therefore found and deleted
+    even if the feature was turned off while no process ran.
     """
     cluster, budgets = observed.cluster, build_budgets(observed)
     is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
@@ -223,7 +223,8 @@ def _update_children(
 def _create_identity(observed: Observed) -> Iterator[Action]:
     """Yield the actions that create the head's ServiceAccount and Role if they are missing.
 
-    A Role of another owner, or a missing ServiceAccount of the user, is reported as a failure.
+    A Role of another owner is reported as a failure, and so is a missing ServiceAccount of the
+    user.
     """
     cluster, role = observed.cluster, observed.live_children.get(kinds.ROLE)
     account = autoscaler.get_template_service_account(cluster)
@@ -238,7 +239,7 @@ def _create_identity(observed: Observed) -> Iterator[Action]:
 def _create_pod_dependencies(observed: Observed) -> Iterator[Action]:
     """Yield the actions that create the missing children to which pods refer.
 
-    The RoleBinding is created after the Role is known to be controlled by this cluster.
+    The RoleBinding is created only after this cluster is known to control the Role.
     """
     cluster, module = observed.cluster, observed.live_children.get(kinds.CONFIG_MAP)
     yield from observed.list_creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)

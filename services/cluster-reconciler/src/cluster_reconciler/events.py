@@ -1,7 +1,7 @@
 """The texts of all Events about children and pods (spec raycluster §8, §9, §15).
 
-In a note `{cluster}` and `{child}` stand for `<namespace>/<name>`. The note of a failed write is
-followed by the text of the error.
+A note is the text of an Event. In it, `{cluster}` and `{child}` stand for `<namespace>/<name>`. The
+note about a failed write is followed by the text of the error.
 """
 
 from typing import Final, Literal
@@ -17,7 +17,7 @@ from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent
 
 
 class EventSpec(msgspec.Struct, frozen=True):
-    """Template for an Event about a cluster that reports something other than a write."""
+    """Template for an Event that reports something other than a write, such as an invalid spec."""
 
     reason: str
     note: str
@@ -25,7 +25,7 @@ class EventSpec(msgspec.Struct, frozen=True):
     type: Literal["Normal", "Warning"] = "Warning"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> KubeEvent:
-        """Return the Event about a cluster and a child; `more` are other values for the note."""
+        """Return the Event about a cluster and a child; `more` are other values for its text."""
         note = self.note.format(**_format_values(cluster, child), **more)
         return KubeEvent(type=self.type, reason=self.reason, action=self.action, note=note)
 
@@ -41,7 +41,7 @@ class ClusterEventTemplate(EventTemplate, frozen=True):
     condition_reason: str = ""
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
-        """Return the Events about a write of `child`; `more` are further values for the notes."""
+        """Return the Events about a write of `child`; `more` are other values for their texts."""
         events = self.format(**_format_values(cluster, child), **more)
         return msgspec.structs.replace(events, condition_reason=self.condition_reason)
 

@@ -56,7 +56,7 @@ The error quotes text of a tenant, and a plan may fail for hundreds of pods.
 PROGRESS_GATHER_TIME: Final = timedelta(seconds=1)
 """Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
-"""Target rate of status writes about progress: writes per second for all clusters of a replica.
+"""Target rate of status writes about progress, in writes per second by one replica.
 
 If hundreds of clusters start, most of them are ready before their progress is written.
 """
@@ -147,7 +147,8 @@ class Execution:
         """Return the plan that writes the status if it has changed.
 
         If the only change is that more pods became ready, the write waits, so that more progress is
-        collected. After a step of the suspension, the next reconcile is due at once.
+        collected. While a suspension moves from one state to the next, the next reconcile is due at
+        once.
         """
         old, now = observed.cluster.status, observed.now
         if (violation := compute.find_head_violation(observed, outcome)) is not None:
@@ -264,12 +265,12 @@ class Execution:
 
 
 def _has_news(planned: Observed, observed: Observed) -> bool:
-    """Return whether pods or Jobs changed in a way that the plan did not expect.
+    """Return whether pods or Jobs changed unexpectedly, so that the next reconcile is due at once.
 
-    `planned` and `observed` are the states before and after the plan. Such changes come with
-    answers to the plan's own requests: for example, a deleted pod without a node is gone at once.
-    The bus reports them later, but then they are known and enqueue nothing. A pod or Job that the
-    plan created and that has not started is expected.
+    `planned` and `observed` are the states before and after the plan. The answers to the plan's own
+    requests show such changes: for example, a deleted pod without a node is gone at once. The bus
+    delivers them later, when they are known and no longer enqueue the cluster. A pod or Job that
+    the plan created is expected as long as it has not started.
     """
     before, after = (
         {pod.metadata.uid: pod for pod in _list_running(state)} for state in (planned, observed)

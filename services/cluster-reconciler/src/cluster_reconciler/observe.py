@@ -68,7 +68,7 @@ class ClusterMemory(msgspec.Struct):
     deleted: set[str] = set()
     """Uids of pods that this replica deleted."""
     provisioned_after: float | None = None
-    """Seconds from creation until all pods ran, if this process has measured that time."""
+    """Seconds from creation until all pods ran; None if this process has not measured that time."""
     pki: PkiState | None = None
     """The certificates as last read; None before the first read."""
     children: dict[ChildAddress, tuple[Body | None, datetime]] = {}
@@ -110,7 +110,7 @@ class Observer:
     def forget(self, objects: Objects) -> None:
         """Drop the memory of clusters that were deleted or that another replica now reconciles.
 
-        A new cluster with the name of a deleted cluster keeps its memory.
+        If a new cluster has the name of a deleted cluster, the memory of the new cluster is kept.
         """
         for meta in (obj.metadata for obj in objects if isinstance(obj, RayCluster)):
             memory = self.memories.get(key := Key(meta.namespace, meta.name))
@@ -179,7 +179,7 @@ class Observer:
     def get_memory(self, cluster: RayCluster) -> ClusterMemory:
         """Return what this process remembers about a cluster between two reconciles.
 
-        Nothing is remembered about a new cluster that reuses the name of a deleted cluster.
+        For a new cluster that reuses the name of a deleted cluster, the memory is empty.
         """
         key = Key(cluster.metadata.namespace, cluster.metadata.name)
         memory = self.memories.get(key)
@@ -189,18 +189,18 @@ class Observer:
         return memory
 
     async def recheck(self, observed: Observed, plan: ClusterPlan) -> Observed | None:
-        """Read again the facts that a plan for pods relies on; return None if no read is needed.
+        """Return newer facts if a plan that changes pods needs them; None if it can be executed.
 
-        Before this replica first changes pods of a cluster, it lists them, because the cache may be
-        stale. It does not list the pods of a cluster without cached pods and without a status. If a
-        replica that crashed had already created such pods, this replica's plan gives its pods the
-        same names.
+        Before this replica first changes the pods of a cluster, it lists them, because the cache
+        may be stale. A new cluster, without cached pods and without a status, is not listed: if a
+        crashed replica has already created pods of the cluster, the new plan contains the same pod
+        names.
 
         Certificates are read again before pods are created.
 
-        A new pod must not have the name of a deleted pod. The names of new pods are known only from
-        the plan, so the check is made here. A fixed name, from the user or from a setting, is
-        reused even if a deleted pod had it.
+        A new pod must not have the name of a deleted pod. Only the plan contains the names of new
+        pods, so they are checked here. A fixed name, from the user or from a setting, may be used
+        again.
         """
         cluster, changes = (
             observed.cluster,
@@ -272,7 +272,7 @@ class Observer:
     async def _list_budgets(self, observed: Observed) -> Bodies | None:
         """Return the cluster's PodDisruptionBudgets.
 
-        None if the cluster has none, or if they were up to date at a recent read.
+        None if the cluster needs none and has none, or if they were up to date at a recent read.
         """
         known_children = self.get_memory(observed.cluster).children
         # The entry finds a cluster that lost its annotation to a `kubectl replace`.
@@ -292,7 +292,8 @@ class Observer:
     async def _list_policies(self, observed: Observed) -> Bodies | None:
         """Return the cluster's NetworkPolicies; None if they were up to date at a recent read.
 
-        A cluster whose spec has no policies and never changed has none to delete.
+        Also None for a cluster that cannot have any: its spec has no policies and has never
+        changed.
         """
         generation = observed.cluster.metadata.generation
         may_exist = observed.cluster.spec.network_policy is not None or generation > 1
@@ -307,7 +308,7 @@ class Observer:
     ) -> Bodies | None:
         """Return the children of the kind in `address`; None if `changes` has no action for them.
 
-        Nothing is listed if a recent list needed no change for the same `expected` content.
+        Nothing is read if a recent list needed no change and `expected` was the same then.
         """
         cluster, memory = observed.cluster, self.get_memory(observed.cluster)
         if memory.trusts(address, expected, now=observed.now):
@@ -324,8 +325,8 @@ class Observer:
     async def _add_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
         """Return `observed` with the cluster's certificates.
 
-        With `is_trusted`, certificates that were read recently are not read again. The time between
-        two reads is shorter while pods cannot use the certificates yet or while they need a change.
+        With `is_trusted`, certificates that were read recently are not read again. They are read
+        more often while pods cannot use them yet or while they need a change.
         """
         memory, now = self.get_memory(observed.cluster), observed.now
         previous = memory.pki or PkiState(read_at=_NEVER)
@@ -349,7 +350,7 @@ class Observer:
         )
 
     async def _read_pki(self, observed: Observed, fresh: PkiState) -> PkiState:
-        """Return `fresh` with the Issuers, the Certificates and the Secrets of Certificates."""
+        """Return `fresh` with the Issuers, Certificates and Secrets read from the API server."""
         cluster, objects = observed.cluster, fresh.objects
         parts = tls.build_chain(cluster, self.config)
         signed = (

@@ -20,7 +20,7 @@ from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-"""Time after the end of a pod's grace period from which the pod's node counts as lost.
+"""A pod's node counts as lost if the pod still exists this long after the end of its grace period.
 
 A running kubelet kills the containers when the grace period ends, and reports that within seconds.
 """
@@ -31,11 +31,11 @@ ChildAddress = tuple[Resource, str]
 
 
 class ChildCreation(Create, frozen=True, kw_only=True):
-    """Create a child whose kind is not on the bus; it is read from the API server first."""
+    """Action that creates a child whose kind is not on the bus; the API server is read first."""
 
     if_exists: IfExists = IfExists.ACCEPT
     expected: Body | None = None
-    """Desired content of a child that is compared after its creation; None for other children."""
+    """Desired content, if an existing child is compared with it; None for other children."""
 
     @property
     def address(self) -> ChildAddress:
@@ -120,7 +120,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
-        """The existing pods (`present`) of each group, computed in one pass over the pods."""
+        """The pods of each group that count as existing, computed in one pass over the pods."""
         pods_by_group: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.present:
             pods_by_group[pod.metadata.labels.get(labels.GROUP, "")].append(pod)

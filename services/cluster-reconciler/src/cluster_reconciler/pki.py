@@ -34,9 +34,9 @@ The certificate contains the pods' addresses. Pods check it at the same interval
 """
 MIN_WAIT: Final = timedelta(seconds=1)
 MAX_WAIT: Final = timedelta(seconds=30)
-"""Longest time between two reads of certificates that pods wait for; the same as in KubeRay.
+"""Maximum time between two reads of certificates for which pods wait, as in KubeRay.
 
-The shortest time is `MIN_WAIT`.
+The minimum time is `MIN_WAIT`.
 """
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
 MAX_WAIT_FOR_KINDS: Final = timedelta(seconds=300)

@@ -33,8 +33,8 @@ class ConditionReason(StrEnum):
 class ReplicaFailure(StrEnum):
     """Reasons of condition `ReplicaFailure`, mostly failed operations on pods.
 
-    The last three are raybus's own. So are the reasons for children other than pods, such as
-    FailedCreateIngress, which are not listed here.
+    The last three do not exist in KubeRay. Reasons about children other than pods, such as
+    FailedCreateIngress, are not listed here.
     """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"

@@ -177,10 +177,10 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
 
 
 def _record_storage(observed: Observed) -> tuple[Parallel, ...]:
-    """Return the step that records the head's storage namespace before the head is deleted.
+    """Return the step that records the storage namespace in use before the head is deleted.
 
-    The spec may name a different namespace by then, and only the head pod shows the one in use.
-    Empty if both are equal.
+    Only the head pod shows which namespace is in use, because the spec may have changed since. No
+    step is returned if the spec has the same namespace.
     """
     if _get_storage(observed) == gcs_fault_tolerance.get_storage_namespace(observed.cluster):
         return ()
@@ -208,7 +208,7 @@ def _format_keys(storage: str) -> str:
 
 
 def _release_uncleaned(observed: Observed, obstacle: str, *, elapsed: timedelta) -> ClusterPlan:
-    """Return the plan that removes the finalizer although Redis is not clean, and reports this."""
+    """Return the plan that removes the finalizer, and reports that Redis was not cleaned up."""
     problem = obstacle or "Redis cleanup timeout"
     if observed.heads:
         head = observed.heads[0].metadata.name

@@ -34,8 +34,7 @@ PAUSE: Final = 2.0
 class OperatorFile(PodAdditions, frozen=True, kw_only=True):
     """The configuration file of the operator.
 
-    The fields after the blank line have no effect; some are annotated with the setting that
-    replaces them.
+    The fields after the blank line have no effect. Some name the setting that replaces them.
     """
 
     api_version: Literal["config.ray.io/v1alpha1"]

@@ -118,7 +118,7 @@ def keys_of(obj: Object) -> Iterator[Key]:
 
 
 def rank(key: Key, cache: Cache) -> KeyPriority:
-    """Return the priority of a cluster in the work queue; smaller new clusters come first.
+    """Return the priority of a cluster in the work queue; small new clusters come first.
 
     A cluster is steady if it is ready and has all its workers. Separate tasks reconcile the steady
     clusters.

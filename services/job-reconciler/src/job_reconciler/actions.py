@@ -1,6 +1,6 @@
-"""Actions that only the plans of this service contain; `execute.py` executes them.
+"""Actions that only the plans of this service contain.
 
-All other actions are in `common.runtime.actions`.
+`execute.py` executes these actions. All other actions are in `common.runtime.actions`.
 """
 
 from common.api.opaque import Body
@@ -51,7 +51,7 @@ class SubmitJob(Action, frozen=True, kw_only=True):
 
 
 class StopJob(Action, frozen=True, kw_only=True):
-    """Send one request to Ray to stop the job."""
+    """Request Ray once to stop the job."""
 
     cluster: RayCluster
     job_id: str

@@ -49,8 +49,7 @@ def begin(job: RayJob, new_name: str, now: datetime) -> RayJobStatus:
 def finish(job: RayJob, ending: Ending, now: datetime) -> RayJobStatus:
     """Return the status after an attempt: the end of the RayJob, or a retry.
 
-    `job` has the status with which the attempt was observed, so that a repeated reconcile counts
-    the attempt once.
+    The counters start from the status in `job`, so a repeated reconcile counts the attempt once.
     """
     status = job.status
     has_failed = ending.state == DeploymentState.FAILED

@@ -45,7 +45,7 @@ class JobBatchScheduler(msgspec.Struct, frozen=True):
         """Add the fields that the scheduler reads to `body`, the manifest of the submitter Job."""
 
     def build_pod_group(self, job: RayJob) -> Body | None:  # noqa: ARG002  (for others)
-        """Return the PodGroup that must exist before the job's cluster is created, or None."""
+        """Return the PodGroup that must exist before the job's cluster; None if none is needed."""
         return None
 
     def build_last_pod_group(self, job: RayJob, cluster: RayCluster | None) -> Body | None:  # noqa: ARG002
@@ -139,9 +139,10 @@ class VolcanoForJobs(JobBatchScheduler, frozen=True):
 
 
 class Kai(JobBatchScheduler, frozen=True):
-    """KAI-Scheduler, which refuses K8sJobMode.
+    """KAI-Scheduler; a RayJob with K8sJobMode is refused.
 
-    Its gang cannot wait for a submitter pod that is created only when the cluster is ready.
+    KAI-Scheduler's gang cannot wait for a submitter pod that is created only when the cluster is
+    ready.
     """
 
     def find_violation(self, job: RayJob) -> str | None:
@@ -202,8 +203,8 @@ def _build_pod_group(job: RayJob, members: int, amounts: Amounts) -> Body:
 def _measure(cluster: RayCluster) -> tuple[int, Amounts]:
     """Return how many pods of a cluster must be scheduled at once, and their resources.
 
-    For a cluster with an autoscaler these are the head and the minimum of workers, else all pods.
-    The resources are those of the pod templates.
+    With an autoscaler these are the head and the minimum number of workers, otherwise all pods. The
+    resources are those of the pod templates.
     """
     if traits.is_autoscaling(cluster):
         members = traits.least_workers(cluster) + 1
@@ -226,7 +227,7 @@ def _get_submitter_amounts(job: RayJob, cluster: RayCluster) -> Amounts:
 
 
 def _describe_groups(job: RayJob) -> str | None:
-    """Return YuniKorn's description of the pods of a job; None without a cluster of its own."""
+    """Return YuniKorn's description of a job's pods; None if the job has no cluster of its own."""
     cluster = _build_own_cluster(job)
     if cluster is None:
         return None

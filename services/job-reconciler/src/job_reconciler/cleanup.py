@@ -24,7 +24,7 @@ from common.validation.deletion_strategy import DELETION_ORDER
 SAFETY_MARGIN: Final = timedelta(seconds=2)
 """Time added to a deletion delay, because `endTime` is cut to whole seconds."""
 _UNMATCHED: Final = "spec.deletionStrategy has no policy for a job that ended with"
-"""First words of `Cleanup.problem`, by which an earlier problem is found in a message."""
+"""Words with which `Cleanup.problem` begins; they mark an earlier problem in a message."""
 _ON_CLUSTER: Final = frozenset({"DeleteWorkers", "DeleteCluster"})
 
 
@@ -95,9 +95,9 @@ def decide(
 
 
 def add_problem(message: str, problem: str) -> str:
-    """Return the message of an ended job with `problem` in place of an earlier such problem.
+    """Return the message of an ended job with `problem` in place of an earlier clean-up problem.
 
-    `problem` is `Cleanup.problem`, or empty.
+    `problem` is `Cleanup.problem`. If it is empty, the earlier problem is removed.
     """
     of_job = message.partition(_UNMATCHED)[0].rstrip()
     return f"{of_job} {problem}".strip() if problem else of_job
@@ -106,7 +106,7 @@ def add_problem(message: str, problem: str) -> str:
 def _list_due_policies(
     job: RayJob, strategy: DeletionStrategy, end: datetime, delay: timedelta
 ) -> list[_Due]:
-    """Return the deletion policies that apply to the way in which the job ended, with their times.
+    """Return the deletion policies for the job's outcome, each with the time when it is due.
 
     `end` is the end of the job, and `delay` its `ttlSecondsAfterFinished`.
     """

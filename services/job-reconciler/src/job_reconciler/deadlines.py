@@ -1,6 +1,7 @@
 """The time limits of an attempt to run a job, with KubeRay's messages (spec rayjob §10).
 
-A limit has passed from its exact moment on. Times from Ray and KubeRay are printed in UTC.
+A limit counts as exceeded as soon as its exact moment is reached. Times from Ray and KubeRay are
+printed in UTC.
 """
 
 from datetime import datetime, timedelta
@@ -49,7 +50,7 @@ def next_deadline(job: RayJob) -> datetime | None:
 def find_passed_grace_period(
     job: RayJob, now: datetime, grace_period: timedelta = DEFAULT_GRACE_PERIOD
 ) -> Ending | None:
-    """Return the end of an attempt whose submitter runs on too long after the end of its Ray job.
+    """Return the end of an attempt whose submitter runs too long after the end of its Ray job.
 
     None if the Ray job has not ended or the grace period has not passed.
     """

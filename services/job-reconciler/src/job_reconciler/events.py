@@ -1,7 +1,7 @@
 """The Kubernetes Events of job-reconciler (spec rayjob §17).
 
-They report writes, with KubeRay's texts, and each change of a RayJob's state. A submission over
-HTTP has no Event: the change to Running, which has one, comes right before it.
+They report writes, with KubeRay's texts, and each change of a RayJob's state. A successful
+submission over HTTP has no Event of its own: the Event about the change to Running precedes it.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Read everything for one reconcile of a RayJob into one frozen `Observed`.
 
-Most objects come from the cache, which is filled from the bus. Two kinds of objects are read from
-the API server: clusters that a job selects but does not own; and objects that must be gone before a
-RayJob continues, because the cache may be stale just after a start. Requests to Ray are limited in
-rate; between two polls the last answer is used.
+Most objects come from the cache, which is filled from the bus. A cluster that a job selects but
+does not own is read from the API server. So are objects that must be gone before a RayJob
+continues, because the cache may be stale just after a start. Requests to Ray are limited in rate;
+between two requests the last answer is used.
 """
 
 import random
@@ -40,9 +40,9 @@ from job_reconciler.settings import Config
 
 T = TypeVar("T", bound=Object)
 SELECTED_MAX_AGE: Final = 2.0
-"""Maximum age in seconds of a read of a cluster that a job selects, or of its head Service."""
+"""Maximum age in seconds of the stored copy of a cluster that a job selects, or of its Service."""
 FOREIGN_MAX_AGE: Final = 30.0
-"""Maximum age in seconds of a read of the Service with the name of a RayJob's head Service."""
+"""Maximum age in seconds of the stored copy of another owner's head Service."""
 _ENDING: Final = frozenset({DeploymentState.SUSPENDING, DeploymentState.RETRYING})
 _READS_CLUSTER: Final = frozenset(DeploymentState) - {
     DeploymentState.NEW,
@@ -56,7 +56,7 @@ class Memory(msgspec.Struct):
 
     job_id: str
     had_ended: bool = False
-    """Whether the submitter had already ended at the last request to Ray."""
+    """Whether the submitter had already ended when the last request was sent to Ray."""
     submission_error: str = ""
     refusal: str = ""
     refused_generation: int = 0
@@ -123,12 +123,12 @@ class Observer:
     # --- what the handlers of actions report -----------------------------------------------------
 
     def was_refused(self, job: RayJob, text: str) -> None:
-        """Remember Ray's text when it refused to run this generation of a RayJob."""
+        """Remember that Ray refused to run this generation of a RayJob; `text` is Ray's reason."""
         memory = self._get_memory(job)
         memory.refusal, memory.refused_generation = text, job.metadata.generation
 
     def was_unanswered(self, job: RayJob, text: str) -> None:
-        """Remember the error of a submission that got no answer."""
+        """Remember that a submission got no answer; `text` is the error."""
         self._get_memory(job).submission_error = text
 
     def head_service_exists(self, job: RayJob) -> None:
@@ -138,7 +138,7 @@ class Observer:
     # --- parts -----------------------------------------------------------------------------------
 
     def _get_memory(self, job: RayJob) -> Memory:
-        """Return what is remembered about the present attempt; empty when the attempt begins."""
+        """Return what is remembered about the present attempt; nothing for a new attempt."""
         uid, job_id = job.metadata.uid, job.status.job_id
         memory = self._memories.get(uid)
         if memory is None or memory.job_id != job_id:
@@ -196,10 +196,9 @@ class Observer:
     async def _find_remaining(
         self, resource: Resource, kind: type[T], place: tuple[str, str]
     ) -> T | None:
-        """Return an object that must be gone before the RayJob goes on; None if it is gone.
+        """Return an object that must be gone before the RayJob continues; None if it is gone.
 
-        No object exists under an illegal name, so no request is sent. Only a forged status has such
-        a name.
+        A forged status may contain an illegal name. No object can have it, so no request is sent.
         """
         if find_name_violation(resource, place[1]) is not None:
             return None

@@ -83,7 +83,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def cluster_is_foreign(self) -> bool:
         """Whether the status names a cluster that is neither selected nor owned by this RayJob.
 
-        Anybody who can write the status could otherwise make raybus delete any cluster.
+        raybus does not delete it, so nobody can make raybus delete any cluster by writing a status.
         """
         if self.cluster is None or self.selects_cluster:
             return False
@@ -93,7 +93,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def attempt_id(self) -> str:
         """The first part of the annotation that records a submission; it identifies the attempt.
 
-        The job ID alone is not enough: with `spec.jobId`, all attempts have the same ID.
+        The job ID is not enough, because all attempts have the same ID if the spec sets `jobId`.
         """
         return f"{self.job.status.job_id}@{self.job.status.ray_cluster_name}/"
 
@@ -101,8 +101,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_to_be_submitted(self) -> bool:
         """Whether the job of this attempt was never submitted over HTTP, and its head is known.
 
-        Ray need not be asked whether it knows the job, because it refuses a submission with an ID
-        that it knows.
+        Ray need not be asked first whether it knows the job: it refuses a second job with the same
+        ID.
         """
         job = self.job
         record = job.metadata.annotations.get(labels.SUBMITTED_TO, "")
@@ -131,8 +131,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def head_pod(self) -> Pod | None:
         """The newest head pod of the RayCluster; None if it has none.
 
-        A pod that is being deleted changes even while its successor runs, so its resourceVersion
-        does not show its age.
+        The resourceVersion does not show a pod's age, because a pod that is being deleted changes
+        even after its successor has started.
         """
         heads = [
             pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD

@@ -1,9 +1,9 @@
 """Decide from Ray's answer and the submitter how a running attempt goes on (spec rayjob §6.4).
 
-Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay checks the
-submitter before it sends a request to Ray, so after a pause of the operator it declares a job
-FAILED that has succeeded (§10.4). A dashboard that does not answer proves nothing: the attempt goes
-on until the status checks time out.
+Ray's answer takes precedence over the submitter, and a recorded end of the job stays valid. KubeRay
+checks the submitter first. After a pause of the operator it may therefore declare a job FAILED that
+has succeeded (§10.4). A dashboard that does not answer proves nothing: the attempt goes on until
+the status checks time out.
 """
 
 from datetime import datetime, timedelta

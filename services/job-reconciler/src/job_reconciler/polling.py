@@ -1,9 +1,9 @@
 """How often raybus requests a job's status from Ray: often after a change, then less and less.
 
-The end of a submitter arrives over the bus, so no poll is needed to notice it. The polls of one
-replica are limited in total, so that many unchanging jobs cost little more than a few. That limit
-never delays a poll by more than half of the time since the job's last change, so a short job among
-a thousand does not wait for the polls of the others.
+No poll is needed to notice the end of a submitter, because it arrives over the bus. The polls of
+one replica are limited in total, so that many jobs whose status does not change cost little. This
+limit never delays a poll by more than half of the time since the job's last change. A short job
+among a thousand others therefore does not wait for their polls.
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ MAX_INTERVAL: Final = timedelta(seconds=3)
 INTERVAL_DIVISOR: Final = 20
 """The poll interval is the time since the job's last change divided by this number."""
 ALIGNMENT: Final = timedelta(seconds=1)
-"""Polls with long intervals are moved to full seconds, so that they start together.
+"""Polls with long intervals are moved to full seconds, so that several polls start together.
 
 A process that wakes up once for twenty polls needs half the processor time of one that wakes up
 twenty times.
@@ -29,15 +29,15 @@ MAX_POLLS_PER_SECOND: Final = 50
 A job then waits at most `MAX_INTERVAL` for its next poll.
 """
 POLLS_PER_SECOND: Final = 15
-"""Target polls per second by one replica for unchanging jobs without a submitter.
+"""Target polls per second by one replica for jobs whose status does not change.
 
-Only a poll shows the end of such a job. A poll takes about 2 ms of processor time, so this limit
-keeps the cost of many unchanging jobs below 3 % of a core.
+This applies to jobs without a submitter: only a poll shows their end. A poll takes about 2 ms of
+processor time, so many such jobs cost less than 3 % of a core.
 """
 POLLS_WITH_SUBMITTER: Final = 8
-"""Target polls per second by one replica for unchanging jobs with a submitter.
+"""Like `POLLS_PER_SECOND`, for jobs with a submitter.
 
-The end of the submitter shows the end of such a job.
+Fewer polls are enough, because the end of the submitter already shows the end of the job.
 """
 
 

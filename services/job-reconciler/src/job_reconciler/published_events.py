@@ -1,9 +1,9 @@
 """Derive the events for external consumers from the status of a RayJob; no I/O.
 
-Every plan begins with the events of the recorded status. So an event reports only what is durable,
-and it is published before the next write can erase the state that shows it: a crash loses no event.
-The same status gives events with the same ids, so a new process may publish them again. The end of
-a RayJob stays in its status; a new process repeats that event for `REPEATED_FOR` only.
+Every plan begins with the events of the recorded status. An event therefore reports only stored
+facts. It is published before the next write can erase the state that it reports, so a crash loses
+no event. The same status gives events with the same ids, so a new process may publish them again.
+The end of a RayJob stays in its status, but its event is repeated for `REPEATED_FOR` only.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from job_reconciler.observed import Observed
 from job_reconciler.states import FailureReason
 
 REPEATED_FOR: Final = timedelta(hours=1)
-"""Time after the end of a RayJob in which a new process publishes the end again.
+"""How long after the end of a RayJob a new process publishes that end again.
 
-It is longer than a restart and most outages. The limit keeps a new process from repeating the end
-of all RayJobs that are kept, and the first process from reporting RayJobs that ended long before.
+It is longer than a restart and most outages. Without the limit, each new process would publish the
+end of every RayJob that still exists, however long ago it ended.
 """
 HAS_RUN: Final = frozenset({JobState.RUNNING, JobState.SUCCEEDED})
 OWN_TEXTS: Final = frozenset(

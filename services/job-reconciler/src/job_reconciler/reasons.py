@@ -6,7 +6,7 @@ from enum import StrEnum
 class EventReason(StrEnum):
     """Reasons of Events: above the blank line those of KubeRay, below it those of raybus.
 
-    Not listed are the reasons that `EventTemplate` makes.
+    The reasons that `EventTemplate` derives from its fields are not listed.
     """
 
     INVALID_METADATA = "InvalidRayJobMetadata"

@@ -7,7 +7,7 @@ from common.api.ray_job import SUBMITTER_CONTAINER
 from job_reconciler.outcome import NO_SUBMITTER, Submitter
 
 MAX_RESTARTS: Final = 2
-"""Number of restarts of a submitter sidecar from which the submission counts as failed."""
+"""Number of restarts of a submitter sidecar at which the submission counts as failed."""
 
 
 def read_job(job: Job | None) -> Submitter:

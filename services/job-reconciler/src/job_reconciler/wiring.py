@@ -187,10 +187,10 @@ def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
 
 
 def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
-    """Return the name of the RayJob that had the deleted cluster as its last cluster, or None.
+    """Return the name of the RayJob whose status names the deleted `cluster`, or None.
 
-    The plan of an ended attempt waits for the pods of its cluster, which outlive the cluster. The
-    name of a cluster is that of its RayJob with a suffix; the status of the RayJob confirms it.
+    The pods of a deleted cluster may still exist, and the plan of an ended attempt waits for them.
+    The name of the RayJob is that of the cluster without its suffix.
     """
     name = cluster.rpartition("-")[0]
     job = cache.get(RayJob, namespace, name)
@@ -200,9 +200,9 @@ def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
 def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
     """Return whether a changed object of a RayJob's cluster cannot affect the RayJob.
 
-    After the end of the RayJob no object can. While the job runs, only the head pod can, and the
-    address of a dashboard that does not answer. Other objects are read when a request to the
-    dashboard is made.
+    No object affects an ended RayJob. While the job runs, the head pod is the only pod that affects
+    it. Objects of other kinds affect it only while the dashboard does not answer, because its
+    address may have changed.
     """
     job = cache.get(RayJob, obj.metadata.namespace, job_name)
     if job is None:
@@ -218,8 +218,8 @@ def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
 def rank(cache: Cache, key: Key) -> KeyPriority:
     """Return the priority of a key in the work queue: steady if the RayJob has ended.
 
-    After a start there may be thousands of ended RayJobs, and running RayJobs must not wait for
-    them. Separate tasks reconcile steady keys.
+    Separate tasks reconcile steady keys. After a start there may be thousands of ended RayJobs, for
+    which running RayJobs must not wait.
     """
     job = None if key.kind else cache.get(RayJob, key.namespace, key.name)
     has_ended = job is not None and job.status.job_deployment_status in ENDED

@@ -28,7 +28,7 @@ PARENTS: Final = {
     RAY_CLUSTER: frozenset({RAY_SERVICE, RAY_JOB}),
     "EndpointSlice": OWNERS | {SERVICE},
 }
-"""Permitted kinds of the parent, by kind of the child; for all other kinds they are `OWNERS`.
+"""Permitted kinds of the parent, by kind of the child; `OWNERS` for all other kinds of children.
 
 A tree is therefore never deeper than five levels, whatever labels users write.
 """
@@ -101,7 +101,7 @@ class OwnerGraph:
         return list(below)
 
     def remove(self, ref: ObjectRef) -> None:
-        """Remove an object; an object with children stays until its children are removed too."""
+        """Remove an object; an object with children stays until its last child is removed."""
         gone: ObjectRef | None = ref
         while gone is not None:
             if self._children.get(gone):

@@ -1,9 +1,9 @@
 """Rules of the Lease that gives a watcher the right to publish; no I/O.
 
-The Lease is KubeRay's own, so that KubeRay and raybus exclude each other during a migration. The
-rules are client-go's. A Lease expires when this replica has seen it unchanged for its duration,
-whatever times it contains, so clocks may differ. A leader that cannot renew in time stops before
-another may start.
+raybus uses KubeRay's Lease, so that KubeRay and raybus exclude each other during a migration. The
+rules are client-go's. A Lease expires when this replica has seen it unchanged for its duration. The
+times in the Lease are ignored, because clocks may differ. A leader that cannot renew in time stops
+before another may start.
 
 A leader that cannot reach NATS cannot publish, so it yields: it continues to renew the Lease, which
 keeps KubeRay waiting, and an annotation permits another watcher to take the Lease at once. A
@@ -35,17 +35,17 @@ RENEW_SECONDS: Final = 1.5
 CHECK_SECONDS: Final = 0.5
 """Interval at which a standby watcher reads the Lease, and a leader checks its Lease and NATS."""
 DEADLINE_SECONDS: Final = 4.0
-"""Time without a successful renewal after which a leader stops.
+"""Seconds without a successful renewal after which a leader stops.
 
-It is shorter than `DURATION_SECONDS`, so the leader stops before its Lease can expire.
+This is less than `DURATION_SECONDS`, so the leader stops before its Lease can expire.
 """
 ANSWER_SECONDS: Final = 0.8
-"""Time that a leaving leader waits until another watcher begins to list all objects."""
+"""Time for which a leaving leader waits for another watcher to begin to list all objects."""
 PREPARE_SECONDS: Final = 40.0
-"""Maximum time that a leaving leader waits until another watcher has listed all objects.
+"""Maximum time for which a leaving leader waits until another watcher has listed all objects.
 
-This took 9 to 17 s for 5,000 RayClusters on two busy cores. The termination grace period of the pod
-must be longer.
+The list took 9 to 17 s for 5,000 RayClusters on two busy cores. The termination grace period of the
+pod must be longer than the maximum.
 """
 HAND_OVER_CHECK_SECONDS: Final = 0.1
 """Interval at which the leaving leader and its successor read the Lease during a hand-over."""
@@ -67,10 +67,7 @@ class LeaderRole(StrEnum):
     LEAVES = "leaves"
     """The holder shuts down. It publishes until another watcher is prepared to lead."""
     HANDED_OVER = "handed-over"
-    """The former holder released the Lease.
-
-    Before, it had published everything that the API server reported.
-    """
+    """The former holder has published all changes and released the Lease."""
 
 
 class Preparation(StrEnum):
@@ -81,7 +78,7 @@ class Preparation(StrEnum):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that will lead after the leaving leader; `str()` is its annotation's value."""
+    """The watcher that will lead after the leaving leader; `str()` gives the annotation's value."""
 
     identity: str
     progress: Preparation

@@ -1,13 +1,13 @@
 """The desired last message of each subject, and the workers that publish missing messages.
 
-At most one message per subject is in flight, so the messages of a subject stay in order; many
-subjects are served at once. Only the newest state counts: a state that is superseded while it waits
-is never sent. Each publish names the expected last sequence of its subject, so a replaced leader
-cannot overwrite its successor. A publish without an answer is repeated until there is an answer.
-The number of this watcher's messages in the stream is therefore known, and any additional message
-comes from another writer.
-
 A put is a request to make a subject hold a message.
+
+At most one message per subject is in flight, so the messages of a subject stay in order. Many
+subjects are served at once. Only the newest state counts: if a state waits and a newer one arrives,
+the older is never sent. Each publish names the expected last sequence of its subject, so a replaced
+leader cannot overwrite the messages of its successor. A publish without an answer is repeated until
+there is an answer. This watcher therefore knows how many messages it has stored. Any additional
+message in the stream comes from another writer.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ An answer takes about 0.3 ms, so this is more than enough; the limit protects th
 MIN_GATHER_SECONDS: Final = 0.02
 """Minimum seconds between two times at which changed subjects are given to the workers.
 
-If many objects change, their messages share socket writes and their answers share reads. The
-minimum grows with the number of subjects that were given last, up to `MAX_GATHER_SECONDS`.
+If many objects change, their messages share socket writes and their answers share reads. The more
+subjects were given to the workers last time, the longer is the wait, up to `MAX_GATHER_SECONDS`.
 """
 MAX_GATHER_SECONDS: Final = 0.1
 """Longest time for which subjects are gathered while many objects change (ADR 55).
@@ -49,7 +49,7 @@ In groups of twenty, a message costs NATS and its readers half as much as in gro
 PAUSE_SECONDS: Final = 0.2
 """Seconds before an unanswered publish is repeated."""
 FULL_SECONDS: Final = 1.0
-"""Time that states wait if the stream is full; tombstones do not wait, because they free space."""
+"""Seconds for which states wait if the stream is full. Tombstones free space and do not wait."""
 EMPTY_ENTRY: Final = StreamEntry()
 
 
@@ -76,7 +76,7 @@ class Outbox:
     ) -> None:
         """Start from `entries`, the content of the stream; if not `is_open`, only collect puts.
 
-        `end_session` is called with the reason when this session cannot continue.
+        `end_session` is called with a reason when the session of this outbox cannot continue.
         """
         self._stream = stream
         self._held = entries
@@ -85,7 +85,7 @@ class Outbox:
         self._tickets: dict[str, int] = {}
         """Number of the newest put of each subject that is waiting or in flight."""
         self.in_flight = 0
-        """Upper bound of the messages that are stored but not confirmed."""
+        """Number of messages that may already be stored, but are not confirmed."""
         self._queue: deque[str] = deque()
         """Subjects for the workers in the order of their puts.
 
@@ -94,9 +94,9 @@ class Outbox:
         self._handed_out = asyncio.Semaphore(0)
         """Number of subjects in `_queue` that the workers may take."""
         self._handed_out_at = float("-inf")
-        """Loop time at which subjects were last given to the workers, or will be next."""
+        """Loop time of the last or next moment at which subjects are given to the workers."""
         self._gathered = 1
-        """Number of subjects that were or will be given to the workers at `_handed_out_at`."""
+        """Number of subjects that are given to the workers at `_handed_out_at`."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
         """Subjects whose state waits to be replaced by a newer one, with the timer of the wait."""
         self._puts = 0
@@ -107,10 +107,10 @@ class Outbox:
         This watcher's watches may still report older states of these objects.
         """
         self._run = token_hex(4)
-        """Random part of each message id, one for each session.
+        """Random part of each message id, new for each session.
 
-        Without it, the NATS server would drop the message of an object that returns to a subject in
-        the same version, as a duplicate.
+        If an object returns to a subject in the same version, its message would otherwise have an
+        old id, and the NATS server would drop it as a duplicate.
         """
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
@@ -183,7 +183,8 @@ class Outbox:
         """Start to publish the collected puts, because the previous leader has stopped publishing.
 
         `stored` are the entries that the previous leader has stored since this watcher loaded the
-        stream. A put is dropped if one of them already has its state or a newer one.
+        stream. A put is dropped if the stored entry of its subject has the same state or a newer
+        one.
         """
         self._ahead = dict(stored)
         for subject, entry in stored.items():
@@ -218,7 +219,7 @@ class Outbox:
             self._handed_out.release()
 
     async def flush(self) -> None:
-        """Wait until every put so far, or a newer put of the same subject, is stored.
+        """Wait until every earlier put is stored, or a newer put of the same subject.
 
         Only one caller may wait at a time.
         """
@@ -356,8 +357,8 @@ class Outbox:
         """Handle a publish that failed because the subject has a different sequence than expected.
 
         Returns the put to publish next on the subject, or None. The server checks the sequence
-        before the message id. An earlier attempt of this watcher that was stored without an answer
-        therefore looks like another writer's message. It must be recognized and counted as this
+        before the message id. If an earlier attempt of this watcher was stored without an answer,
+        its message therefore looks like another writer's. It is recognized here and counted as this
         watcher's own. Otherwise the session would end because of an unknown writer, and every
         reader would load the state again.
         """

@@ -12,11 +12,11 @@ annotation (spec rayservice §4.3, rayjob §4), so these kinds keep that annotat
 
 A pod that is not running yet changes several times per second, and no decision depends on these
 changes. Such a pod's state is therefore published with a delay, so that a newer state can replace
-it. EndpointSlices are read only for RayServices and for the RayClusters of RayJobs, so those of
-other RayClusters and of a RayJob's own head Service are not published.
+it. The EndpointSlices of RayServices and of the RayClusters of RayJobs are published, because they
+are read. Those of other RayClusters and of a RayJob's own head Service are not.
 
-An object whose state cannot be published is in quarantine. A message without the state replaces it,
-with the reason and the metadata by which readers find the root of the object's tree. Reconcilers
+An object whose state cannot be published is in quarantine. Instead of its state, the watcher
+publishes the reason, and metadata by which readers find the root of the object's tree. Reconcilers
 make no decision about that tree. All other objects are handled as usual.
 """
 
@@ -96,8 +96,9 @@ def is_read(kind: str, location: TreeLocation) -> bool:
 def seconds_to_wait(view: View | None) -> float:
     """Return how long the state of an object waits to be replaced by a newer one.
 
-    Only the state of a pending pod that is not being deleted waits; 0 for every other state. `view`
-    is None for an object without a view, and for one that does not decode to the view of its kind.
+    Only the state of a pending pod that is not being deleted waits; the result is 0 for every other
+    state. `view` is None for an object without a view, and for one that cannot be decoded as a
+    view.
     """
     may_wait = (
         isinstance(view, core.Pod)
@@ -110,7 +111,7 @@ def seconds_to_wait(view: View | None) -> float:
 def decode_view(resource: Resource, raw: bytes) -> View | None:
     """Decode the view of an object from JSON.
 
-    Returns None for a kind without a view, and for an object that does not decode to the view. The
+    Returns None for a kind without a view, and for an object that cannot be decoded as a view. The
     metadata of such an object may still be readable.
     """
     decoder = _DECODERS.get(resource.kind)

@@ -43,7 +43,7 @@ log = structlog.get_logger()
 OUTBOX_LIMIT: Final = 256
 """If more subjects than this wait to be published, no further objects move to a different tree."""
 MAX_MOVES: Final = 32
-"""Maximum number of objects that move to one tree before the next tree has its turn.
+"""Maximum number of objects that move to one tree before it is the turn of the next tree.
 
 The limit keeps a large tree, or a tree that changes all the time, from delaying other trees.
 """
@@ -64,9 +64,9 @@ class _Object(msgspec.Struct):
     sources: set[int] = msgspec.field(default_factory=set[int])
     """Numbers of the watches that show the object. Several watches may select parts of one kind."""
     lost_at: int = 0
-    """Newest version at which a watch stopped showing the object.
+    """Newest resource version at which a watch stopped showing the object.
 
-    The maximum is kept, because watches do not progress equally.
+    The maximum of all watches is kept, because watches do not progress equally.
     """
     subject: str = ""
     """Subject on which the object is published.
@@ -164,10 +164,9 @@ class Relay:
     def gone(self, source: int, kind: str, state: bytes | View) -> None:
         """Process the deletion of an object that the watch `source` reported.
 
-        `state` is the last state of the object: its JSON, or its view. The tombstone has the
-        version before the deletion, because the object may only have changed its labels. It then
-        moves from one watch to another, which reports it with the version of the deletion. That
-        report must take precedence.
+        `state` is the last state of the object: its JSON, or its view. The tombstone has a version
+        below that of the deletion. If only the labels of the object have changed, a different watch
+        reports the object with the version of the deletion, and this report must take precedence.
         """
         meta = _read_meta(state)
         ref = ObjectRef(kind, meta.namespace, meta.name)
@@ -177,10 +176,10 @@ class Relay:
     def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
         """Process a complete list by the watch `source`: of its objects, only `keys` exist.
 
-        A missing object may have changed its labels. Then another watch of its kind will show the
-        object, perhaps with a version below the `version` of this list. A missing object is
-        declared deleted only after all watches of its kind have reported everything up to this
-        list.
+        A missing object may only have changed its labels. A different watch of its kind then shows
+        the object, perhaps with a version below the `version` of this list. A missing object is
+        therefore declared deleted only after all watches of its kind have reported everything up to
+        this list.
         """
         at = version_number(version)
         before = self._versions.get(source, 0)
@@ -272,7 +271,7 @@ class Relay:
     def renew_marker(self, marker: Synced) -> None:
         """Put the sync marker of the first partition into the outbox, to renew it.
 
-        The readers of all partitions follow this marker, so the others need no renewal (ADR 56).
+        Readers of every partition follow this marker, so no other marker needs a renewal (ADR 56).
         """
         self._put_marker(0, marker)
 
@@ -288,8 +287,8 @@ class Relay:
     ) -> Iterator[tuple[str, Message]]:
         """Yield the subjects and messages that bring each object into the tree of its root.
 
-        A tombstone replaces the object at its old subject. During the initial lists an object whose
-        root is unknown waits, because a later list may show its parent.
+        A tombstone replaces the object at its old subject. During the initial lists, an object
+        whose root is unknown is skipped, because a later list may show its parent.
         """
         for ref, state in objects:
             address, obj = self._owners.address(ref), self._objects[ref]
@@ -378,7 +377,7 @@ class Relay:
         )
 
     def _is_hidden_from(self, source: int, ref: ObjectRef, version: int) -> bool:
-        """Record that a watch no longer shows an object; return whether no other watch shows it.
+        """Record that a watch no longer shows an object; return whether no watch shows it any more.
 
         Returns False for an unknown object.
         """
@@ -471,7 +470,7 @@ class RelaySource:
 
 
 class ProtobufPods:
-    """Receives pods as protobuf for a source; implements `common.kube.watch.ProtobufSink`."""
+    """Receives a watch's pods as protobuf for `RelaySource`; implements `ProtobufSink`."""
 
     def __init__(self, source: RelaySource) -> None:
         self._source = source

@@ -1,10 +1,10 @@
 """Sessions in which a leader publishes the objects of the API server, one session after another.
 
-A session that begins before its replica leads only prepares (ADR 39): it reads the stream and lists
-all objects, but publishes nothing. A session ends when the stream no longer exists, when another
-process has written to it, when the connection is lost, or when an object must move to another tree
-and the stream does not hold its message. The next session starts almost at once or, if sessions
-keep ending early, after a growing backoff.
+If a session begins before its replica leads, it prepares (ADR 39): it reads the stream and lists
+all objects, but publishes nothing yet. A session ends when the stream no longer exists, when
+another process has written to it, or when the connection is lost. It also ends when an object must
+move to another tree and the stream does not hold its message. The next session starts almost at
+once or, if sessions keep ending early, after a growing backoff.
 """
 
 import asyncio
@@ -192,8 +192,8 @@ class Sessions:
     ) -> None:
         """Wait until the term has begun, then publish changes until the session ends.
 
-        `begun` is the stream at the start of the session; `before` is its last sync marker at that
-        time.
+        `begun` is the stream at the start of the session, and `before` the last sync marker in it
+        then.
         """
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
@@ -221,9 +221,9 @@ class Sessions:
     ) -> NoReturn:
         """Wait until all lists are complete, publish the differences, then publish the sync marker.
 
-        The markers of all partitions are published again for each newer list, the marker of the
-        first partition also every `RENEW_SECONDS`. `kept_epoch` is the epoch of the previous
-        leader; None if a new epoch begins.
+        After each newer list, the markers of all partitions are published again. The marker of the
+        first partition is also renewed every `RENEW_SECONDS`. `kept_epoch` is the epoch of the
+        previous leader; None if a new epoch begins.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -334,10 +334,10 @@ async def _end_with(
 def choose_epoch(marker: Synced | None, version: int) -> str | None:
     """Return the epoch of a stream that the previous leader handed over, or None for a new epoch.
 
-    With the same epoch, readers need not load the stream again. `marker` is the last sync marker of
-    the stream, and `version` the resource version of this watcher's lists. A new epoch begins if
-    the stream has no marker, was published by another build, or is newer than the lists because the
-    API server's versions have started over.
+    If the epoch is kept, readers need not load the stream again. `marker` is the last sync marker
+    of the stream, and `version` the resource version of this watcher's lists. A new epoch begins if
+    the stream has no marker or was published by another build. It also begins if the stream is
+    newer than the lists, because the API server's versions have started over.
     """
     if marker is None or version < marker.version:
         return None
@@ -348,8 +348,9 @@ def choose_epoch(marker: Synced | None, version: int) -> str | None:
 def choose_history(before: Synced | None, version: int, epoch: str) -> str:
     """Return the name of the history of resource versions, which each sync marker contains.
 
-    A new history, named like the epoch, begins if the API server's versions have started over, as
-    after a restore from a backup: `version` is then below that of the last marker, `before`.
+    `before` is the last marker; the name is empty without one. If its version is above `version`,
+    the API server's versions have started over, as after a restore from a backup. A new history
+    then begins, with the name `epoch`.
     """
     if before is None:
         return ""

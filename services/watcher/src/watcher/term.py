@@ -1,4 +1,4 @@
-"""The term of a leader: the state that the handling of its Lease and its sessions share."""
+"""The term of a leader, which its election and its sessions share."""
 
 import asyncio
 

@@ -66,7 +66,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _check_gates(kube: KubeClient, gates: Gates) -> None:
-    """Raise `InvalidSpec` if a feature gate needs a newer API server, as KubeRay does."""
+    """Raise `InvalidSpec` if the API server is too old for a feature gate, as in KubeRay."""
     if gates & feature_gates.MIN_KUBERNETES.keys():
         answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
         feature_gates.check_kubernetes(gates, str(answer.get("gitVersion", "")))

@@ -146,7 +146,7 @@ def _decide_multi_host(
     members, at_once = dict(sorted(members.items())), max(1, max_changes // traits.hosts(group))
 
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
-        """Return the actions that delete the first `at_once` replicas in `reasons`.
+        """Return the actions that delete the replicas in `reasons`, up to the limit of this batch.
 
         `reasons` maps the name of each replica to the reason for its deletion.
         """

@@ -40,7 +40,7 @@ def get_service_account_name(cluster: RayCluster) -> str:
 def build_identity(cluster: RayCluster) -> dict[Resource, Body]:
     """Return the ServiceAccount, Role and RoleBinding of the autoscaler, by resource.
 
-    The Role permits to read, patch and resize pods and to change the replicas of RayClusters.
+    The Role lets the autoscaler read, patch and resize pods and change the replicas of RayClusters.
     """
     name, account = names.checked(cluster.metadata.name), get_service_account_name(cluster)
     subject = {

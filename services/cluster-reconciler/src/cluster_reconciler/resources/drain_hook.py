@@ -1,15 +1,13 @@
 """The preStop hook with which a deleted or evicted pod finishes its requests.
 
 Only clusters that ask for the hook get it. Ray 2.60 drains a node that receives SIGTERM. Earlier
-versions stop its replicas at once, and the shell that runs `ray start` may not pass SIGTERM on.
-
-The hook of a worker marks the node as about to be preempted, so that Serve moves its replicas to
-other nodes and closes its proxy, and waits until Ray has ended the node. Ray cannot drain a head.
-The hook of a RayService's head waits until its proxy has no more requests, while the workers'
-proxies receive new requests.
-
-Both hooks wait at most for the pod's grace period and are added only to containers without a
-preStop hook. The hooks change no hash, so running pods stay as they are (ADR 26).
+versions stop the node's Serve replicas at once, and the shell that runs `ray start` may not pass
+SIGTERM on. The hook of a worker marks the node as about to be preempted and waits until Ray has
+ended the node. Meanwhile Serve moves its replicas to other nodes and closes the node's proxy. Ray
+cannot drain a head. The hook of a RayService's head waits until the head's proxy has no more
+requests, while the workers' proxies receive new requests. Both hooks wait at most for the pod's
+grace period and are added only to containers without a preStop hook. The hooks change no hash, so
+running pods stay as they are (ADR 26).
 """
 
 from typing import Final

@@ -34,7 +34,7 @@ The cache remembers the names of deleted pods at least as long.
 class ReplicaIndex(msgspec.Struct, frozen=True):
     """Position of a worker in its group: replica, and host in the replica (spec raycluster §9.7).
 
-    `replica_name` is the value of a label of multi-host replicas.
+    `replica_name` identifies a multi-host replica; its pods have the name as a label.
     """
 
     index: int
@@ -115,12 +115,12 @@ class Namer:
     another replica repeats a creation, the API server therefore answers AlreadyExists, and no
     second pod is created.
 
-    A name is not reused while a component may remember it. Names of existing pods, of deleted pods
-    that the cache remembers, and of pods in the autoscaler's `workersToDelete` are skipped. The
-    cache remembers deleted pods for an hour, so names depend on the hour (spec raycluster §2.7,
-    §22). For a cluster without a status, they depend on the hour of its creation. Its first pods
-    are created without a list of existing pods, so a replica that crashed must have drawn the same
-    names.
+    A name is not reused while a component may remember it. The names of existing pods, of deleted
+    pods in the cache, and of pods in the autoscaler's `workersToDelete` are skipped. The cache
+    forgets a deleted pod after an hour. Names also depend on the hour, so a forgotten name is not
+    drawn again (spec raycluster §2.7, §22). For a cluster without a status, the hour of its
+    creation is used: a replica that takes over from a crashed one creates the first pods without a
+    list of existing pods. It must therefore draw the same names.
     """
 
     def __init__(self, observed: Observed) -> None:

@@ -114,9 +114,9 @@ def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> Non
 
 
 def _complete_env(pod: Body, node: RayNode, command: str) -> None:
-    """Add the head's address to init containers, and Ray's variables to the Ray container.
+    """Add the head's address to all init containers, and Ray's variables to the Ray container.
 
-    Init containers of the user get the address too. `command` is the `ray start` command.
+    `command` is the `ray start` command.
     """
     gcs_port = traits.gcs_port(node.cluster)
     head_address = (

@@ -1,8 +1,8 @@
 """The `ray start` command of a pod: its parameters, its text, and the container's command.
 
-A group's top-level `resources` overwrite rayStartParams. Resource counts that neither sets are
-derived from the limits of the Ray container. Spec raycluster §11.4-11.7; acceptance cases 85-93,
-101.
+A group's top-level `resources` overwrite rayStartParams. Resource counts that are set in neither
+place are derived from the limits of the Ray container. Spec raycluster §11.4-11.7; acceptance cases
+85-93, 101.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,8 +68,8 @@ def convert_resources(resources: Mapping[str, str]) -> dict[str, str]:
 def derive_params(params: Mapping[str, str], container: Body) -> dict[str, str]:
     """Return the rayStartParams that follow from a container's resources and are not set yet.
 
-    The first accelerator is added to the parameter `resources`, unless that has an accelerator. If
-    the parameter cannot be read, no GPU and no accelerator is derived.
+    The first accelerator is added to the parameter `resources`, if it contains no accelerator yet.
+    If this parameter cannot be read, no GPU and no accelerator is derived.
     """
     resources = pod_json.body(container, "resources")
     limits = dict(_format_readable(pod_json.mapping(resources, "limits").items()))
@@ -98,9 +98,9 @@ def derive_params(params: Mapping[str, str], container: Body) -> dict[str, str]:
 
 
 def _parse_amounts(params: Mapping[str, str]) -> dict[str, float] | None:
-    """Return the `resources` parameter; None if it is not a JSON object of numbers.
+    """Return the parsed `resources` parameter; None if it is not a JSON object of numbers.
 
-    As in Go, null means no amounts.
+    As in Go, a null object is empty, and a null number is zero.
     """
     text = params.get("resources", "{}").strip(_QUOTES)
     try:

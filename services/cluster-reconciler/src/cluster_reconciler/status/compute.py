@@ -1,13 +1,13 @@
-"""Compute the status of a RayCluster, and decide whether it is written.
+"""Compute the status of a RayCluster, and decide whether to write it.
 
 The order is that of spec raycluster §13.1; writing follows §14 (acceptance cases 52, 73-78,
 111-114).
 
 ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was True,
 except through a suspension; it depends on the existing pods, not on the desired number of pods. A
-suspension passes through the states none (both conditions False), Suspending, Suspended, none; the
-two conditions are never both True. To leave Suspended the spec must contain `suspend: false`;
-removing the field is not enough (§13.4, §13.5).
+suspension first sets the condition Suspending to True, then Suspended instead; the two are never
+both True. The cluster resumes only if the spec contains `suspend: false`; it is not enough to
+remove the field (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
@@ -229,10 +229,10 @@ def update_suspension(current: Sequence[Condition], observed: Observed) -> Seque
 
 
 def find_head_violation(observed: Observed, outcome: ExecutionOutcome) -> str | None:
-    """Return why the head's addresses are unknown, so that no status can be written; None if known.
+    """Return why the head's addresses are unknown and no status can be written; None if one can.
 
-    If an action failed, the head Service may be missing for that reason, so the status is written
-    and reports the failure.
+    The head Service may be missing because an action failed. The status is then written
+    nevertheless, and reports the failure.
     """
     cluster = observed.cluster.metadata
     if outcome.failure is not None and outcome.failure.is_of_name:

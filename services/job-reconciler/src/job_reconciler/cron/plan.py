@@ -1,7 +1,7 @@
 """The plan of one reconcile of a RayCronJob (spec rayjob §20.3, and its recommendations).
 
-A run is one start of the schedule, with one RayJob. Only the newest missed run is started, also
-after a long outage, a resume or a change of the schedule; KubeRay starts every missed run.
+A run is one start of the schedule, with one RayJob. If several runs were missed during an outage, a
+suspension or a change of the schedule, only the newest is started; KubeRay starts every missed run.
 Annotations add a concurrency policy, a starting deadline and limits for finished jobs (`policy`).
 """
 
@@ -163,7 +163,7 @@ def build_job_name(cron_job: str, timetable: Timetable, run: datetime) -> str:
 
 
 def _get_last_run(cron_job: RayCronJob, now: datetime) -> datetime:
-    """Return the time after which the next run is due: the last run, else the creation."""
+    """Return the time of the last run; before the first run, the creation of the RayCronJob."""
     return cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp or now
 
 
@@ -187,7 +187,7 @@ def _replace(job: RayJob) -> Delete:
 
 
 def _report_missed(first: datetime, due: datetime) -> list[Action]:
-    """Return the Event about runs missed from `first` until before `due`; empty without any."""
+    """Return the Event about the runs that were missed from `first` until before `due`, if any."""
     if first >= due:
         return []
     note = (

@@ -186,7 +186,7 @@ class Cron(msgspec.Struct, frozen=True):
         return has_day or has_weekday
 
     def _generate_runs(self, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
-        """Yield the runs within one hour of the zone's clock, in UTC."""
+        """Yield the runs in one `hour` of a `day` in the time zone, as times in UTC."""
         runs_every_hour = len(self.hour.values) == 24
         for minute in self.minute.values:
             wall = datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - zone below

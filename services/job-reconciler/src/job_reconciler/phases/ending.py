@@ -26,15 +26,16 @@ from job_reconciler.status.update import update
 RECHECK: Final = timedelta(seconds=3)
 """Time until the deletion of objects is checked again, if no change of the objects arrives."""
 OVERDUE_AFTER: Final = timedelta(seconds=60)
-"""Time after the end of a pod's grace period from which the plan no longer waits for the pod."""
+"""Time that the plan waits for a pod after the end of the pod's grace period."""
 
 
 def finish(observed: Observed, ending: Ending, status: RayJobStatus | None = None) -> Plan[Action]:
     """Return the plan that records the end of an attempt, which may lead to a retry.
 
-    `status` is the status with Ray's last answer, if it differs from the recorded status. A job
-    that may still run is stopped first, and a submitter that could still submit the job is deleted
-    first. If the end cannot be recorded, stop and deletion are repeated, which does no harm.
+    `status` is the status with Ray's last answer, if it differs from the recorded status. Before
+    the end is recorded, the plan stops a job that may still run, and deletes a submitter that could
+    still submit the job. If the end cannot be recorded, a repetition of these requests does no
+    harm.
     """
     known = observed.job.status if status is None else status
     job = replace(observed.job, status=known)
@@ -71,7 +72,8 @@ def stop(
 ) -> tuple[Action, ...]:
     """Return the action that stops a Ray job that may still run; empty if it cannot run.
 
-    A job may run before its first status was read: with many jobs, that read may take minutes.
+    A job may run although no status of it was read yet: with many jobs, the first read may take
+    minutes.
     """
     has_ended = status.job_status in TERMINAL_JOB_STATES
     if has_ended or observed.cluster is None or observed.cluster_is_foreign:
@@ -97,10 +99,10 @@ def _suspend(observed: Observed) -> Plan[Action]:
 
 
 def tear_down(observed: Observed) -> Plan[Action]:
-    """Return the plan that deletes the objects of an attempt, and then starts over or suspends.
+    """Return the plan that deletes an attempt's objects and then resets or suspends the RayJob.
 
     The plan waits until the cluster, its pods and the submitter are gone, so that no two attempts
-    overlap and no quota is used twice.
+    overlap or use quota at the same time.
     """
     status, namespace = observed.job.status, observed.job.metadata.namespace
     actions = list[Action]()
@@ -163,8 +165,8 @@ def resume(observed: Observed) -> Plan[Action]:
 def recover(observed: Observed) -> Plan[Action]:
     """Return the plan for a RayJob that was invalid and is valid now (acceptance 16).
 
-    The RayJob continues in the state that it had. The status shows that state: it has the names of
-    the attempt, and the address of the dashboard once the cluster was ready.
+    The RayJob continues in its earlier state, which the status shows: it has the names of the
+    attempt, and the address of the dashboard once the cluster was ready.
     """
     job: RayJob = observed.job
     if not job.status.ray_cluster_name:
@@ -182,7 +184,7 @@ def recover(observed: Observed) -> Plan[Action]:
 def _is_awaited(pod: Pod, observed: Observed) -> bool:
     """Return whether the plan waits until a pod of the ended attempt is gone.
 
-    True except for a pod whose deletion is overdue and for an orphan that nothing deletes.
+    It does not wait for a pod whose deletion is overdue, or for an orphan that nothing deletes.
     """
     ends_at = pod.metadata.deletion_timestamp
     if ends_at is not None:

@@ -67,8 +67,8 @@ def clean_up(observed: Observed) -> Plan[Action]:
 def delete(observed: Observed) -> Plan[Action]:
     """Return the plan for a deleted RayJob: stop its Ray job, then remove the finalizer.
 
-    All other objects are deleted with the RayJob. If the job has a cluster of its own, one attempt
-    to stop the job is enough, since that cluster is deleted too.
+    All other objects are deleted with the RayJob. If these include the job's cluster, one stop
+    request is enough, even if it fails.
     """
     meta, status = observed.job.metadata, observed.job.status
     if labels.RAYJOB_FINALIZER not in meta.finalizers:

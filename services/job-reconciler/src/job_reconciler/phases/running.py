@@ -51,11 +51,11 @@ def run(observed: Observed) -> Plan[Action]:
 
 
 def _end_before(observed: Observed) -> Plan[Action] | None:
-    """Return the plan that records the end of a job that ended before it was interrupted, or None.
+    """Return the plan that records the end of a job that ended before a suspension or deadline.
 
-    A suspension interrupts the job now. A deadline interrupts it when it passes, even if raybus was
-    down then. The plan no longer waits for the end of the submitter. A stopped job does not count
-    as ended, because raybus itself may have stopped it at the deadline.
+    None for every other job. A suspension happens now. A deadline happens when it passes, even if
+    raybus was down then. The plan does not wait for the end of the submitter. A stopped job does
+    not count, because raybus itself may have stopped it at the deadline.
     """
     job, ray = observed.job, observed.ray
     if ray is None or not isinstance(ray.answer, JobAnswer) or ray.ended_at is None:
@@ -149,8 +149,8 @@ def _describe_missing_job(observed: Observed, ray: RayAnswer) -> str:
 def _find_earlier_run(observed: Observed, ray: RayAnswer) -> Ending | None:
     """Return the failure of an attempt whose job ID belongs to an earlier job, or None.
 
-    A cluster that the job selects may have run a job with this ID before (acceptance 39). KubeRay
-    then reports the result of that earlier job.
+    A selected cluster may have run a job with this ID before (acceptance 39). In this case KubeRay
+    reports the result of the earlier job.
     """
     job, ended_at = observed.job, ray.ended_at
     is_first = job.status.job_status == JobState.UNKNOWN
@@ -170,7 +170,7 @@ def _find_earlier_run(observed: Observed, ray: RayAnswer) -> Ending | None:
 def _find_lost_run(observed: Observed, ray: RayAnswer, decision: AttemptDecision) -> Ending | None:
     """Return the failure of a job that was submitted to a head that is gone, or None.
 
-    A part of the job may have run before its first status was read, so it is not submitted again
+    The job may have run in part before its status was first read, so it is not submitted again
     (acceptance 57).
     """
     job = observed.job

@@ -164,7 +164,7 @@ def _plan_problem_event(observed: Observed) -> tuple[Action, ...]:
 
 
 def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
-    """Return the plan that reports another owner's object under a name that the RayJob needs."""
+    """Return the plan that reports that a name needed by the RayJob is taken by another owner."""
     return Plan(
         actions=(EmitEvent(event=events.not_owned(kind, name, observed.job)),),
         requeue_at=earliest(_get_recheck_time(observed), observed.now + POLL),
@@ -175,7 +175,7 @@ def report_foreign(observed: Observed, kind: str, name: str) -> Plan[Action]:
 def _get_recheck_time(observed: Observed) -> datetime | None:
     """Return when to reconcile even if nothing changes; None if that is not needed.
 
-    That is the next deadline, or the time at which a selected cluster is read again.
+    This is the next deadline, or the time at which a selected cluster is read again.
     """
     poll = observed.now + POLL if observed.selects_cluster else None
     return earliest(deadlines.next_deadline(observed.job), poll)

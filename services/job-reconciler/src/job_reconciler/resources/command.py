@@ -28,9 +28,9 @@ _PLAIN: Final = re2.compile(
 """Entrypoints that bash only splits into arguments, without any expansion or control operator."""
 _PLAIN_ADDRESS: Final = re2.compile(r"[A-Za-z0-9.:/_\[\]-]+")
 _SURVIVES_QUOTING: Final = re2.compile(r"[^\"\\$`]* [^\"\\$`]*")
-"""Texts that mean the same in single and in double quotes of a shell.
+"""Texts with a blank that mean the same in single and in double quotes of a shell.
 
-Older versions of Ray quote only arguments that contain a blank.
+The blank is required, because older versions of Ray do not quote arguments without a blank.
 """
 _HEALTH_CHECK: Final = (
     "import urllib.request; r=urllib.request.urlopen('{}', timeout=10); "

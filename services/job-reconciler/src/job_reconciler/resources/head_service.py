@@ -27,8 +27,8 @@ def build(job: RayJob, cluster: RayCluster, config: Config) -> Body:
 def belongs_to(service: Service, job: RayJob) -> bool:
     """Return whether a Service with the name of the job's head Service belongs to the job.
 
-    A RayJob that is deleted with `--cascade=orphan` leaves its Service without an owner. If the
-    labels name the job, the Service belongs to the new RayJob with the same name.
+    A RayJob that is deleted with `--cascade=orphan` leaves its Service without an owner. Such a
+    Service belongs to a new RayJob of the same name, if the Service's labels name the job.
     """
     meta = service.metadata
     if any(reference.controller for reference in meta.owner_references):

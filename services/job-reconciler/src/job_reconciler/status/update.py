@@ -18,7 +18,7 @@ _SHOWS_MESSAGE = frozenset(
         DeploymentState.FAILED,
     }
 )
-"""States in which raybus writes the message of the status; in other states Ray does."""
+"""States in which raybus writes the message of the status; in other states it comes from Ray."""
 
 
 def update(observed: Observed, status: RayJobStatus) -> tuple[Action, ...]:
@@ -43,8 +43,8 @@ def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
     """Return whether a new status differs enough from the old one to be written.
 
     Every write goes to all clients that watch RayJobs, so a change of only Ray's message and times
-    is not written. Before Ray knows the job, the message tells why it does not start, and after its
-    end, why nothing is deleted. A changed message of this kind is written.
+    is not written. A changed message of raybus is written: it tells why the job does not start, or
+    why nothing is deleted after its end.
     """
     is_own_message = new.job_deployment_status in _SHOWS_MESSAGE or not new.job_status
     return (
@@ -56,7 +56,6 @@ def is_changed(old: RayJobStatus, new: RayJobStatus) -> bool:
 
 
 def _get_visible_texts(status: RayJobStatus) -> tuple[str, str]:
-    """Return the texts of a status that users read about a job that does not run."""
     return status.reason, status.message
 
 

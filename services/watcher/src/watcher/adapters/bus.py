@@ -21,8 +21,8 @@ from watcher.ports import StreamEntry
 class NatsStream:
     """The state stream, for the watcher that writes to it.
 
-    `may_write` returns whether this watcher still leads. It is called before every publish and
-    every purge, which raise `Unavailable` if it returns False.
+    `may_write` returns whether this watcher is still the leader. It is called before every publish
+    and every purge. Publish and purge raise `Unavailable` if it returns False.
     """
 
     def __init__(

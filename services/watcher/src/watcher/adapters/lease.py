@@ -28,20 +28,20 @@ REQUEST_ERRORS: Final = (errors.RaybusError, TimeoutError)
 ASK_SECONDS: Final = 1.0
 """Seconds between two requests that check whether NATS answers."""
 ASK_AGAIN_SECONDS: Final = 0.2
-"""Like `ASK_SECONDS`, while NATS does not answer."""
+"""Seconds between two requests to NATS while NATS does not answer."""
 RENEWAL_SECONDS: Final = 2.0
 """Timeout in seconds of one attempt to renew the Lease.
 
 A second attempt fits in before the Lease can expire.
 """
 MAX_CHECK_GAP: Final = 1.0
-"""Longest part, in seconds, of a gap between two checks that counts as silence of NATS.
+"""Maximum time in seconds that one gap between two checks adds to the silence of NATS.
 
-A leader checks every 0.5 s. A longer gap means that this process was stopped, so the rest of the
-gap does not count as silence of NATS.
+A leader checks every 0.5 s. During a much longer gap this process was stopped, so most of the gap
+says nothing about NATS.
 """
 MAX_REQUEST_GAP: Final = 4.5
-"""Like `MAX_CHECK_GAP`, for the silence that makes this replica connect to NATS again.
+"""Like `MAX_CHECK_GAP`, for the silence after which this replica connects to NATS again.
 
 This silence is only measured after each request, and two requests may time out in between.
 """
@@ -145,7 +145,7 @@ class Leadership:
     async def lead(self, work: Work, *, is_complete: Callable[[], bool]) -> None:
         """Wait for the Lease, run `work` while this replica holds the Lease, and release the Lease.
 
-        One call is one term. If the present leader leaves, `work` starts before the term begins.
+        If the present leader shuts down, `work` starts before this replica holds the Lease.
         `is_complete` returns whether the stream holds everything that the API server has reported,
         so that another watcher can continue from it.
         """
@@ -209,8 +209,8 @@ class Leadership:
         """Renew the Lease until it is lost or NATS is out of reach; return what happened.
 
         A leader that could not renew in time publishes nothing, because another watcher may hold
-        the Lease. If it can renew later and nobody held the Lease meanwhile, for example after
-        seconds without CPU, it continues to publish.
+        the Lease. It publishes again if it can renew later, for example after seconds without CPU,
+        and nobody has held the Lease meanwhile.
         """
         began = self._transitions
         while True:
@@ -245,8 +245,8 @@ class Leadership:
     async def _hand_over(self, is_complete: Callable[[], bool]) -> bool:
         """Announce that this replica leaves, and lead until another replica is prepared to lead.
 
-        Returns False if no replica answers or is prepared in time, or if this replica lost the
-        Lease or NATS.
+        Returns False if no replica is prepared in time, if the stream is incomplete, or if this
+        replica lost the Lease or NATS.
         """
         with contextlib.suppress(*REQUEST_ERRORS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
@@ -278,10 +278,10 @@ class Leadership:
         self.problem, self.standing_by = reason, None
 
     async def _try(self, role: LeaderRole, term: Term | None = None) -> bool:
-        """Take or renew the Lease in this role if that is allowed.
+        """Take or renew the Lease with this `role` if that is allowed.
 
-        Return whether the Lease was written. With `LeaderRole.YIELDS` this replica only renews a
-        Lease that it holds.
+        Return whether the Lease was written. With `LeaderRole.YIELDS` this replica does not take
+        the Lease, but renews it if it is the holder.
         """
         try:
             async with asyncio.timeout(leadership.DEADLINE_SECONDS):

@@ -70,7 +70,7 @@ def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
 def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
     """Draw the cumulative distribution of durations on a logarithmic axis, as SVG.
 
-    The moments of a line are its durations in `unit`, in ascending order.
+    The `moments` of each line are durations in `unit`, in ascending order.
     """
     decades = max(
         1,

@@ -119,7 +119,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of the table. If it is a goal, it limits raybus's figure to a share of the peer's."""
+    """A row of the table. If `is_goal`, the ratio of raybus's figure to the peer's is limited."""
 
     label: str
     value: Callable[[Figures], float]

@@ -38,7 +38,7 @@ RECONCILER: Final = "cluster-reconciler"
 GOALS: Final = {4: 3.2, 5: 4.0}
 """Goals: minimum clusters per second, relative to one replica, by number of replicas."""
 BUSY: Final = 90.0
-"""Percent of all processors' time. Above it, the processors count as the limit."""
+"""Percent of all processors' time above which the processors count as the bottleneck."""
 
 
 class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):

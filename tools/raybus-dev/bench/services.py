@@ -258,7 +258,7 @@ def _is_ready_service(service: background.BenchObject) -> NamespacedName | None:
 
 
 def _is_second(service: str, first: str) -> background.ObjectMatcher:
-    """Return a function that recognizes clusters of a RayService other than its first one."""
+    """Return a matcher for clusters of a RayService other than the cluster `first`."""
 
     def seen(cluster: background.BenchObject) -> NamespacedName | None:
         name = cluster.metadata.name

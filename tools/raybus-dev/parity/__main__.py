@@ -2,8 +2,8 @@
 
     make parity [N=5000] [FIRST=0] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
-The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
-is printed as soon as it is found, and listed once more at the end. The most frequent kinds are
+The run fails if a difference is not declared in `differences.yaml`. Each kind of difference is
+printed as soon as it is found, and listed once more at the end. The most frequent kinds are
 listed with a case that is reduced to a minimum. `--only NUMBER` runs one case of a seed; `--first
 NUMBER` continues a run at this case. `--record N` writes the cases that `make check` uses.
 """

@@ -173,7 +173,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """The digests of an image."""
+    """The digests of an image whose archive was written."""
 
     config: str
     """Digest of the image's configuration. It is the image's id in Docker and containerd."""

@@ -158,10 +158,7 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
 
 
 def _decode_request(raw: msgspec.Raw) -> _Asked:
-    """Decode a request body.
-
-    A JSON patch is a list and has none of the fields, so they are empty.
-    """
+    """Decode a request body; return empty fields for a JSON patch, which is a list."""
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
@@ -176,7 +173,7 @@ def _get_written_version(answered: Meta, asked: _Asked) -> int:
 
 
 def _get_requested_meta(asked: _Asked, what: _Reference) -> Meta:
-    """Return an object's metadata from the request, for answers that have none."""
+    """Return the written object's metadata from the request, for an answer without metadata."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

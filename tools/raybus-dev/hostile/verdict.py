@@ -20,7 +20,7 @@ MAX_MEMORY: Final = 1024.0
 MAX_SLOWDOWN: Final = 2.0
 """Maximum ratio of the victim's reaction time during attacks to that without attacks."""
 MIN_REACTIONS: Final = 200
-"""Minimum reactions for a 99th percentile.
+"""Minimum number of reactions for a 99th percentile.
 
 With fewer reactions, the slowest 1 % is one reaction.
 """

@@ -38,7 +38,7 @@ CHUNK: Final = 25
 REPORT_INTERVAL: Final = 10.0
 """Seconds between two lines of progress if the output is no terminal."""
 SHRUNK: Final = 5
-"""Number of kinds of differences whose case is reduced. Each reduction takes up to a minute."""
+"""Number of kinds of differences for which a case is reduced, each in up to a minute."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:

@@ -55,7 +55,7 @@ def _select_pods(objects: list[Body], step: Json, known: frozenset[str]) -> list
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set those pods of the step's group that have no status yet to running and ready."""
+    """Set pods of the step's group to running and ready, if they have no status yet."""
     for number, pod in enumerate(_select_pods(objects, {}, known)):
         if pod in _select_pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [

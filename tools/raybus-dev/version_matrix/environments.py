@@ -39,10 +39,10 @@ async def ensure_ray(row: VersionRow, progress: Progress) -> None:
 
 
 def find_python(version: str) -> Path:
-    """Return the path of the interpreter of a Python version: the newest of pyenv, or that on PATH.
+    """Return a Python's interpreter: the newest that pyenv has installed, else the one on PATH.
 
-    pyenv comes first, because its program on PATH only finds versions that are selected. Raises
-    `ClusterError` if there is no such interpreter.
+    pyenv comes first, because its shim on PATH finds only versions that are selected. `version` is
+    a minor version. Raises `ClusterError` if there is no such interpreter.
     """
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     installed = sorted(root.glob(f"versions/{version}.*/bin/python{version}"), key=_read_patch)

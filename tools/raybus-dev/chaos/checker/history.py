@@ -47,7 +47,7 @@ def _get_first_worker_counts(
 
 
 class _Replay:
-    """Replays the states of all objects in order, and checks the rules for each next state."""
+    """Replays the states of all objects in order, and checks the rules for each new state."""
 
     def __init__(
         self, memory: float, first_counts: Mapping[tuple[str, str], dict[str, int]]

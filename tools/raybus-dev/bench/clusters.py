@@ -161,7 +161,7 @@ class ClustersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line; `is_fair` also measures waits during a large scale-up."""
+    """The options of the command line. `is_fair`: also measure waits during a large scale-up."""
 
     clusters: int
     contenders: list[Contender]

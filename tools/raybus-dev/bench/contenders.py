@@ -117,7 +117,7 @@ class Peer(msgspec.Struct, frozen=True):
 async def fleet_on(
     rig: Rig, logs: Path, *, use_fault_proxies: Callable[[str], bool] = lambda _service: False
 ) -> AsyncGenerator[tuple[Fleet, int]]:
-    """Run NATS and a fleet of no services yet; yield the fleet and the pid of NATS.
+    """Run NATS with its streams and an empty fleet; yield the fleet and the pid of NATS.
 
     A fleet starts and stops the processes of services. They reach the API server through a proxy if
     `use_fault_proxies` returns true for the service. `logs` is the folder of their logs.

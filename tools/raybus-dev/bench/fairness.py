@@ -16,7 +16,7 @@ HUGE: Final = 500
 EVERY_SECONDS: Final = 1.0
 """Seconds between the creation of two small clusters.
 
-They alternate between the namespace of the large scale-up and another one.
+They are created alternately in the namespace of the large scale-up and in another namespace.
 """
 
 

@@ -253,7 +253,7 @@ async def _measure_failover(
 ) -> Failover:
     """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits.
 
-    `what` names the process, and `goal` is the maximum wait in seconds, both for the table.
+    For the table, `what` names the process, and `goal` is the maximum wait in seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

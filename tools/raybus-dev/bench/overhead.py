@@ -1,7 +1,7 @@
 """Compares what two operators add to the floor: the cost of the same pods without an operator.
 
-Most of a scale-up's wall time, and of the API server's work, is the floor that no operator can go
-below, so a ratio of totals hides what an operator adds.
+Most of a scale-up's wall time, and of the API server's work, is this floor. A ratio of totals would
+therefore hide what an operator adds.
 """
 
 from collections.abc import Callable, Sequence

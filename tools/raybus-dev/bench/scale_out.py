@@ -74,7 +74,7 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
     def goals(self) -> list[FigureGoal]:
         """The goals with their results.
 
-        If the processors were the limit, the value says so, because the ratio then does not measure
+        If the processors were the bottleneck, the result says so: the ratio then does not measure
         the division of work.
         """
         watches = [figure.watches for figure in self.figures]

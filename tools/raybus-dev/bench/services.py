@@ -243,7 +243,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 async def _list_active_clusters(bench_rig: Rig) -> dict[str, str]:
-    """Return the name of the active cluster by the name of the RayService."""
+    """Return the name of each RayService's active cluster, keyed by the RayService's name."""
     listed = msgspec.json.decode(await bench_rig.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
         service.metadata.name: service.status.active_service_status.ray_cluster_name

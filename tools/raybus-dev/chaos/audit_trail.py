@@ -165,8 +165,7 @@ def _decode_request(raw: msgspec.Raw) -> _Asked:
 def _get_written_version(answered: Meta, asked: _Asked) -> int:
     """Return the resource version that a write created; 0 if it changed nothing.
 
-    The API server answers a write without a change, or one that ends a deletion, with the previous
-    version.
+    The API server answers with the previous version if a write changes nothing or ends a deletion.
     """
     version = answered.resource_version
     return int(version) if version and version != asked.metadata.resource_version else 0

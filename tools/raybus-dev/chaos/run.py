@@ -216,7 +216,6 @@ class ChaosRun:
     async def _report_progress(
         self, striking: Faults, users: BackgroundUsers, probes: Probes
     ) -> None:
-        """Print progress every `TICK` seconds until cancelled."""
         total = self._wanted.minutes * 60
         while True:
             counts = Counter(request.what.split(" ")[0] for _, request in users.done)

@@ -93,7 +93,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     crossed: list[str] = []
     """Forbidden requests of a tenant, a subscriber or a service that were granted."""
     outside: list[str]
-    """The services' requests for objects outside the namespace of the reconciled object."""
+    """Requests of services in namespaces that do not concern the reconciled object."""
     requests: int
     """Number of requests of the services, all of which were judged."""
     services: list[VictimService]

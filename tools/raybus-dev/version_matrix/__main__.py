@@ -99,7 +99,7 @@ def run_tests(python: Path, *arguments: str, variables: Mapping[str, str]) -> No
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process with further variables; empty ones are left out."""
+    """Return the environment of this process with `variables` added, except empty ones."""
     return os.environ | {name: value for name, value in variables.items() if value}
 
 

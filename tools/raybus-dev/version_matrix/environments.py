@@ -56,7 +56,6 @@ def find_python(version: str) -> Path:
 
 
 def _read_patch(interpreter: Path) -> int:
-    """Return the patch version of an interpreter of pyenv, from its path."""
     patch = interpreter.parents[1].name.rpartition(".")[2]
     return int(patch) if patch.isdecimal() else -1
 

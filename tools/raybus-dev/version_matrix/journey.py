@@ -326,7 +326,7 @@ async def _install(control_plane: ControlPlane, row: VersionRow) -> None:
 async def _add_users(kube: KubeClient, row: VersionRow) -> None:
     """Create the users' namespace, and a GatewayClass that its controller has accepted.
 
-    A Gateway API that raybus refuses may not serve the version of the GatewayClass.
+    A row that raybus refuses gets no GatewayClass: an old Gateway API may lack its version.
     """
     await kube.create(NAMESPACE, None, {"metadata": {"name": USERS}})
     if row.refusal:

@@ -125,8 +125,8 @@ def _part(document: Document, condition: str) -> str:
 def _named_by_its_spec(text: str) -> tuple[str, str]:
     """Return the template of the Job `nats-streams`, and a named template (`define`) with its spec.
 
-    The Job's name gets a hash of the spec. The pod template of a Job cannot be changed, so an
-    upgrade with another pod template creates another Job. Helm deletes the earlier Job, even if it
+    The Job's name contains a hash of the spec. A Job's pod template cannot be changed, so an
+    upgrade that changes it creates a Job with a new name. Helm deletes the earlier Job, even if it
     has not finished.
     """
     head, spec = text.split("\nspec:\n")

@@ -260,7 +260,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_load(text: str, load: Load) -> str:
-    """Return a manifest from `kubectl kustomize` with the load's options as the pod's arguments."""
+    """Return the manifest `text` (from `kubectl kustomize`) with the load's options in the pod."""
     documents: list[dict[str, Any]] = [
         document for document in yaml.safe_load_all(text) if document
     ]

@@ -85,7 +85,7 @@ class FirstSeen:
 
 
 def is_ready(cluster: BenchObject) -> NamespacedName | None:
-    """Match ready clusters: return the key (namespace, name) if all workers are ready."""
+    """Match clusters with all workers ready: return the key (namespace, name), else None."""
     status = cluster.status
     done = (
         status.state == "ready"
@@ -103,7 +103,7 @@ def is_head(pod: BenchObject) -> NamespacedName | None:
 
 
 def is_running(pod: BenchObject) -> NamespacedName | None:
-    """Match running pods: return the key (namespace, name) if the phase is Running, else None."""
+    """Match pods in the phase Running: return the pod's key (namespace, name), else None."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 
 

@@ -89,7 +89,7 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
 
 
 async def _create_small_clusters(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create a small cluster every `EVERY_SECONDS` until cancelled; record each time in `asked`."""
+    """Create a small cluster every `EVERY_SECONDS` until cancelled; record its time in `asked`."""
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -85,7 +85,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Number of changes that started no reconcile of their own.
 
-    raybus had already read a newer state of their pod.
+    For these changes, raybus had already read a newer state of the pod.
     """
 
     def at(self, percent: int, stage: str | None = None) -> float:

@@ -36,7 +36,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean seconds per reaction spent waiting for the API server, for nodes, and for the rest."""
+    """Mean seconds per reaction spent waiting for the API server, nodes, and everything else."""
 
     api_server: float
     nodes: float

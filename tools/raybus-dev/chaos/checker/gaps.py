@@ -32,7 +32,7 @@ Scaling has a higher limit than SIGTERM, because new processes take processor ti
 ones.
 """
 LATE_SECONDS: Final = 1.0
-"""A fault can be the cause of a wait only if it began at most this many seconds after the wait."""
+"""A fault that begins more than this many seconds after a wait cannot be its cause."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

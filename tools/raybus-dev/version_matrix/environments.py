@@ -39,7 +39,7 @@ async def ensure_ray(row: VersionRow, progress: Progress) -> None:
 
 
 def find_python(version: str) -> Path:
-    """Return the interpreter of a Python version: the newest of pyenv's, else the one on PATH.
+    """Return the interpreter of a Python version: pyenv's newest patch, else the one on PATH.
 
     pyenv comes first, because its shim on PATH finds only versions that are selected. `version` is
     a minor version. Raises `ClusterError` if there is no such interpreter.

@@ -61,7 +61,7 @@ class AuditLog:
         self._path = path
 
     def here(self) -> int:
-        """Return the current size of the log in bytes. It marks the current moment for `since`."""
+        """Return the current size of the log in bytes, as a position for `since`."""
         return self._path.stat().st_size
 
     def since(self, mark: int) -> Asked:

@@ -18,7 +18,7 @@ AT_ONCE: Final = 12
 """Maximum concurrent requests with which the benchmark creates objects."""
 LIMIT_SECONDS: Final = 600.0
 SECONDS_EACH: Final = 0.3
-"""Seconds added to `LIMIT_SECONDS` for each object that is waited for."""
+"""Seconds by which each awaited object extends the limit `LIMIT_SECONDS`."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class BenchObject(msgspec.Struct, frozen=True):
 
 
 ObjectMatcher = Callable[[BenchObject], NamespacedName | None]
-"""A function that returns the key of an object in the wanted state, and None for other objects."""
+"""A function that returns an object's key if the object is in the wanted state, else None."""
 
 
 class FirstSeen:
@@ -85,7 +85,7 @@ class FirstSeen:
 
 
 def is_ready(cluster: BenchObject) -> NamespacedName | None:
-    """Return the cluster's key (namespace, name) if all its workers are ready, else None."""
+    """Match clusters with all workers ready: return the key (namespace, name), else None."""
     status = cluster.status
     done = (
         status.state == "ready"
@@ -95,7 +95,7 @@ def is_ready(cluster: BenchObject) -> NamespacedName | None:
 
 
 def is_head(pod: BenchObject) -> NamespacedName | None:
-    """Return the key (namespace, name) of a head pod's RayCluster; None for other pods."""
+    """Match head pods: return the key (namespace, name) of the pod's RayCluster, else None."""
     labels = pod.metadata.labels
     if labels.get("ray.io/node-type") != "head":
         return None
@@ -103,7 +103,7 @@ def is_head(pod: BenchObject) -> NamespacedName | None:
 
 
 def is_running(pod: BenchObject) -> NamespacedName | None:
-    """Return the pod's key (namespace, name) if its phase is Running, else None."""
+    """Match pods in the phase Running: return the pod's key (namespace, name), else None."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 
 
@@ -150,7 +150,7 @@ async def create_many(
 
 
 async def create_bare(rig: Rig, namespace: str, name: str) -> None:
-    """Create only the pods and the Service that an operator creates for one RayCluster."""
+    """Create the pods and the Service of one RayCluster, but no RayCluster."""
     await rig.kube.create(SERVICE, namespace, _a_service(name))
     for number in range(WORKERS + 1):
         await rig.kube.create(POD, namespace, _a_pod(f"{name}-{number}"))

@@ -49,7 +49,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class ReadyLine(msgspec.Struct, frozen=True):
-    """A line of a chart: seconds, in ascending order, at which one more object was ready."""
+    """A line of a chart. Each of `moments` is the second at which one more object was ready."""
 
     name: str
     moments: Sequence[float]
@@ -70,7 +70,7 @@ def draw(lines: Sequence[ReadyLine], *, title: str) -> str:
 def shares(lines: Sequence[ReadyLine], *, title: str, unit: str) -> str:
     """Draw the cumulative distribution of durations on a logarithmic axis, as SVG.
 
-    The moments of a line are its durations in `unit`, in ascending order.
+    The `moments` of each line are durations in `unit`, in ascending order.
     """
     decades = max(
         1,

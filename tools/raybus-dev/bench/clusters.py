@@ -147,7 +147,7 @@ _ROWS: Final = (
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement of the floor and one of each operator, made one after the other."""
+    """Measurements one after the other: pods without an operator (`floor`), and each operator."""
 
     floor: ScaleUpFigures
     contenders: list[ScaleUpFigures]
@@ -161,7 +161,7 @@ class ClustersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClustersOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line; `is_fair` also measures waits during a large scale-up."""
+    """The options of the command line. `is_fair`: also measure waits during a large scale-up."""
 
     clusters: int
     contenders: list[Contender]
@@ -247,7 +247,7 @@ def processors(result: ClustersResult) -> str:
 
 
 def added_processors(result: ClustersResult) -> str:
-    """Draw, as SVG, the processor time that each operator adds to the floor, by program."""
+    """Draw, as SVG, the processor time that each operator adds to that of the pods, by program."""
     floors = [bench_round.floor for bench_round in result.rounds]
     columns = zip(*(bench_round.contenders for bench_round in result.rounds), strict=True)
     rows = [
@@ -271,7 +271,8 @@ def _get_cpu_by_program(figures: ScaleUpFigures) -> dict[str, float]:
 def _find_median_round(result: ClustersResult) -> Round:
     """Return the round with the median wall time.
 
-    The wall time is that of the first operator; if there is no operator, that of the floor.
+    The wall time is that of the first operator; without operators, that of the pods alone (the
+    floor).
     """
     ordered = sorted(
         result.rounds, key=lambda bench_round: [*bench_round.contenders, bench_round.floor][0].wall
@@ -357,7 +358,7 @@ def goals(result: ClustersResult) -> list[FigureGoal]:
 
 
 def _list_overheads(result: ClustersResult) -> list[Overhead]:
-    """Compare what raybus and the first peer add to the floor. Empty without a peer."""
+    """Compare what raybus and the first peer add to the cost of the pods. Empty without a peer."""
     return (
         []
         if len(result.rounds[0].contenders) < 2

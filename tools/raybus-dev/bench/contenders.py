@@ -56,7 +56,7 @@ class Contender(Protocol):
 
 
 class Raybus(msgspec.Struct, frozen=True):
-    """NATS and the five services with their default settings."""
+    """The contender raybus: NATS and the five services with their default settings."""
 
     name: str = "raybus"
     crds: Path | None = None
@@ -117,10 +117,10 @@ class Peer(msgspec.Struct, frozen=True):
 async def fleet_on(
     rig: Rig, logs: Path, *, use_fault_proxies: Callable[[str], bool] = lambda _service: False
 ) -> AsyncGenerator[tuple[Fleet, int]]:
-    """Run NATS with its streams and a fleet without services; yield the fleet and the pid of NATS.
+    """Run NATS with its streams and an empty fleet; yield the fleet and the pid of NATS.
 
-    The replicas of a service reach the API server through a proxy if `use_fault_proxies` returns
-    true for the service. `logs` is the folder of the services' logs.
+    A fleet starts and stops the processes of services. They reach the API server through a proxy if
+    `use_fault_proxies` returns true for the service. `logs` is the folder of their logs.
     """
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await rig.kube.create(resources.NAMESPACE, None, body)

@@ -16,7 +16,7 @@ HUGE: Final = 500
 EVERY_SECONDS: Final = 1.0
 """Seconds between the creation of two small clusters.
 
-They alternate between the namespace of the large scale-up and another one.
+They are created alternately in the namespace of the large scale-up and in another namespace.
 """
 
 
@@ -81,7 +81,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
 
 
 def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
-    """Return the key of a ready cluster of the large scale-up, or None for other clusters."""
+    """Match the clusters of the large scale-up: return a ready cluster's key, else None."""
     key = background.is_ready(cluster)
     return (
         key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
@@ -89,7 +89,7 @@ def _is_ready_in_the_background(cluster: BenchObject) -> NamespacedName | None:
 
 
 async def _create_small_clusters(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create a small cluster every `EVERY_SECONDS` until cancelled; put the times into `asked`."""
+    """Create a small cluster every `EVERY_SECONDS` until cancelled; record its time in `asked`."""
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -104,7 +104,7 @@ def smallest(
 ) -> float | None:
     """Return the smallest regression of `among` that is detected with probability 0.9.
 
-    Return None if none is. `among` is in ascending order.
+    Return None if no regression is. `among` is in ascending order.
     """
     index = bisect_left(
         among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED
@@ -142,7 +142,7 @@ ROWS: Final[dict[str, tuple[Gate, Draw, Sequence[float]]]] = {
 
 
 def main() -> None:
-    """Print the table."""
+    """Print, by gate and number of requests, the smallest regression that the gate detects."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60, help="simulated upgrades for each figure")
     options = parser.parse_args()

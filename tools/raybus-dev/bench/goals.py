@@ -99,7 +99,7 @@ def table(goals: All) -> Table:
 
 
 def main() -> int:
-    """Print the table. Return 1 if a goal is missed or no benchmark has run."""
+    """Print the table of all goals. Return 1 if a goal is missed or no benchmark has run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -23,7 +23,7 @@ from support.fakes.serve import FakeServe
 FORWARDED: Final = "X-Forwarded-Uri"
 DEPLOY_SECONDS: Final = 0.5
 _PLACE_OF_TARGET: Final = 6
-"""Index of the name in `/api/v1/namespaces/<namespace>/services/<name>:<port>/proxy/…`."""
+"""Index of the name in a path split at `/`: `/api/v1/namespaces/<namespace>/services/<name>:…`."""
 
 
 class Heads:

@@ -76,7 +76,7 @@ class ProbedHandOver(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HopPath(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions of raybus that one change passed through."""
+    """The functions of raybus through which one change passed."""
 
     name: str
     functions: list[str]

@@ -64,7 +64,7 @@ class RunningJobsCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def percent_of_jobs(self) -> float:
-        """Percent of a core that the running jobs cost, without what the idle operator costs."""
+        """Percent of a core that the running jobs add to the cost of the idle operator."""
         return max(0.0, self.percent - self.percent_without_jobs)
 
 
@@ -119,7 +119,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of the table. If it is a goal, it limits raybus's figure to a share of the peer's."""
+    """A row of the table. If `is_goal`, the ratio of raybus's figure to the peer's is limited."""
 
     label: str
     value: Callable[[Figures], float]
@@ -145,7 +145,7 @@ ROWS: Final = (
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """All measurements of one run.
 
-    Each round lists the figures of raybus, then those of the peer.
+    Each round has the figures of raybus and then, if there is a peer, those of the peer.
     """
 
     rounds: list[list[Figures]]

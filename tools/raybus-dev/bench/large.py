@@ -56,7 +56,7 @@ CREATIONS_BEFORE: Final = 4
 REBALANCE_SECONDS: Final = 10.0
 """Seconds to wait, after two replicas are ready, for them to divide the partitions."""
 SECONDS_BEFORE_END: Final = 0.5
-"""Seconds between the first measured object and the end of the process."""
+"""Seconds from the first measured creation to the end of the process."""
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ async def _measure_failover(
 ) -> Failover:
     """Create objects, end a process meanwhile by calling `end`, and measure the objects' waits.
 
-    `what` names the process, and `goal` is the maximum wait in seconds, both for the table.
+    For the table, `what` names the process, and `goal` is the maximum wait in seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -283,7 +283,7 @@ async def _restore_two_replicas(fleet: Fleet, service: str) -> None:
 
 
 async def _pick_victim(rig: Rig, fleet: Fleet, service: str) -> Replica:
-    """Return the watcher that holds the Lease, or the first replica of another service."""
+    """Return the replica to end: of watchers the Lease holder, of other services the first one."""
     if service != WATCHER:
         return fleet.of(service)[0]
     lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))

@@ -40,7 +40,7 @@ from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
-"""Number of idle clusters whose pods are patched, half of them in each namespace.
+"""Number of idle clusters whose pods are patched, half of them in each of two namespaces.
 
 With one change every `EVERY_SECONDS`, each cluster rests six seconds between changes.
 """
@@ -58,7 +58,7 @@ STAGES: Final = ("stored and delivered", "watch", "publish and deliver", "receiv
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A patch of a pod by the benchmark."""
+    """A patch of a pod that the benchmark sent."""
 
     trace: str
     namespace: str
@@ -85,7 +85,7 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Number of changes that started no reconcile of their own.
 
-    For them, raybus had already read a newer state of the pod.
+    For these changes, raybus had already read a newer state of the pod.
     """
 
     def at(self, percent: int, stage: str | None = None) -> float:
@@ -263,7 +263,7 @@ class Spans:
         return Population(name=name, goal=goal, ways=ways, lost=len(all_ways) - len(ways))
 
     def background(self, name: str, *, since: int, goal: float | None) -> Population:
-        """Return the latencies of changes of the scaling clusters' pods since `since`.
+        """Return the latencies of pod changes in the clusters that scale up, from `since` on.
 
         The benchmark did not send these changes, so their latency begins when they reach the
         watcher. `since` is in nanoseconds since 1970.

@@ -1,7 +1,7 @@
 """Compares what two operators add to the floor: the cost of the same pods without an operator.
 
-Most of a scale-up's wall time, and of the API server's work, is the floor that no operator can go
-below, so a ratio of totals hides what an operator adds.
+Most of a scale-up's wall time, and of the API server's work, is this floor. A ratio of totals would
+therefore hide what an operator adds.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ API_SERVER: Final = "kube-apiserver"
 class OverheadFigure(msgspec.Struct, frozen=True):
     """A figure to which an operator adds something, such as CPU of the API server.
 
-    `max_ratio` is the goal: raybus may add at most this times what the peer adds.
+    `max_ratio` is the goal: raybus may add at most this many times what the peer adds.
     """
 
     label: str
@@ -39,7 +39,7 @@ FIGURES: Final = (
 
 
 class OverheadRound(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of the floor, of raybus (`own`) and of the peer in one round."""
+    """One round: raybus (`own`), another operator (`peer`), pods without an operator (`floor`)."""
 
     floor: ScaleUpFigures
     own: ScaleUpFigures
@@ -47,9 +47,10 @@ class OverheadRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """(raybus - floor) / (peer - floor) of one figure, one ratio a round.
+    """What raybus adds to one figure of the pods alone, divided by what the peer adds.
 
-    A round has no ratio if the peer seems to add nothing to the floor, which noise can cause.
+    There is one ratio a round. A round has none if the peer seems to add nothing, which noise can
+    cause.
     """
 
     figure: str

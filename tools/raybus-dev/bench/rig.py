@@ -20,7 +20,7 @@ CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
 BACKGROUND: Final = "background"
 """The first namespace of the clusters that a benchmark creates.
 
-More than `MAX_PER_NAMESPACE` clusters are spread over several (`namespace_of`).
+More than `MAX_PER_NAMESPACE` clusters are spread over several namespaces (`namespace_of`).
 """
 MAX_PER_NAMESPACE: Final = 500
 """Maximum clusters in a namespace.
@@ -29,7 +29,7 @@ The endpoint controllers of Kubernetes compare each Service with every pod of it
 5,000 clusters in one namespace they took most of two processors, whatever the operator did.
 """
 ALONE: Final = "alone"
-"""Namespace that the load does not use, like that of a second user."""
+"""A namespace without load, like that of a second user."""
 USER_AGENT: Final = "bench"
 
 

@@ -38,7 +38,7 @@ RECONCILER: Final = "cluster-reconciler"
 GOALS: Final = {4: 3.2, 5: 4.0}
 """Goals: minimum clusters per second, relative to one replica, by number of replicas."""
 BUSY: Final = 90.0
-"""Percent of all processors' time. Above it, the processors count as the limit."""
+"""Percent of all processors' time above which the processors count as the bottleneck."""
 
 
 class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class ScaleOutResult(msgspec.Struct, frozen=True, kw_only=True):
     def goals(self) -> list[FigureGoal]:
         """The goals with their results.
 
-        If the processors were the limit, the value says so, because the ratio then does not measure
+        If the processors were the bottleneck, the result says so: the ratio then does not measure
         the division of work.
         """
         watches = [figure.watches for figure in self.figures]

@@ -243,7 +243,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 async def _list_active_clusters(bench_rig: Rig) -> dict[str, str]:
-    """Return the name of the active cluster by the name of the RayService."""
+    """Return the name of each RayService's active cluster, keyed by the RayService's name."""
     listed = msgspec.json.decode(await bench_rig.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
         service.metadata.name: service.status.active_service_status.ray_cluster_name
@@ -258,7 +258,7 @@ def _is_ready_service(service: background.BenchObject) -> NamespacedName | None:
 
 
 def _is_second(service: str, first: str) -> background.ObjectMatcher:
-    """Return a function that recognizes clusters of a RayService other than its first one."""
+    """Return a matcher for clusters of a RayService other than the cluster `first`."""
 
     def seen(cluster: background.BenchObject) -> NamespacedName | None:
         name = cluster.metadata.name

@@ -41,7 +41,7 @@ STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
 Every capacity needs one replica, so that no replica starts between two steps.
 """
 RULE: Final = 6.0
-"""Minimum seconds from the first share of traffic to the last, as `STEPS` demand.
+"""Minimum seconds from the first share of traffic to the last, which follow from `STEPS`.
 
 There are four shares (25, 50, 75, 100 %), 2 s apart.
 """

@@ -158,25 +158,21 @@ def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: dateti
 
 
 def _decode_request(raw: msgspec.Raw) -> _Asked:
-    """Decode a request body.
-
-    A JSON patch is a list and has none of the fields, so they are empty.
-    """
+    """Decode a request body; return empty fields for a JSON patch, which is a list."""
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
 def _get_written_version(answered: Meta, asked: _Asked) -> int:
     """Return the resource version that a write created; 0 if it changed nothing.
 
-    The API server answers a write without a change, or one that ends a deletion, with the previous
-    version.
+    The API server answers with the previous version if a write changes nothing or ends a deletion.
     """
     version = answered.resource_version
     return int(version) if version and version != asked.metadata.resource_version else 0
 
 
 def _get_requested_meta(asked: _Asked, what: _Reference) -> Meta:
-    """Return an object's metadata from the request, for answers that have none."""
+    """Return the written object's metadata from the request, for an answer without metadata."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

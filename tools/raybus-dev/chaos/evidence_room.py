@@ -50,7 +50,7 @@ class EvidenceStore:
         return sorted(named, key=lambda obj: obj.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
-        """Wait until an object passes `check`; return the seconds since the start of the run."""
+        """Wait until an object passes `check`; return that time, in seconds since the run began."""
         key = (kind, namespace, name)
         while (seen := self.latest(*key)) is None or not check(seen):
             self._stirred[key].clear()

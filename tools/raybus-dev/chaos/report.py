@@ -28,8 +28,8 @@ RULES: Final = tuple(law.name for law in LAWS)
 class RunEvent(msgspec.Struct, frozen=True):
     """An event of the run.
 
-    `about` is the namespace and name of an object without an owner, such as a RayService; empty for
-    an event that concerns all objects.
+    `about` is the namespace and name of a top owner, such as a RayService; empty for an event that
+    concerns all objects.
     """
 
     at: float

@@ -47,7 +47,7 @@ from common.runtime import ownership
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0
 STILL_SECONDS: Final = 60.0
-"""Seconds without any change of an object. A problem that remains then counts as permanent."""
+"""If no object has changed for this many seconds, the remaining problems count as permanent."""
 REST_SECONDS: Final = 600.0
 """Maximum seconds to wait until all objects match their specs, even if objects still change."""
 CALM_SECONDS: Final = 4.0
@@ -197,7 +197,8 @@ class ChaosRun:
     ) -> list[Unreconciled]:
         """Wait until all objects have matched their specs for `CALM_SECONDS`; return an empty list.
 
-        If objects still do not match when nothing changes any more, return these objects.
+        Return the objects that still do not match `STILL_SECONDS` after the last change, or after
+        `REST_SECONDS`.
         """
         began = calm_since = self.now()
         while True:
@@ -215,7 +216,6 @@ class ChaosRun:
     async def _report_progress(
         self, striking: Faults, users: BackgroundUsers, probes: Probes
     ) -> None:
-        """Print progress every `TICK` seconds until cancelled."""
         total = self._wanted.minutes * 60
         while True:
             counts = Counter(request.what.split(" ")[0] for _, request in users.done)

@@ -35,7 +35,7 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     lasts: float = 0.0
     recovers: float = 8.0
     targets: tuple[str, ...] = ()
-    """Services of which one replica gets the fault; empty for faults of a server."""
+    """Services that the fault may hit; it hits one replica. Empty for faults of a server."""
 
 
 CRASH: Final = FaultKind(name="kill -9", recovers=14.0, targets=RECONCILERS)
@@ -96,7 +96,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Time by which the system should have recovered. The next fault begins then."""
     service: str = ""
     draw: int = 0
-    """Random number that chooses the replica to fail among those that exist at the time."""
+    """Random number that chooses the replica to fail among those running when the fault begins."""
     replicas: int = 0
     """Number of replicas to which the fault `scale` scales each reconciler; 0 for other faults."""
 

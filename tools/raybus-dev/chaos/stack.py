@@ -140,7 +140,7 @@ async def _add_routes(control_plane: ControlPlane, folders: Sequence[Path]) -> N
 
 @asynccontextmanager
 async def _simulate_gateways(kube: KubeClient) -> AsyncGenerator[None]:
-    """Simulate the gateway controller of both namespaces during the `with` block."""
+    """Simulate the gateway controller of two namespaces during the `with` block."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(GatewayController(kube, namespace).run())

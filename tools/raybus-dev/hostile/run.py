@@ -65,7 +65,7 @@ class HostileOptions(msgspec.Struct, frozen=True, kw_only=True):
     attacks: int
     seed: int
     samples: int
-    """Number of the victim's reactions to each kind of change that a phase needs.
+    """Number of raybus's reactions that a phase needs for each kind of change.
 
     The phases without attacks and the control phase end when they have this number.
     """
@@ -198,8 +198,8 @@ async def _measure_control(
 ) -> victim.Reactions:
     """Measure the victim in the control phase.
 
-    Tenants write the objects of the attacks, but with another controller, so raybus has nothing to
-    reconcile. The phase ends when the victim has had `samples` reactions of each kind.
+    Tenants write the same objects as in attacks, but name another controller in them, so raybus has
+    nothing to reconcile. The phase ends when the victim has had `samples` reactions of each kind.
     """
     is_over = False
 

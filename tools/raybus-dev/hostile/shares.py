@@ -36,7 +36,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean seconds per reaction that were spent waiting for each cause (see the module)."""
+    """Mean seconds per reaction spent waiting for the API server, nodes, and everything else."""
 
     api_server: float
     nodes: float

@@ -235,10 +235,11 @@ class Tenants:
                     await kube.patch(resource, namespace, item["metadata"]["name"], patch)
 
     async def _find_silent_object(self, namespace: str, attack: Attack, name: str) -> str | None:
-        """Wait until an object reports its outcome.
+        """Wait until an object has the expected condition or Event.
 
-        Return None, or after `TIMEOUT` why it does not. Objects of another controller are skipped,
-        and so are RayCronJobs, because most of them start no job while the attack lasts.
+        Return None, or after `TIMEOUT` a text that says what is missing. Objects of another
+        controller are skipped, and so are RayCronJobs, because most of them start no job while the
+        attack lasts.
         """
         if attack.resource == RAY_CRON_JOB and not attack.reasons:
             return None

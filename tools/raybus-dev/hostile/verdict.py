@@ -20,7 +20,7 @@ MAX_MEMORY: Final = 1024.0
 MAX_SLOWDOWN: Final = 2.0
 """Maximum ratio of the victim's reaction time during attacks to that without attacks."""
 MIN_REACTIONS: Final = 200
-"""Minimum reactions for a 99th percentile.
+"""Minimum number of reactions for a 99th percentile.
 
 With fewer reactions, the slowest 1 % is one reaction.
 """
@@ -93,7 +93,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     crossed: list[str] = []
     """Forbidden requests of a tenant, a subscriber or a service that were granted."""
     outside: list[str]
-    """The services' requests for objects outside the namespace of the reconciled object."""
+    """Requests of services in namespaces that do not concern the reconciled object."""
     requests: int
     """Number of requests of the services, all of which were judged."""
     services: list[VictimService]

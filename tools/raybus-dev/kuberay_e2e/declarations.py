@@ -58,7 +58,8 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def list_patches(self, suite: str) -> list[SourcePatch]:
         """Return the patches of a suite's own files, and of files that it shares with other suites.
 
-        A suite is a folder of ray-operator, or of its folder `test`, whose suites share a package.
+        A suite is a folder of ray-operator, or of ray-operator/test. Suites in `test` share a
+        package.
         """
         folders = (f"{suite}/",) if "/" in suite else (f"test/{suite}/", "test/support/")
         return [patch for patch in self.patches if patch.file.startswith(folders)]

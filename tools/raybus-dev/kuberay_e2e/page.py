@@ -57,7 +57,7 @@ _OUTCOMES: Final = (Outcome.PASS, Outcome.SKIP, Outcome.FAIL)
 
 
 def _parse(table: str) -> dict[str, str]:
-    """Return the lines of a table below its head, by the first cell."""
+    """Return the table's lines below its header, keyed by their first cell."""
     lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
     return {line[2:].partition(" | ")[0]: line for line in lines}
 

@@ -48,7 +48,7 @@ class _Event(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def parse(lines: Iterable[bytes]) -> list[TestResult]:
-    """Return the results of tests from the lines of `go test -json`, in the order of their ends.
+    """Return the results from the lines of `go test -json`, in the order in which the tests ended.
 
     Tests with subtests are left out, unless they failed and no subtest did. A test that has begun
     and not ended counts as failed, because its process ended first. Lines that are not JSON, such
@@ -149,7 +149,8 @@ def _build_result(name: str, event: _Event | None, output: Sequence[str]) -> Tes
 def find_problems(run: SuiteRun, declared: Declarations) -> list[str]:
     """Return a line for each test whose result `suites.yaml` does not explain.
 
-    If `go test` failed and no test did, such as by a panic in `TestMain`, a line has the exit code.
+    If `go test` failed without a failed test, such as by a panic in `TestMain`, one line gives the
+    exit code.
     """
     results = run.results
     problems = [] if results else ["no test ran"]

@@ -2,8 +2,8 @@
 
     make parity [N=5000] [FIRST=0] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
-The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
-is printed as soon as it is found, and listed once more at the end. The most frequent kinds are
+The run fails if a difference is not declared in `differences.yaml`. Each kind of difference is
+printed as soon as it is found, and listed once more at the end. The most frequent kinds are
 listed with a case that is reduced to a minimum. `--only NUMBER` runs one case of a seed; `--first
 NUMBER` continues a run at this case. `--record N` writes the cases that `make check` uses.
 """
@@ -38,7 +38,7 @@ CHUNK: Final = 25
 REPORT_INTERVAL: Final = 10.0
 """Seconds between two lines of progress if the output is no terminal."""
 SHRUNK: Final = 5
-"""Number of kinds of differences whose case is reduced. Each reduction takes up to a minute."""
+"""Number of kinds of differences for which a case is reduced, each in up to a minute."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:

@@ -14,7 +14,7 @@ CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of an operator, in a form that raybus and KubeRay can be given."""
+    """The configuration of an operator, in a form that suits raybus and KubeRay."""
 
     gates: dict[str, bool] = msgspec.field(
         default_factory=lambda: {gate.value: gate in BETA for gate in FeatureGate}
@@ -63,7 +63,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     For raybus, 0 and None (an absent field) mean the same as 1.
     """
     service: Body | None = None
-    """A RayService. If set, only the objects derived from it alone are compared."""
+    """A RayService. If set, only what the operators derive from it alone is compared."""
     job: Body | None = None
     """A RayJob about to start.
 

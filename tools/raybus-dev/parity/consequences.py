@@ -81,7 +81,7 @@ def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_repeated_times(difference: Difference, _: Json, __: Json) -> bool:
-    """Return whether raybus only lacks runs in an hour that occurs twice.
+    """Return whether KubeRay only has additional runs in an hour that occurs twice.
 
     When clocks are set back, KubeRay runs a job in both occurrences of the hour, raybus only in the
     first one. Both lists have the same length, so raybus's list ends with later runs.

@@ -31,11 +31,11 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     theirs: str = ""
     ours: str = ""
     beside: list[str] = []
-    """Patterns. Each must match an Event, a write, an object or a manifest problem of the round."""
+    """Patterns that the round must match: each by an Event, write, object or manifest problem."""
     without: str = ""
     """Pattern that must match no Event, write, object or manifest problem of the round."""
     rewrite: list[tuple[str, str]] = []
-    """Pairs of a pattern and its replacement; the replacements must make both values equal."""
+    """Pairs of pattern and replacement. They must make KubeRay's and raybus's values equal."""
     cause: str = ""
     """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 

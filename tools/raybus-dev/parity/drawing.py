@@ -65,7 +65,7 @@ An edit of `groupName` could create two groups of the same name, and the API ser
 the other two.
 """
 FIRST_ENTRY_LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
-"""Lists of which most random edits change only the first entry."""
+"""Lists in which most random edits change only the first entry."""
 NEVER_EMPTY_FIELDS: Final = frozenset({
     *UNEDITED_FIELDS, "name", "size", "sizeLimit", "mode", "version", "upscalingMode",
     "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
@@ -704,7 +704,7 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
 
 
 def blank(d: Drawer, value: Json) -> None:
-    """Set one random field of a spec to an empty value, in place, as templates of manifests do."""
+    """Set one random field of a spec to an empty value, in place, as a manifest template might."""
     leaves: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
     for parent in left:  # the loop appends to `left`

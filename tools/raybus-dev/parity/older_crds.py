@@ -1,4 +1,4 @@
-"""Removes the fields that an older KubeRay's CRDs lack from a case, as its API server does."""
+"""Removes from a case the fields that the CRDs of an older KubeRay lack, as its API server does."""
 
 import copy
 from pathlib import Path

@@ -55,7 +55,7 @@ def _select_pods(objects: list[Body], step: Json, known: frozenset[str]) -> list
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set those pods of the step's group that have no status yet to running and ready."""
+    """Set pods of the step's group to running and ready, if they have no status yet."""
     for number, pod in enumerate(_select_pods(objects, {}, known)):
         if pod in _select_pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
@@ -132,7 +132,6 @@ def _edit_field(objects: list[Body], step: Json, known: frozenset[str]) -> list[
 
 
 def _delete_kind(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Delete all objects of the step's kind, as a user might by mistake."""
     return [body for body in objects if body["kind"] != step["kind"]]
 
 
@@ -216,7 +215,6 @@ def _issue_certificates(objects: list[Body], step: Json, known: frozenset[str]) 
 
 
 def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Set the status of all Kubernetes Jobs to ended."""
     for body in objects:
         if body["kind"] == "Job":
             body["status"] = {"conditions": [{"type": step["how"], "status": "True"}]}

@@ -5,9 +5,9 @@
 For each row, a user creates a RayCluster, a RayJob and a RayService, and upgrades the RayService in
 steps; then `raybus doctor` checks the installation. A row of NATS also runs the contract tests of
 the bus, on a process and, with `--containers`, on a container of this version; the row of Python
-runs the unit and scenario tests. A row that raybus refuses must be refused with a sentence. The
-table of the documentation gets the figures of each row that ended as it should; the exit code is 1
-if one did not.
+runs the unit and scenario tests. If raybus must refuse a version, the row passes only if the
+refusal has the expected sentence. The figures of rows that pass are written into the table of the
+documentation; the exit code is 1 if a row does not pass.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def run_tests(python: Path, *arguments: str, variables: Mapping[str, str]) -> No
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process with further variables; empty ones are left out."""
+    """Return the environment of this process with `variables` added, except empty ones."""
     return os.environ | {name: value for name, value in variables.items() if value}
 
 

@@ -39,10 +39,10 @@ async def ensure_ray(row: VersionRow, progress: Progress) -> None:
 
 
 def find_python(version: str) -> Path:
-    """Return the path of the interpreter of a Python version: the newest of pyenv, or that on PATH.
+    """Return the interpreter of a Python version: pyenv's newest patch, else the one on PATH.
 
-    pyenv comes first, because its program on PATH only finds versions that are selected. Raises
-    `ClusterError` if there is no such interpreter.
+    pyenv comes first, because its shim on PATH finds only versions that are selected. `version` is
+    a minor version. Raises `ClusterError` if there is no such interpreter.
     """
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     installed = sorted(root.glob(f"versions/{version}.*/bin/python{version}"), key=_read_patch)
@@ -56,7 +56,6 @@ def find_python(version: str) -> Path:
 
 
 def _read_patch(interpreter: Path) -> int:
-    """Return the patch version of an interpreter of pyenv, from its path."""
     patch = interpreter.parents[1].name.rpartition(".")[2]
     return int(patch) if patch.isdecimal() else -1
 

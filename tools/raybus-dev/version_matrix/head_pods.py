@@ -39,7 +39,7 @@ PATIENCE: Final = {
     "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "240",
     "RAY_raylet_start_wait_time_s": "120",
 }
-"""Ray's timeouts for the start of a dashboard, which may take minutes on a busy machine."""
+"""Ray's timeouts for the start of processes, which may take minutes on a busy machine."""
 _WAIT_FOR_NETWORK: Final = """
 mkdir -p /tmp/ray
 mount -t tmpfs tmpfs /tmp/ray
@@ -92,7 +92,7 @@ class HeadPod:
         return process
 
     def _connect(self, process: "subprocess.Popen[bytes]") -> None:
-        """Connect the network of the pod to this one, then let the pod start."""
+        """Connect the network of the pod to the network of this process, then let the pod start."""
         _wait_for_namespace(process.pid)
         link, pid = self._link, str(process.pid)
         _run(

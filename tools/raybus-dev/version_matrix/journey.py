@@ -58,7 +58,7 @@ USERS: Final = "users"
 """Namespace of the user's objects."""
 SIMULATED_SECONDS: Final = 120.0
 RAY_SECONDS: Final = 600.0
-"""Timeouts of a step. On two busy processors, a Ray head takes a minute to start."""
+"""Timeout in seconds of a step with real Ray: a head takes a minute to start on two processors."""
 RIGHTS: Final = (
     "Namespace",
     "ServiceAccount",
@@ -326,7 +326,7 @@ async def _install(control_plane: ControlPlane, row: VersionRow) -> None:
 async def _add_users(kube: KubeClient, row: VersionRow) -> None:
     """Create the users' namespace, and a GatewayClass that its controller has accepted.
 
-    A Gateway API that raybus refuses may not serve the version of the GatewayClass.
+    A row that raybus refuses gets no GatewayClass: an old Gateway API may lack its version.
     """
     await kube.create(NAMESPACE, None, {"metadata": {"name": USERS}})
     if row.refusal:
@@ -395,7 +395,7 @@ async def _check_installation(control_plane: ControlPlane, fleet: Fleet) -> None
 
 
 def main() -> None:
-    """Enter a network of our own and print the outcome."""
+    """Run the journey in a network namespace of its own, and print the outcome as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

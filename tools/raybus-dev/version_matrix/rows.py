@@ -10,7 +10,7 @@ PINNED_PYTHON: Final = "3.11"
 
 
 class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The versions of one run. A field that a row leaves out has the version of all other tests."""
+    """The versions of one run. Fields that are left out have the version that other tests use."""
 
     name: str
     kubernetes: str = settings.KUBERNETES
@@ -26,7 +26,7 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> str:
-        """The programs and versions in which the row differs from all other tests, as text."""
+        """The programs and versions in which the row differs from other tests, as text."""
         named = {
             "Kubernetes": self.kubernetes if self.kubernetes != settings.KUBERNETES else "",
             "Gateway API": self.gateway_api if self.gateway_api != settings.GATEWAY_API else "",
@@ -80,6 +80,6 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(names: list[str]) -> list[VersionRow]:
-    """Return the rows of these names, all rows if empty; raise `KeyError` for an unknown name."""
+    """Return the rows of `names` (all if empty). Raises `KeyError` for an unknown name."""
     by_name = {row.name: row for row in ROWS}
     return [by_name[name] for name in names] if names else list(ROWS)

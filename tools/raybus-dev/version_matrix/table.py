@@ -24,7 +24,7 @@ def update(page: str, outcomes: Iterable[RowOutcome]) -> str:
 
 
 def _parse(table: str) -> dict[str, str]:
-    """Return the lines of a table by the name of their row."""
+    """Return the lines of a table, keyed by the row name in their first column."""
     lines = [line for line in table.splitlines() if line.startswith("| `")]
     return {line.split("`")[1]: line for line in lines}
 

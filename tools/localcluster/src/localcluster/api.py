@@ -98,7 +98,8 @@ class ApiClient:
         """Poll the object at `path` until `holds` is true for it, and return it.
 
         `meanwhile` is called after each failed check; an error that it raises ends the wait. Raises
-        `ClusterError` after `timeout` seconds; `what` says in its message what was awaited.
+        `ClusterError` after `timeout` seconds. The error message contains `what`, a description of
+        the awaited state.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -229,7 +230,7 @@ def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
 
 
 def has_condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
-    """Return a function that says whether an object has the condition `kind` with this status."""
+    """Return a predicate for `wait_for`: has the object a condition `kind` with this status?"""
 
     def holds(document: Mapping[str, Any]) -> bool:
         conditions: list[Mapping[str, Any]] = document.get("status", {}).get("conditions") or []

@@ -94,7 +94,7 @@ DISK_GIB = 12
 """GiB of free disk that a build needs for Go's caches and the built programs."""
 
 _MINIMUM_GO = (1, 26, 7)
-"""The Go version that the newest of the built modules requires."""
+"""Minimum Go version: the highest one that a built module requires."""
 
 _GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -278,7 +278,7 @@ async def _run_go(
 
 
 def _find_build_error(errors: str) -> str:
-    """Return the last error in the output of `go build -v`, which also has a line per package."""
+    """Return the last error in the output of `go build -v`; its other lines name packages."""
     lines = [line for line in errors.splitlines() if not _PACKAGE.fullmatch(line)]
     return processes.find_last_line("\n".join(lines) or errors)
 
@@ -390,7 +390,7 @@ THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
 """Programs that features of RayClusters need on a real node.
 
-They issue certificates, and store the history of clusters.
+cert-manager issues certificates; the S3 store keeps the history of clusters.
 """
 
 

@@ -380,11 +380,11 @@ LOCAL_MODULES: dict[str, dict[str, str]] = {
         "github.com/abbot/go-http-auth": _NO_PASSWORDS,
     }
 }
-"""Modules that the build writes beside the main package: by group and module, the Go source.
+"""Go source of modules that the build writes beside the main package, by group and module name.
 
 Traefik requires two modules that are not published. `ext` declares fields that other builds add to
-the routing file. Only the password middlewares use a fork of `go-http-auth`; in this build they
-refuse every password.
+the routing file. The fork of `go-http-auth` is used only by the password middlewares; in this build
+they refuse every password.
 """
 
 TRIMMED_MODULES: dict[str, tuple[TrimmedModule, ...]] = {
@@ -406,7 +406,8 @@ needs the providers only to get certificates.
 _REPLACING_GROUPS = frozenset({"traefik"})
 """Groups whose upstream module replaces or excludes published modules.
 
-Go ignores these directives of a required module, so they are repeated."""
+Go ignores these directives in a required module, so the build repeats them in its own go.mod.
+"""
 
 _STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
 _GATEWAY_API_MODULE = "sigs.k8s.io/gateway-api"

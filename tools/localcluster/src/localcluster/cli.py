@@ -321,7 +321,7 @@ def _run_any_kubectl() -> NoReturn:
 def _become(argv: list[str], environment: dict[str, str], known: ClusterRecord) -> NoReturn:
     """Replace this process by a program, with `environment` added to its environment.
 
-    The program then receives input and signals directly, and its exit code is returned.
+    The program then receives input and signals directly, and the caller sees its exit code.
     """
     merged = settings.copy_environment()
     folders = dict.fromkeys(str(path.parent) for path in known.binaries.values())

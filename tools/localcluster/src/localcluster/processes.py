@@ -30,7 +30,7 @@ _STATE_FIELD = 0
 
 _KLOG_ERROR = re.compile(r"[EF]\d{4} ")
 _SHOWN = 150
-"""Maximum characters of the beginning, and of the end, of a long line in an error."""
+"""Characters that an error shows of the beginning of a long line, and as many of its end."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +218,7 @@ async def run_checked(what: str, argv: Sequence[str], *, stdin: bytes | None = N
 
 
 def find_last_line(text: str) -> str:
-    """Return the last line that is not empty, for an error of one line.
+    """Return the last line that is not empty, for a one-line error message.
 
     A long line is shortened in its middle, because the cause usually is at its end.
     """

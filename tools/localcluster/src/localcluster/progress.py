@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 4.0
 _REFRESH_PER_SECOND = 4
 
 _MEASURED_SECONDS = 15.0
-"""Minimum estimate, in seconds, of steps from which the machine's speed is learnt."""
+"""Minimum estimate, in seconds, of a step from which the machine's speed is learnt."""
 
 
 class Speed:

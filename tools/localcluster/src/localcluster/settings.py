@@ -35,12 +35,12 @@ CONTOUR = "1.33.8"
 TRAEFIK = "3.7.13"
 ISTIO = "0.0.0-20260827124520-eed52ebb66ad"
 GATEWAY_API_OF_TESTS = "1.6.1"
-"""The Gateway API that Traefik and Istio require; Contour's module has its own CRDs."""
+"""Version of the Gateway API that Traefik and Istio require. Contour has its own CRDs."""
 DOCKER_COMPOSE = "2.40.3"
 """Version of Docker Compose, which was tried with the Docker engine of Debian 12 (20.10).
 
-Docker Compose, and the programs above from Helm on, are not part of a cluster. Their file names
-contain their version, so the cache key does not.
+Like other tools that are not part of a cluster, it has its version in its file name, so the cache
+key does not contain the version.
 """
 
 TESTED_KUBERNETES = ("1.31.0", "1.37.2")
@@ -49,9 +49,9 @@ TESTED_KUBERNETES = ("1.31.0", "1.37.2")
 The first one is the oldest version that raybus promises to run on.
 """
 TESTED_GATEWAY_API = ("0.6.0", "1.1.0", "1.7.0")
-"""A Gateway API that raybus rejects, the oldest one of the version matrix, and the newest one."""
+"""Versions: one that raybus rejects, then the oldest and the newest of the version matrix."""
 TESTED_NATS = ("2.10.27", "2.11.0", "2.15.3")
-"""A NATS server that raybus rejects, the oldest one that it supports, and the newest one."""
+"""Versions: one that raybus rejects, then the oldest and the newest supported one."""
 TESTED_RAY = ("2.9.3", "2.46.0", "2.60.0")
 """The versions of Ray of the version matrix, from PyPI."""
 

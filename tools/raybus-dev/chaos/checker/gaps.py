@@ -1,7 +1,7 @@
-"""How long probes waited for the effect of a change, by the fault that caused the wait. Pure.
+"""How long probes (test objects) waited for the effect of a change, by the fault that delayed it.
 
 The limits apply only while a second replica can take over. With a single replica, the wait depends
-on how long a process takes to start.
+on how long a process takes to start. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,15 +28,15 @@ LIMITS: Final = {
 }
 """Maximum wait in seconds, by kind of fault.
 
-Scaling has a higher limit than SIGTERM, because new processes take processor time from those that
-work.
+Scaling has a higher limit than SIGTERM, because new processes take processor time from the running
+ones.
 """
 LATE_SECONDS: Final = 1.0
-"""A fault can explain a wait only if it began at most this many seconds after the change."""
+"""A fault that begins more than this many seconds after a wait cannot be its cause."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a probe, and when it took effect. Times are in seconds since the run began."""
+    """A change of a probe (test object), and when it took effect, in seconds since the start."""
 
     probe: str
     service: str
@@ -78,7 +78,7 @@ def attribute(
     """Return each wait with the fault that caused it, or with None.
 
     The cause is the last fault that was active during the wait and began at most `LATE_SECONDS`
-    after the change.
+    after the start of the wait.
     """
     return [(wait, _find_cause(wait, struck, end=end)) for wait in waits]
 
@@ -86,7 +86,7 @@ def attribute(
 def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Gap]:
     """Summarise the waits by kind of fault; the fault with the longest wait comes first.
 
-    `end` is the end of the run, until which a change without an effect has waited.
+    `end` is the end of the run. A change without an effect has waited until then.
     """
     by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
     for wait, cause in attribute(waits, struck, end=end):

@@ -16,10 +16,10 @@ MEMORY_SECONDS: Final = 30.0
 
 
 def judge(seen: Iterable[ObservedState], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
-    """Return every violation, in order.
+    """Return every violation of the rules of this module, in order.
 
     After the spec asks for fewer workers, the earlier number remains allowed for `memory` seconds,
-    because raybus may not know the change yet.
+    because raybus may not know the new spec yet.
     """
     reported = sorted(seen, key=lambda state: state.version)
     replay = _Replay(memory, _get_first_worker_counts(reported))
@@ -27,7 +27,6 @@ def judge(seen: Iterable[ObservedState], *, memory: float = MEMORY_SECONDS) -> l
 
 
 def _get_worker_counts(cluster: ObservedState) -> dict[str, int]:
-    """Return the number of workers that each group of a RayCluster asks for."""
     return {
         group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []
     }
@@ -47,7 +46,7 @@ def _get_first_worker_counts(
 
 
 class _Replay:
-    """Replays the states of all objects in order, and checks the rules for each next state."""
+    """Replays the states of all objects in order, and checks the rules for each new state."""
 
     def __init__(
         self, memory: float, first_counts: Mapping[tuple[str, str], dict[str, int]]

@@ -14,8 +14,8 @@ def judge(
     """Return a violation for every law (rule) about RayJobs that the run breaks.
 
     A violation is reported for the top owner of the object that broke the law, at the time of the
-    last recorded state with that object. If there is no such state, it is reported for the object
-    itself, at `end`, the end of the run in seconds.
+    object's last recorded state. An object without a recorded state is reported itself, at `end`,
+    the end of the run in seconds.
     """
     ordered = sorted(seen, key=lambda state: state.version)
     last_states = _find_last_states(ordered, drivers)
@@ -38,9 +38,10 @@ def _build_violation(broken: Broken, last_state: ObservedState | None, *, end: f
 def _find_last_states(
     ordered: Iterable[ObservedState], drivers: Iterable[DriverRun]
 ) -> dict[str, ObservedState]:
-    """Return the last state with each thing that laws are about: a RayJob, job ID or scheduled run.
+    """Return, for each subject of a law (rule), the last recorded state that shows it.
 
-    If no RayJob has named a job ID, its state is that of the RayCluster on which its driver ran.
+    Subjects are RayJobs, job IDs and scheduled runs. For a job ID that no RayJob has named, the
+    state is the last one of the RayCluster on which the job's driver ran.
     """
     last_states: dict[str, ObservedState] = {}
     clusters: dict[str, ObservedState] = {}
@@ -57,7 +58,7 @@ def _find_last_states(
 
 
 def collect(seen: Iterable[ObservedState], drivers: Sequence[DriverRun]) -> JobsEvidence:
-    """Return the evidence for the laws about RayJobs, in the order of resource versions."""
+    """Return the evidence for the laws (rules) about RayJobs, in the order of resource versions."""
     ordered = sorted(seen, key=lambda state: state.version)
     return JobsEvidence(
         states=[_build_job_state(state) for state in ordered if state.kind == "RayJob"],

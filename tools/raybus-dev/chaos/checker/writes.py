@@ -38,7 +38,7 @@ class JudgedWrites(msgspec.Struct, frozen=True, kw_only=True):
 def judge(
     writes: Iterable[Write], seen: Iterable[ObservedState], partitions_of: PartitionsOf
 ) -> JudgedWrites:
-    """Judge all writes, given the states of all objects (`seen`) at the time."""
+    """Judge each write by the states (`seen`) that all objects had at the time of that write."""
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
     based = [write for write in all_writes if write.verb in _NEEDS_BASE]

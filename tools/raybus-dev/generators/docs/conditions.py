@@ -367,7 +367,6 @@ _OF_WRITES: Final = (STATUS_NOT_WRITTEN, FINALIZER_NOT_SET)
 
 
 def _reasons_of_templates(module: ModuleType) -> list[str]:
-    """Return the reasons of the Events for which a module has templates."""
     templates = (
         attribute for attribute in vars(module).values() if isinstance(attribute, EventTemplate)
     )
@@ -425,7 +424,7 @@ _THINGS: Final = {
     "RayJobSubmitter": "Kubernetes Job that submits the job",
     "PVC": "volume claim of the GCS",
 }
-"""The text for a part of an Event's reason, such as `HeadPod`, that is not the name of a kind."""
+"""Texts for those parts of Event reasons, such as `HeadPod`, that are not names of kinds."""
 _EITHER: Final = {"UpgradeAborted", "DrainStarted", "DrainEnded"}
 """Reasons of Events whose type can be Normal or Warning."""
 _HEAD: Final = f"""\

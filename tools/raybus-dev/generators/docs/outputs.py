@@ -31,7 +31,7 @@ from raybus_cli.show.version import VersionInfo
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """Types that some commands (`verbs`) print, and the description on the page of schemas."""
+    """Types that the commands `verbs` print, and their description on the page of schemas."""
 
     types: tuple[Any, ...]
     verbs: tuple[str, ...]

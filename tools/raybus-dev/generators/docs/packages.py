@@ -106,7 +106,7 @@ def _height(name: str, closures: Mapping[str, set[str]]) -> int:
 
 
 def _reduce(name: str, targets: set[str], closures: Mapping[str, set[str]]) -> set[str]:
-    """Return those imports of a package (`targets`) that no other of its imports implies."""
+    """Return the imports of a package (`targets`) that no other import of the package implies."""
     others = {target for target in targets if name not in closures[target]}
     return {
         target

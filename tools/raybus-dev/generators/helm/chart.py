@@ -16,9 +16,9 @@ from support.manifests import NAMESPACE, SERVICES, Document
 
 HEADER: Final = "# Made from deploy/overlays: make golden\n"
 CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[a-z0-9]{10}\b")
-"""The name of a ConfigMap that kustomize generates, with its hash suffix."""
+"""Pattern for the name of a ConfigMap that kustomize generates, with its hash suffix."""
 JOB: Final = re.compile(r"^nats-streams-[0-9a-f]{10}$")
-"""The name of the chart's Job, with the hash of its spec."""
+"""Pattern for the name of the chart's Job, with the hash of its spec."""
 CHECKSUM: Final = "checksum/config"
 
 _INTERNAL: Final = ".Values.nats.enabled"
@@ -125,8 +125,8 @@ def _part(document: Document, condition: str) -> str:
 def _named_by_its_spec(text: str) -> tuple[str, str]:
     """Return the template of the Job `nats-streams`, and a named template (`define`) with its spec.
 
-    The Job's name gets a hash of the spec. The pod template of a Job cannot be changed, so an
-    upgrade with another pod template creates another Job. Helm deletes the earlier Job, even if it
+    The Job's name contains a hash of the spec. A Job's pod template cannot be changed, so an
+    upgrade that changes it creates a Job with a new name. Helm deletes the earlier Job, even if it
     has not finished.
     """
     head, spec = text.split("\nspec:\n")
@@ -191,10 +191,10 @@ def _pods(document: Document) -> None:
 
 
 def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
-    """Mount a Secret with the key for a NATS outside the cluster, unless the chart installs NATS.
+    """If the chart does not install NATS, mount the Secret with the key for an external NATS.
 
-    The user of the chart creates the Secret. `prefix` begins the names of the environment variables
-    with the paths of its files; if it is empty, there are no such variables.
+    The user of the chart creates the Secret. Environment variables that begin with `prefix` contain
+    the paths of its files; an empty `prefix` adds no variables.
     """
     volume = {
         "name": f"{folder}-user",
@@ -226,7 +226,7 @@ def _job(document: Document) -> None:
 
 
 def _restarts(document: Document, *configs: str) -> None:
-    """Make Helm replace the pods when a configuration changes that they read at their start."""
+    """Make Helm replace the pods when one of `configs`, which they read at their start, changes."""
     parts = " ".join(f'(include "raybus.{config}" .)' for config in configs)
     checksum = {CHECKSUM: value(f'printf "{"%s" * len(configs)}" {parts} | sha256sum')}
     document["spec"]["template"]["metadata"]["annotations"] = checksum

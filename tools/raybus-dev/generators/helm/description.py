@@ -45,10 +45,10 @@ class ChartValue(msgspec.Struct, frozen=True):
 
 
 def list_values(source: str) -> list[ChartValue]:
-    """Return the values of the text of a `values.yaml`, in its order.
+    """Return the values that the text of a `values.yaml` describes, in its order.
 
-    A map that has a text of its own is one value; of other maps each entry is a value. Raises
-    `ValueError` for a value without a text.
+    A map with a text of its own is one value. Each entry of a map without a text is a value. Raises
+    `ValueError` for any other value without a text.
     """
     root = cast("yaml.MappingNode", yaml.compose(source, Loader=yaml.SafeLoader))
     return list(_walk(root, yaml.safe_load(source), source.splitlines(), ""))

@@ -1,8 +1,8 @@
 """Marks Helm expressions in objects, and writes such objects as Helm templates.
 
-A marked string is an expression; a marked key or list element is conditional. A marker stands on
-one line of YAML, because larger values are written as JSON, so the braces of Helm can be inserted
-by replacing text.
+A marked string is an expression; a marked key or list element is conditional. Larger values are
+written as JSON, so that each marker stands on one line of YAML. The braces of Helm can then be
+inserted by replacing text.
 """
 
 import re
@@ -24,7 +24,7 @@ def value(expression: str) -> str:
 
 
 def either(condition: str, then: str, otherwise: str) -> str:
-    """Return the marker for one of two texts, by a Helm condition."""
+    """Return the marker for `then` if a Helm condition is true, and `otherwise` if it is false."""
     return f"⟦{{{{ if {condition} }}}}{then}{{{{ else }}}}{otherwise}{{{{ end }}}}⟧"
 
 

@@ -29,7 +29,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     text: str
-    """Description that Grafana shows behind the panel's information mark."""
+    """Description that Grafana shows when the user points at the panel's info icon."""
     queries: tuple[Query, ...]
     unit: str = "short"
     kind: str = "timeseries"

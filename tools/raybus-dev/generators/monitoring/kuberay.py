@@ -1,8 +1,8 @@
 """The metrics and labels that KubeRay's own operator dashboard reads.
 
 Tests check that raybus has these metrics. They concern RayClusters, RayServices and controllers.
-Metrics of RayJobs, which have series only while there are RayJobs, and of the Go runtime are left
-out.
+Two groups are left out: metrics of the Go runtime, and metrics of RayJobs, which have series only
+while there are RayJobs.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ LABELS: Final = {metric: read.labels for metric, read in READ.items()}
 
 
 def questions() -> list[str]:
-    """Return queries that give results only if each metric has the labels that are read."""
+    """Return queries that give results only if each metric has the labels that KubeRay reads."""
     return [question for metric, read in READ.items() for question in _questions(metric, read)]
 
 

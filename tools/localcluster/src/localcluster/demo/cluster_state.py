@@ -218,7 +218,8 @@ class Watcher:
     async def wait(self, what: str, holds: Callable[[DemoState], bool], *, timeout: float) -> None:
         """Observe the cluster until `holds` is true for its state.
 
-        Raises `Unavailable` after `timeout` seconds; `what` says in its message what was awaited.
+        Raises `Unavailable` after `timeout` seconds. The error message contains `what`, a
+        description of the awaited state.
         """
         try:
             async with asyncio.timeout(timeout):

@@ -63,8 +63,8 @@ def decide_gateway(*, in_steps: bool, is_kept: bool, wanted: bool) -> GatewayTim
     """Decide when the demo's cluster gets a gateway.
 
     `in_steps` is true for an upgrade in steps, `is_kept` if the cluster remains after the demo, and
-    `wanted` unless the user excludes a gateway. A cluster that is kept also gets a gateway, for
-    upgrades in steps that the user tries next. The model's first answer never waits for the
+    `wanted` is false if the user excludes a gateway. A cluster that is kept also gets a gateway,
+    for upgrades in steps that the user tries next. The model's first answer never waits for the
     gateway. Raises `InvalidSpec` for an upgrade in steps without a gateway.
     """
     if in_steps and not wanted:
@@ -260,7 +260,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_load(text: str, load: Load) -> str:
-    """Return a manifest from `kubectl kustomize` with the load's options as the pod's arguments."""
+    """Return the manifest `text` (from `kubectl kustomize`) with the load's options in the pod."""
     documents: list[dict[str, Any]] = [
         document for document in yaml.safe_load_all(text) if document
     ]

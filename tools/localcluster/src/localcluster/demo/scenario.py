@@ -31,7 +31,7 @@ GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
 """Number of failed requests to a ready service, one per second, after which the demo fails."""
 SHARE_OVER = 3.0
-"""The live view computes traffic shares from the answers of this many last seconds."""
+"""Traffic shares in the live view are computed from the answers of this many last seconds."""
 
 
 class DemoStrategy(StrEnum):
@@ -146,10 +146,10 @@ class Scenario:
         await self._expect_a_gateway()
 
     async def run_upgrade(self) -> DemoReceipt:
-        """Upgrade to version 2 under load, and return the figures.
+        """Upgrade to version 2 under load, and return the result.
 
-        The upgrade ends when the old cluster is deleted. An error is not raised but recorded as the
-        `problem` of the returned receipt.
+        The upgrade ends when the old cluster is deleted. An error is not raised but recorded as
+        `problem` of the result.
         """
         await self._start_load()
         async with asyncio.TaskGroup() as group:

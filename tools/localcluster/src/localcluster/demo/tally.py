@@ -73,7 +73,7 @@ class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Number of requests by outcome: `version 1, status 200`, or the kind of failure."""
     phases: list[PhaseFigures]
     failures: list[str]
-    """Texts about the first failures, at most five."""
+    """Descriptions of the first failures, at most five."""
 
 
 def read(lines: Iterable[str]) -> list[LoadAnswer]:

@@ -28,11 +28,11 @@ from localcluster.errors import ClusterError
 from localcluster.images.dockerfile import ImageConfig
 
 TIMESTAMP = 1_735_689_600
-"""Modification time of every file in every image, in seconds since 1970: 2025-01-01, because zip
-files cannot express times before 1980.
+"""Modification time of every file in every image, in seconds since 1970: 2025-01-01.
 
-The time is the same in all commits, so a commit that changes no file of an image does not change
-the image's digest. Programs that write a time into a file get it as SOURCE_DATE_EPOCH.
+Zip files cannot express times before 1980. The time is the same in all commits, so a commit that
+changes no file of an image does not change the image's digest. Programs that write a time into a
+file get this one as SOURCE_DATE_EPOCH.
 """
 
 WHITEOUT = ".wh."
@@ -173,7 +173,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """The digests of an image."""
+    """The digests of an image whose archive was written."""
 
     config: str
     """Digest of the image's configuration. It is the image's id in Docker and containerd."""
@@ -362,7 +362,6 @@ def _read_manifest(path: Path) -> _Manifest:
 
 
 def _build_configuration(config: ImageConfig, layers: Sequence[Layer], architecture: str) -> bytes:
-    """Return the OCI image configuration as JSON."""
     container = {
         "Env": [f"{key}={value}" for key, value in config.env.items()],
         "User": config.user,

@@ -25,7 +25,7 @@ LOCK_SECONDS: Final = 600
 """Maximum seconds to wait for the locks of dpkg and apt."""
 _RETRY_SECONDS: Final = 2.0
 _HELD: Final = ("Could not get lock", "Unable to lock")
-"""apt-get's errors for locks of package lists and downloads.
+"""Error texts of apt-get if another program holds the lock of package lists or downloads.
 
 apt-get itself waits only for dpkg's lock (`DPkg::Lock::Timeout`).
 """

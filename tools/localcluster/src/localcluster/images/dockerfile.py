@@ -29,8 +29,8 @@ IMAGE_LABEL = "raybus.image"
 BASE_IMAGES = ("debian:bookworm-slim", "scratch")
 """Base images that the builder can create itself.
 
-Docker pulls the image with the digest after the name; the image that this builder creates has a
-different digest.
+For `NAME@DIGEST`, Docker pulls the image with this digest. The image that this builder creates has
+a different digest.
 """
 
 BINARIES = "binaries"

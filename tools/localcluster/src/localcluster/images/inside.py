@@ -175,7 +175,7 @@ def _mount_origin(step: CopyFiles, job: StepJob) -> Path:
     """Mount the stage from which files are copied; return the mount point.
 
     The mount point is beside the root file system. Without an upper folder, overlayfs needs at
-    least two layers, which every stage has.
+    least two lower layers. Every stage has them.
     """
     origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)

@@ -75,7 +75,7 @@ class BuildContext:
                 target.chmod(0o755 if path.stat().st_mode & _EXECUTABLE else 0o644)
 
     def _list_entries(self, step: Copy) -> Iterator[tuple[str, Path]]:
-        """Yield path in the build context and path on this machine of each file that a COPY takes.
+        """Yield each file that a COPY takes: its path in the build context and on this machine.
 
         The files are sorted.
         """
@@ -118,10 +118,10 @@ class BuildContext:
 
 
 def _parse_patterns(text: str) -> tuple[tuple[str, bool], ...]:
-    """Return the patterns of a dockerignore file, each with whether it applies in any folder.
+    """Return the patterns of a dockerignore file, and whether each applies in any folder.
 
-    `name` matches in the top folder, `**/pattern` in any folder. Raises `ClusterError` for other
-    lines.
+    `name` applies only in the top folder, `**/pattern` in any folder. Raises `ClusterError` for
+    other lines.
     """
     patterns: list[tuple[str, bool]] = []
     for number, raw in enumerate(text.splitlines(), start=1):

@@ -204,7 +204,7 @@ def find_links(value: str) -> tuple[str, ...]:
 def choose_mirror(environment: Mapping[str, str]) -> str:
     """Return the Debian mirror in RAYBUS_DEBIAN_MIRROR; empty if it is not set.
 
-    The mirror may be a day of snapshot.debian.org.
+    The mirror may be a dated snapshot of snapshot.debian.org.
     """
     return environment.get(_MIRROR_VARIABLE, "").rstrip("/")
 

@@ -24,7 +24,7 @@ _KEY_LENGTH = 20
 _KEPT = 3
 """Number of versions that are kept of each image.
 
-Several checkouts, or a return to an older commit, then need no rebuild.
+Several checkouts can then share the store, and an older commit needs no rebuild.
 """
 
 

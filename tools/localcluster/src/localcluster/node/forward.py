@@ -35,9 +35,9 @@ async def serve(listening: socket.socket, host: str, port: int) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy the bytes of one direction of a connection until its end.
+    """Copy bytes from `reader` to `writer` until the end of the stream.
 
-    Then close only this direction of the other connection.
+    Then half-close the writer's connection; the other direction stays open.
     """
     with suppress(OSError):
         while data := await reader.read(_CHUNK):

@@ -222,7 +222,7 @@ def _get_deadline(
 ) -> tuple[datetime, dict[str, str]]:
     """Return the deadline of a cluster, and the annotations that must be added to the cluster.
 
-    These may be the deadline, the start of the drain and the record of the upgrade.
+    The annotations may be the deadline, the start of the drain and the record of the upgrade.
     """
     due, lacking = cleanup_schedule.due_at(cluster), dict[str, str]()
     latest = whole_seconds(

@@ -482,8 +482,8 @@ class Observer:
     def _count_endpoints(self, observed: Observed) -> int:
         """Return the number of ready pods behind the Serve Services of the RayService.
 
-        In a stepwise upgrade strategy, the pods of the first cluster count only once that cluster
-        is active. Pods behind a Service of another owner do not count.
+        If traffic moves in steps, the pods of the first cluster count only once that cluster is
+        active. Pods behind a Service of another owner do not count.
         """
         namespace, clusters, own = (
             observed.service.metadata.namespace,

@@ -343,7 +343,7 @@ def names_of(
 
     They are rebuilt if the status was wiped while clusters run, or if it names clusters of other
     owners (`foreign`). In that case, the active cluster is `serving`, which the Services select.
-    The pending cluster is the newest other cluster without a deletion deadline, since only unneeded
+    The pending cluster is the newest other cluster without a deletion deadline; only unneeded
     clusters have one.
     """
     names = Names.from_status(service.status)

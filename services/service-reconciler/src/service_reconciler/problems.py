@@ -173,7 +173,7 @@ def _find_unsent_config(
 ) -> Iterator[ServiceProblem]:
     """Yield why a cluster in a stepwise upgrade lacks the Serve config that traffic-manager sends.
 
-    Problems of configs that service-reconciler sends have their own texts.
+    Yields nothing for other upgrades, in which service-reconciler sends the config itself.
     """
     if not observed.is_incremental:
         return

@@ -58,10 +58,7 @@ def in_flight(ongoing: int | None) -> str:
 
 
 def delay_of(service: RayService) -> timedelta:
-    """Return the time from the end of traffic to the deletion deadline of a cluster.
-
-    It includes `DELETION_SLACK`.
-    """
+    """Return the time from the end of traffic to the deletion deadline, with `DELETION_SLACK`."""
     # raw_spec: an invalid spec must not keep unneeded clusters alive
     given = service.raw_spec.get("rayClusterDeletionDelaySeconds")
     seconds = given if isinstance(given, int) and given >= 0 else DEFAULT_DELETION_DELAY

@@ -72,7 +72,7 @@ def explain_not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def explain_not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster is not ready for its gates' requests; None if it is ready."""
+    """Return why gates may not send requests to the pending cluster yet; None if they may."""
     return explain_not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )

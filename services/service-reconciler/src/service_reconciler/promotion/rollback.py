@@ -35,7 +35,7 @@ class PendingChange(StrEnum):
 
 
 class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of the pending cluster, both cluster names after the change, and the reason."""
+    """The change of the pending cluster, both clusters' names after the change, and the reason."""
 
     change: PendingChange
     names: Names

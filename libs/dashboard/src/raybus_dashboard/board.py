@@ -84,7 +84,7 @@ class Board:
 
     @property
     def has_all_events(self) -> bool:
-        """Whether all stored upgrade events have been received, and new ones arrive."""
+        """Whether all stored upgrade events have been received and new events arrive."""
         return self.sources.event_feed is EventFeed.LIVE
 
     @contextlib.contextmanager
@@ -108,7 +108,7 @@ class Board:
                 del self.details[key]
 
     def list(self, rows: Mapping[str, ListedService]) -> None:
-        """Replace the rows of RayServices, by NAMESPACE/NAME, and notify pages of a change."""
+        """Set the list of RayServices, keyed by NAMESPACE/NAME; notify pages if it changed."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows

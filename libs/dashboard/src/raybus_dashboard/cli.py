@@ -185,7 +185,7 @@ def _has_browser() -> bool:
 
 
 def _end(problem: BaseException) -> None:
-    """Report an error and exit; return if the run was ended by a signal."""
+    """Report an error and exit; only return if a signal ended the run."""
     if isinstance(problem, waiting.Stopped):
         return
     if isinstance(problem, errors.RaybusError):

@@ -40,8 +40,8 @@ MAX_TOTAL_SAMPLES: Final = 50_000
 MAX_SERVICES: Final = 1000
 """Maximum number of RayServices whose events are kept; the same limit applies to samples.
 
-If there are too many RayServices, events or samples, the RayService whose newest entry is oldest is
-dropped.
+If there are too many RayServices, events or samples, those of the RayService that has had no new
+entry for the longest time are dropped.
 """
 
 
@@ -171,10 +171,7 @@ class History:
 
 
 def _take_sample(progress: ObservedUpgrade, last: Sample | None, *, now: datetime) -> Sample | None:
-    """Return a sample of an upgrade that is in progress, or has ended since the `last` sample.
-
-    The result is None if neither is the case.
-    """
+    """Return a sample of an upgrade; None if none runs or has ended since the `last` sample."""
     old, new = progress.old, progress.new
     if progress.parts is not None:
         return Sample(at=now, old=old, new=new, parts=progress.parts)
@@ -213,12 +210,12 @@ class Audience(Protocol):
         ...
 
     def request_read(self, key: str) -> None:
-        """Report that a RayService has changed."""
+        """Request a read of a RayService that has changed."""
         ...
 
 
 class UpgradeEventListener:
-    """Reads the upgrade events of a namespace (None: of all) from the bus until it is cancelled."""
+    """Reads the upgrade events of a namespace (None: of every one) from the bus until cancelled."""
 
     def __init__(
         self, through: ConnectToNats, namespace: str | None, audience: Audience, events: EventLog

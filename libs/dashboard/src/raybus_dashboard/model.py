@@ -130,7 +130,7 @@ class ListedService(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GroupPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Numbers of pods of a group: ready pods, all pods, and pods in other states."""
+    """Numbers of pods of a group: `ready`, all (`pods`), and by state if not ready (`others`)."""
 
     name: str
     ready: int

@@ -86,7 +86,7 @@ UNATTENDED: Final = 30.0
 COST: Final = 5
 """Minimum pause after a read, as a multiple of the duration of the read."""
 LULL: Final = 0.5
-"""Minimum seconds between reads that events request."""
+"""Minimum seconds between two reads, also if upgrade events request the next read earlier."""
 
 _EMPTY: Final = b'{"items": []}'
 """List response used for a kind that the cluster does not have or the user may not read."""

@@ -167,8 +167,6 @@ class _Guard:
 
 
 class _Pages:
-    """The handlers of event streams, actions and logs."""
-
     def __init__(self, board: Board, actor: Actor | None, reads_logs: Connect | None) -> None:
         self._board = board
         self._actor = actor

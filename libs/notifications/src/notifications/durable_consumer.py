@@ -1,9 +1,8 @@
 """Reads a durable pull consumer of NATS one message at a time.
 
-NATS gives a delivered message to a different reader only if the time for the acknowledgement
-passes, which the reader can extend, or if the reader releases the message. The reader needs only
-the rights of a named subscriber: to get the state of its consumer, to read from it, and to
-acknowledge.
+NATS gives a delivered message to another reader if it is not acknowledged in time, or if the reader
+releases the message. The reader can extend the time. The reader needs only the rights of a named
+subscriber: to get the state of its consumer, to read from it, and to acknowledge.
 """
 
 import asyncio

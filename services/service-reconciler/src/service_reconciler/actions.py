@@ -33,7 +33,7 @@ class RecordRevision(Action, frozen=True, kw_only=True):
 
     before: HashedGoal | None
     kept: int
-    """Maximum number of older records that are not deleted."""
+    """Number of older records to keep; the rest are deleted."""
 
     def __str__(self) -> str:
         return "record the spec"

@@ -4,12 +4,12 @@ Before a cluster is deleted, the receipt of its upgrade (a summary) is written.
 
 The deadline of the deletion is an annotation on the unneeded cluster, so it survives a restart. It
 counts from the first reconcile after the promotion in which nothing sends requests to the cluster,
-and includes the same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
+and includes some slack, as in KubeRay (spec rayservice §16; acceptance 29, 30).
 
 A cluster drains if it is behind a weighted route or if its pods can be marked as draining. Without
 a route, the pods are marked as soon as the cluster is unneeded, so that the proxies in the pods
 close connections. After the deadline, the cluster is deleted when no request is in flight, or at
-the drain timeout. Each reconcile reads the requests in flight anew.
+the drain timeout. Each reconcile reads the number of requests in flight again.
 """
 
 from collections.abc import Mapping, Set
@@ -65,10 +65,10 @@ STRAY_TRAFFIC_TIMEOUT: Final = timedelta(seconds=30)
 def plan_drain_cancellation(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
     """Return the actions that end the drain of clusters that are needed again (ADR 44).
 
-    `names` are the active and the pending cluster after the plan. The deadline and drain
-    annotations of a cluster are removed before the status names the cluster: a deadline that stays
-    would delete the cluster in its next upgrade. If a replaced cluster becomes the pending cluster,
-    the upgrade that replaced it ends before any traffic moves.
+    `names` are the active and the pending cluster that the plan writes to the status. Before the
+    status names a cluster, its deadline and drain annotations are removed. A deadline that stayed
+    would delete the cluster as soon as it is unneeded again. If a replaced cluster becomes the
+    pending cluster, the upgrade that replaced it is first recorded as ended.
     """
     names_before, returns = observed.names, observed.returning
     needed = {names_before.active, names_before.pending, names.active, names.pending}
@@ -108,7 +108,7 @@ def plan_drain_cancellation(observed: Observed, names: Names, *, now: datetime) 
 def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) -> Plan[Action]:
     """Give each unneeded cluster a deadline, and delete drained clusters after their deadline.
 
-    `named` are the clusters that the status names after the plan; they are needed.
+    `named` are the clusters that the plan writes to the status; they are needed.
 
     The deadline of a cluster counts from the moment when nothing sends requests to the cluster any
     more, and is removed if requests return. The receipt, a summary of the upgrade, is written
@@ -166,9 +166,10 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
 
 
 def _get_bake_end(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
-    """Return when the bake of the replaced cluster ends; None for other clusters or afterwards.
+    """Return when the bake of the replaced cluster `cluster` ends.
 
-    The bake is the time for which the UpgradePolicy keeps the replaced cluster.
+    The bake is the time for which the UpgradePolicy keeps the replaced cluster. None after the
+    bake, or if `cluster` is not the replaced cluster.
     """
     since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     # The clock was set back in the meantime.
@@ -179,7 +180,7 @@ def _get_bake_end(observed: Observed, cluster: RayCluster, *, now: datetime) -> 
 
 
 def plan_deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
-    """Return the action that deletes a cluster; `report` makes the Events about its result."""
+    """Return the action that deletes a cluster; `report` makes the Events about the deletion."""
     meta = cluster.metadata
     return Delete(
         resource=RAY_CLUSTER,
@@ -194,8 +195,8 @@ def _plan_kept_cluster(
 ) -> list[Action]:
     """Return the actions for an unneeded cluster that still receives requests from `sender`.
 
-    Its deadline is removed. An Event reports the sender if traffic-manager and the Gateway should
-    have moved the traffic away by now.
+    The deletion deadline of the cluster is removed. An Event names `sender` if traffic-manager and
+    the Gateway should have moved the traffic away by now.
     """
     actions: list[Action] = []
     if marks := marks_of(cluster):
@@ -221,7 +222,7 @@ def _get_deadline(
 ) -> tuple[datetime, dict[str, str]]:
     """Return the deadline of a cluster, and the annotations that must be added to the cluster.
 
-    These may be the deadline, the start of the drain and the record of the upgrade.
+    The annotations may be the deadline, the start of the drain and the record of the upgrade.
     """
     due, lacking = cleanup_schedule.due_at(cluster), dict[str, str]()
     latest = whole_seconds(
@@ -312,10 +313,11 @@ def _plan_receipt(observed: Observed, receipt: Receipt) -> list[Action]:
 
 
 def _plan_upgrade_end(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
-    """Return the actions that end an upgrade whose old cluster is deleted now or is gone already.
+    """Return the actions that end an upgrade whose old cluster is being deleted or already gone.
 
-    `deleted` are the names of the clusters that are deleted now. If the old cluster vanished before
-    raybus deleted it, the receipt (summary of the upgrade) has only the facts that are still known.
+    `deleted` are the names of the clusters that this plan deletes. If the old cluster vanished
+    before raybus deleted it, the receipt (summary of the upgrade) has only the facts that are still
+    known.
     """
     active = observed.active.cluster if observed.active is not None else None
     old = upgrade_policy.upgraded_from(active)

@@ -1,7 +1,6 @@
 """The Kubernetes Events of service-reconciler (spec rayservice §13.4).
 
-They report writes, with KubeRay's texts where KubeRay has them, and state changes that a reconcile
-finds.
+They report writes and state changes. The texts are KubeRay's where KubeRay has the same Event.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from service_reconciler.status import status_size
 from service_reconciler.status.conditions import Assessment
 
 MAX_NAME_LENGTH: Final = 253
-"""Maximum characters of a cluster name from the status that an Event repeats."""
+"""Maximum length at which an Event cuts a cluster name from the status, which users can edit."""
 
 MAX_NAMED: Final = 5
 """Maximum number of RayClusters that an Event lists by name."""
@@ -42,7 +41,7 @@ HEAD_LABELLED: Final = EventTemplate(
 
 
 def transitions(assessment: Assessment, status: RayServiceStatus) -> Iterator[KubeEvent]:
-    """Yield the Events for what changes between the stored status and the new `status`."""
+    """Yield the Events about the differences between the stored status and the new `status`."""
     meta, old = assessment.observed.service.metadata, assessment.observed.service.status
     for name in sorted(assessment.observed.foreign_names):
         note = (

@@ -243,9 +243,9 @@ class RayServiceCollector(Collector):
     ) -> None:
         self._cache = cache
         self._seen = seen
-        """Function that returns the last known answer of a cluster's Serve, and its age in seconds.
+        """Function that returns the last answer of a cluster's Serve with its age in seconds.
 
-        It returns None if Serve got no request yet, and sends no request itself.
+        It returns None before the first answer, and never sends a request.
         """
         self._clock = clock
 

@@ -64,9 +64,9 @@ FRESH = 0.2
 RECENT = 0.9
 STEADY = 4.5
 FOREIGN_ROUTE = 2.0
-"""Maximum age in seconds of a read of a user's route that is not on the bus.
+"""Maximum age in seconds of the cached copy of a user's route that is not on the bus.
 
-The bus carries the route once it has the label of its RayService.
+The watcher publishes the route only once it has the label of its RayService.
 """
 IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 """Phases of pods in which no container runs.
@@ -100,10 +100,10 @@ class Observer:
                 self._fetched.discard(Key(obj.metadata.namespace, obj.metadata.name))
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Observe a RayService; None if it does not exist or another operator manages it.
+        """Observe a RayService; None if it does not exist.
 
-        If another operator took the RayService over and the RayService is being deleted, the result
-        lets the plan remove the finalizer of raybus.
+        If another operator manages the RayService, the result is None, except during a deletion.
+        The result then lets the plan remove raybus's finalizer.
         """
         service = await self._read_service(key)
         if service is None:
@@ -195,10 +195,11 @@ class Observer:
         return await (self._find_service(place) if is_wanted else self._find_cached_service(place))
 
     async def _find_cached_service(self, place: Place) -> Service | None:
-        """Return the present state of a Service that is in the cache; None for any other Service.
+        """Return the Service with this name; None if the cache has no Service of this name.
 
-        If the name was taken when a Service was created, the cache has another owner's Service. The
-        bus delivers neither changes nor the deletion of that Service.
+        If the name was taken when raybus created its Service, the cache has another owner's
+        Service. The bus delivers no changes of that Service, so it is read from the API server
+        again.
         """
         is_known = self._cache.get(Service, *place) is not None
         return await self._find_service(place) if is_known else None
@@ -210,8 +211,8 @@ class Observer:
     async def _read_gate_results(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
         """Return the results of the gates that must pass before all traffic moves at once.
 
-        Metrics count as soon as the cluster can serve, including requests of its warm-up. A gate
-        that sends a request, such as a webhook gate, is asked only when nothing else is missing.
+        Metrics are read as soon as the cluster can serve, and include the requests of its warm-up.
+        Gates that send a request, such as webhook gates, wait until the warm-up is complete.
         """
         policy, active, pending = observed.policy, observed.active, observed.pending
         decisive = () if policy is None else upgrade_policy.decide_before(policy)
@@ -273,7 +274,7 @@ class Observer:
     async def _read_warm_up(self, observed: Observed) -> WarmUpProgress | None:
         """Return the progress of the pending cluster's warm-up.
 
-        The warm-up starts when nothing else is missing. None if traffic moves in steps, if there is
+        The warm-up starts once the cluster can serve. None if traffic moves in steps, if there is
         no warm-up, or if the cluster cannot serve yet.
         """
         policy, pending = observed.policy, observed.pending
@@ -328,7 +329,8 @@ class Observer:
     async def _is_namespace_ending(self, service: RayService) -> bool:
         """Return whether the namespace is terminating, so that no object can be created in it.
 
-        The deletion of a namespace may delete the RayClusters before the RayService.
+        It is asked because Kubernetes may delete the RayClusters of such a namespace before the
+        RayService.
         """
         meta, nothing = service.metadata, HashedGoal(goal=Goal(), hash="")
         body = goal_revision.build(meta, nothing, 0, replaces="")
@@ -459,9 +461,9 @@ class Observer:
     async def _add_in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
         """Add the requests in flight to a draining cluster whose deadline has passed.
 
-        A pod whose containers have not started or have ended handles no request, so its count is
-        not read. The count of any other pod is unknown until the pod answers, also if its node does
-        not report the pod any more (phase `Unknown`).
+        A pod whose containers have not started or have ended handles no request, so it is not
+        asked. The count of any other pod is unknown until the pod answers, even if its node is lost
+        (phase `Unknown`).
         """
         due = cleanup_schedule.due_at(draining.cluster)
         if due is None or due > now:
@@ -480,8 +482,8 @@ class Observer:
     def _count_endpoints(self, observed: Observed) -> int:
         """Return the number of ready pods behind the Serve Services of the RayService.
 
-        In a stepwise upgrade strategy, the pods of the first cluster count only once that cluster
-        is active. Pods behind a Service of another owner do not count.
+        If traffic moves in steps, the pods of the first cluster count only once that cluster is
+        active. Pods behind a Service of another owner do not count.
         """
         namespace, clusters, own = (
             observed.service.metadata.namespace,

@@ -140,7 +140,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """The Service that has the name of the preview Service, whoever owns it."""
     endpoints: int = 0
     parsed: ParsedConfigs = msgspec.field(default_factory=dict[str, ServeConfig])
-    """Serve configs of the spec and of both clusters that are parsed already, by their text."""
+    """Parsed Serve configs of the spec and of both clusters, by the text of the config."""
     next_policy: PolicyReading | None = PolicyReading()
     """The UpgradePolicy of the upgrade that is about to begin.
 
@@ -149,7 +149,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     edited_policy: PolicyReading | None = None
     """The edited UpgradePolicy of the upgrade in progress; None without an edit to apply."""
     is_namespace_ending: bool = False
-    """Whether the namespace is terminating; False if the active cluster exists."""
+    """Whether the namespace is terminating. False, unchecked, while the active cluster exists."""
     clock_set_at: datetime | None = None
     """When the wall clock was last set; timestamps before then are unreliable."""
 
@@ -220,10 +220,11 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """The active and the pending cluster of a return to the replaced cluster; otherwise None.
+        """The active and the pending cluster during a return to the replaced cluster; else None.
 
-        A RayService returns if its pending cluster is the one that the active cluster was created
-        to replace. The upgrade to the active cluster then ends before any traffic moves.
+        The RayService returns if the pending cluster is the one that the active cluster was created
+        to replace. The upgrade that created the active cluster is recorded as ended before traffic
+        moves back.
         """
         active, back = self.active, self.pending
         if active is None or back is None:
@@ -232,9 +233,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def baking(self) -> tuple[RayCluster, timedelta] | None:
-        """The replaced cluster that the UpgradePolicy keeps for its `bake`, and that time.
+        """The replaced cluster and the time for which the UpgradePolicy keeps it (`bake`).
 
-        None if traffic moves in steps: then the bake precedes the promotion.
+        None without such a cluster, or if traffic moves in steps, because the bake then comes
+        earlier.
         """
         if self.active is None or self.is_incremental:
             return None
@@ -267,7 +269,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         """The replaced cluster, if the service may return to it without a new cluster (ADR 44).
 
         The replaced cluster must be complete, match the RayService and be older than the active
-        cluster. A newer version that the user asks for again has to pass its gates again.
+        cluster. Otherwise the return is an upgrade like any other, and the version has to pass its
+        gates.
         """
         old, active = self.replaced, self.active
         if old is None or active is None or not is_whole(old):
@@ -289,8 +292,9 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def requests_from(self, cluster: str) -> str | None:
         """Return the route or Service that sends requests to a cluster; None if there is none.
 
-        A route sends requests if it gives the cluster a weight. A route that took the weight away
-        still counts until its Gateway, if the Gateway exists, has accepted this change.
+        A route sends requests if it gives the cluster a weight. If the weight was removed, the
+        route still counts until its Gateway has accepted this change. A Gateway that does not exist
+        is ignored.
         """
         backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
         upgrade = self.record.upgrade
@@ -338,9 +342,9 @@ def names_of(
     """Return the cluster names of the status, or rebuild them from the clusters (acceptance 93).
 
     They are rebuilt if the status was wiped while clusters run, or if it names clusters of other
-    owners (`foreign`). `serving` is the cluster that the Services select; it becomes the active
-    cluster. The newest other cluster without a deletion deadline becomes the pending cluster, since
-    only unneeded clusters have a deadline.
+    owners (`foreign`). In that case, the active cluster is `serving`, which the Services select.
+    The pending cluster is the newest other cluster without a deletion deadline; only unneeded
+    clusters have one.
     """
     names = Names.from_status(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})

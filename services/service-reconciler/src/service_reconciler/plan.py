@@ -67,7 +67,7 @@ FINALIZER: Final = Finalizer(
 )
 """The finalizer of raybus on a RayService.
 
-Its limit and Event apply if an object in quarantine blocks the deletion.
+Its limit and Event apply if an object that raybus cannot read (in quarantine) blocks the deletion.
 """
 RELEASE_CHAIN: Final = "release"
 """Name of the action chain that removes the finalizer although RayClusters still exist.
@@ -82,7 +82,7 @@ STARTUP_INTERVAL: Final = timedelta(seconds=1)
 Changes of its pods also trigger reconciles.
 """
 MAX_SILENT_POLL_INTERVAL: Final = timedelta(seconds=2.5)
-"""Longest poll interval of a silent dashboard, so that its recovery is seen within 10 s."""
+"""Longest poll interval of a silent dashboard. Its recovery must be seen within 10 s."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
@@ -212,9 +212,9 @@ def _plan_violation_report(observed: Observed, *, now: datetime) -> Plan[Action]
 
 
 def _plan_suspension(observed: Observed, *, now: datetime) -> Plan[Action] | None:
-    """Return the plan of the suspend machine; None if the RayService is not suspended.
+    """Return the plan that suspends or resumes the RayService; None if there is nothing to suspend.
 
-    Each plan writes one state; the next reconcile reads that state and continues.
+    Each plan writes one state to the status; the next reconcile reads that state and continues.
     """
     state = suspend.decide_state(observed)
     if state is SuspendState.AWAKE:
@@ -409,7 +409,7 @@ def _plan_policy_edit(assessment: Assessment) -> list[Action]:
 def _plan_growth(assessment: Assessment) -> list[Action]:
     """Return the action that adds worker groups to the newest cluster or renews its annotations.
 
-    Empty if the cluster has both already, or if the upgrade is rolled back or aborted.
+    Empty if neither is needed, or if the upgrade is rolled back or aborted.
     """
     observed, decision = assessment.observed, assessment.decision
     role, view = (
@@ -426,8 +426,8 @@ def _plan_growth(assessment: Assessment) -> list[Action]:
 def _plan_creation(observed: Observed, names: Names) -> list[Action]:
     """Return the actions that record the specs and then create the pending cluster.
 
-    The plan first writes the cluster's name to the status, so that the name is durable. Empty if
-    the cluster exists or if its UpgradePolicy cannot be used.
+    The plan writes the cluster's name to the status before these actions, so that the name is
+    durable. Empty if the cluster exists or if its UpgradePolicy cannot be used.
     """
     service, active = observed.service, observed.active
     # A replaced cluster that is used again exists already.
@@ -451,9 +451,9 @@ def _plan_creation(observed: Observed, names: Names) -> list[Action]:
 
 
 def _get_next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
-    """Return when to reconcile again without a change of an object.
+    """Return when to reconcile next if no object changes.
 
-    That is when a dashboard or an UpgradePolicy is read again, or at the initializing timeout.
+    This is when a dashboard or an UpgradePolicy is read again, or at the initializing timeout.
     """
     polls = [now + _get_poll_interval(observed, view, now=now) for view in observed.views]
     limit, ready = (

@@ -2,11 +2,11 @@
 
 The policy is the one that the RayService names, else the default of its namespace. The policy is
 read from the API server while the spec differs from the active cluster and no pending cluster
-exists, and is recorded on the pending cluster. A service that matches its spec therefore costs no
-read, and an edit of the policy applies to the next upgrade. Without a readable policy no upgrade
-begins, because its user relies on the gates.
+exists. It is recorded on the pending cluster. A RayService that matches its spec costs no read, and
+an edit of the policy applies only to the next upgrade. If the policy cannot be read, no upgrade
+begins, because the user relies on its gates.
 
-If the record says `applyEdits: AtOnce`, the policy is read again every `REREAD` during the upgrade.
+If the record has `applyEdits: AtOnce`, the policy is read again every `REREAD` during the upgrade.
 The record stays as it is if the policy is invalid, unreadable, or was recreated under the same name
 (ADR 28).
 """

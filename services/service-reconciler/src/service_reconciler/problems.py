@@ -38,7 +38,7 @@ SETTLES_WITHIN: Final = timedelta(seconds=5)
 TAKEN_IN_WITHIN: Final = timedelta(seconds=30)
 """Time that a gateway controller gets to accept a change of a route."""
 REMEMBERED: Final = timedelta(minutes=15)
-"""Time for which a condition says that another writer replaced raybus's backends on the route.
+"""Time for which a condition reports that another writer replaced raybus's backends on the route.
 
 A tool that replaced them once will usually do so again.
 """
@@ -173,7 +173,7 @@ def _find_unsent_config(
 ) -> Iterator[ServiceProblem]:
     """Yield why a cluster in a stepwise upgrade lacks the Serve config that traffic-manager sends.
 
-    Problems of configs that service-reconciler sends have their own texts.
+    Yields nothing for other upgrades, in which service-reconciler sends the config itself.
     """
     if not observed.is_incremental:
         return
@@ -253,7 +253,7 @@ def _find_routing_problems(
 
 
 def _find_taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
-    """Yield a text for each side route of the upgrade whose name belongs to another owner."""
+    """Yield a text for each side route (preview or mirror) whose name is taken by another owner."""
     for route in observed.side_routes.foreign:
         why = weighted_route.not_ours(observed.service.metadata, route.metadata)
         if why is not None:

@@ -8,7 +8,7 @@ RAY_SERVICE_INITIALIZING: Final = "RayService is initializing"
 
 
 class EventReason(StrEnum):
-    """Reasons of Events: above the blank line those of KubeRay, below it those of raybus.
+    """Reasons of Events: first the reasons that KubeRay has, then those that only raybus has.
 
     Not listed are the reasons that `EventTemplate` makes and those that `common.ray` reports.
     """

@@ -18,7 +18,7 @@ from common.errors import Problem
 from common.upgrade.service_conditions import ConditionType, Reason
 
 PAUSED_BY_GATE: Final = "paused, for the gate "
-"""Start of the message of condition UpgradePaused after a failed gate; the gate follows."""
+"""Start of the message of condition UpgradePaused after a failed gate; the gate's text follows."""
 
 
 def holds(service: RayService, kind: ConditionType) -> bool:
@@ -70,7 +70,7 @@ def was_reported(before: list[Condition], problem: Problem[Reason]) -> bool:
     """Return whether the conditions `before` already describe a problem.
 
     Conditions Ready and UpgradeInProgress have KubeRay's reasons, so the problem is only in their
-    message. The message is therefore the only record that an Event was sent.
+    message. No other record shows that an Event about the problem was sent.
     """
     return any(problem.message in condition.message for condition in before)
 

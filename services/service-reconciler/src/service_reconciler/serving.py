@@ -174,8 +174,7 @@ def plan_shared_labels(observed: Observed) -> list[Action]:
 def _is_shared(observed: Observed) -> bool:
     """Return whether the Serve Service may select pods by raybus's label.
 
-    All pods that it should select must have the label first, or the Service would lose serving
-    pods.
+    All pods to be selected must have the label first, or the Service would lose serving pods.
     """
     wanted = _list_members(observed)
     pods = [pod for view in observed.views for pod in view.pods]

@@ -131,7 +131,8 @@ def drain_started(
 def completed(observed: Observed, receipt: Receipt) -> Iterator[Publish]:
     """Yield the event that a promoted upgrade is complete, with its receipt.
 
-    No event for a different outcome: the events about that end were published before.
+    For any other outcome nothing is yielded, because the events about that end were published
+    before.
     """
     if receipt.outcome is UpgradeOutcome.PROMOTED:
         upgrade = _build_reference(observed, Names(active=receipt.old, pending=receipt.new))
@@ -225,8 +226,8 @@ def of_status(
 ) -> Iterator[Publish]:
     """Yield the events that follow from a status and the existing clusters, in time order.
 
-    `names` are the cluster names in that status. If a cluster is no longer needed and has no
-    deadline yet, its upgrade has just ended.
+    `names` are the cluster names in that status. A cluster that is no longer needed and has no
+    deletion deadline yet means that its upgrade has just ended.
     """
     at, there = (
         status.last_update_time or now,

@@ -1,9 +1,10 @@
 """Find the first rule that a RayService breaks, with KubeRay's text.
 
-Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3. S2 stands for the rules of RayClusters, which
-the cluster spec and the annotations must obey (§3.4). A spec that asks for protection which raybus
-cannot give yet is refused too, so that no cluster runs without that protection. The annotation
-`ray.io/initializing-timeout` limits the first start (§15; acceptance 5, 83, 84).
+Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3. Rule S2 stands for all rules of RayClusters,
+which the cluster spec and the annotations must obey (§3.4). A spec is also refused if it asks for a
+protection that raybus cannot give yet, so that no cluster runs without the protection.
+
+The annotation `ray.io/initializing-timeout` limits the first start (§15; acceptance 5, 83, 84).
 """
 
 from datetime import timedelta

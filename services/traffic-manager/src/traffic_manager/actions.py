@@ -23,7 +23,7 @@ SIDE_ROUTES: Final = "side routes"
 
 
 class MoveCapacity(Action, frozen=True, kw_only=True):
-    """Sends clusters their target capacities, and patches the traffic record once all accepted."""
+    """Sends clusters their target capacities. Records them once all clusters have accepted."""
 
     submits: tuple[Submit, ...]
     record: Patch

@@ -55,7 +55,7 @@ UPGRADE_MAX_AGE: Final = 0.2
 STEADY_MAX_AGE: Final = 4.5
 """Maximum age in seconds of a dashboard answer that is used while no upgrade is in progress."""
 UNLABELLED_ROUTE_MAX_AGE: Final = 0.5
-"""Maximum age in seconds of a read of a user's route that lacks the RayService's labels.
+"""Maximum age in seconds of the cached copy of a user's route without the RayService's labels.
 
 The watcher publishes the route only once it has these labels.
 """
@@ -89,7 +89,7 @@ class Observer:
                     self._absent_since.pop((obj.metadata.uid, kind), None)
 
     def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return False if that was recorded."""
+        """Record that the API server does not know a kind; return True if that is new."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
@@ -249,7 +249,7 @@ class Observer:
     async def _observe_clusters(
         self, service: RayService, *, now: datetime
     ) -> tuple[RayService, ServedCluster | None, ServedCluster | None]:
-        """Return the RayService with its active and pending cluster; None for a cluster it lacks.
+        """Return the RayService, its active and its pending cluster; None for a missing cluster.
 
         A dashboard answer that came from the wrong one of the two clusters is dropped. If the
         status names a cluster that the RayService may not control, the returned status lacks that
@@ -307,7 +307,7 @@ class Observer:
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _add_policy(self, observed: Observed, *, now: datetime) -> Observed:
-        """Add to `observed` the UpgradePolicy that the upgrade began with and its gates' inputs."""
+        """Add to `observed` the UpgradePolicy of the upgrade and the inputs of its gates."""
         pair, policy = observed.pair, None
         if pair is not None:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)

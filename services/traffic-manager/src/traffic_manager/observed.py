@@ -93,7 +93,7 @@ class Observed(RoutedService[ServedCluster], frozen=True, kw_only=True, dict=Tru
     gateway_class: GatewayClass | None = None
     """Class of the Gateway, read for an upgrade whose policy asks for mirrored requests."""
     window: Window | None = None
-    """Metrics by which the gates are judged; None before they were read."""
+    """Metrics by which the gates are judged; None until they are read."""
 
     @property
     def pair(self) -> tuple[ServedCluster, ServedCluster] | None:

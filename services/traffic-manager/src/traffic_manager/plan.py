@@ -195,9 +195,9 @@ def _plan_backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ..
 
 
 def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime) -> Plan[Action]:
-    """Move all traffic and capacity to the only cluster that is still needed, `view`.
+    """Move all traffic and capacity to `view`, the only cluster that is still needed.
 
-    Clusters that are no longer needed keep their traffic until this cluster can serve.
+    Clusters that are no longer needed keep their traffic until `view` can serve.
     """
     share = traffic_record.get_traffic(observed.record, view.cluster.metadata, ALL_TRAFFIC)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
@@ -226,12 +226,12 @@ def _plan_sole_cluster(observed: Observed, view: ServedCluster, *, now: datetime
 def _plan_others_traffic(
     observed: Observed, view: ServedCluster, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return the actions that keep traffic on clusters no longer needed; None if `view` gets it.
+    """Return the actions that keep traffic on clusters that are no longer needed.
 
-    These clusters keep the traffic until `view`, the only cluster that is needed, can serve. The
-    weight of deleted clusters goes to the existing cluster with the largest weight. `share` is the
-    traffic record entry of `view`. Before the first promotion no cluster serves, so there are no
-    actions, unless the route still sends to a deleted cluster.
+    None if the traffic moves to `view`, the only cluster that is needed; this happens once `view`
+    can serve. The weight of deleted clusters goes to the existing cluster with the largest weight.
+    `share` is the traffic record entry of `view`. Before the first promotion no cluster serves, so
+    there are no actions, unless the route still sends to a deleted cluster.
     """
     others = observed.others
     is_new = (
@@ -330,10 +330,10 @@ def _assess_upgrade(
 
 
 def _plan_shedding(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
-    """Return the actions that move traffic off a cluster of an upgrade that cannot carry it.
+    """Return the actions that move traffic off a cluster that cannot carry it, during an upgrade.
 
     The mirror route passes requests only to the active cluster. It is deleted once that cluster has
-    lost traffic. This also repeats a deletion that failed when the weights moved.
+    lost traffic. A deletion that failed when the weights moved is repeated.
     """
     if observed.pair is None or not observed.is_incremental:
         return ()
@@ -413,7 +413,7 @@ def _plan_weights(
 ) -> tuple[Action, ...]:
     """Return the actions that set the weights of `split` and delete the mirror route.
 
-    Empty if the routes have these weights already.
+    No actions if the routes have these weights already.
     """
     is_followed = upgrade.migration.lag is None
     parts = [
@@ -435,7 +435,7 @@ def _apply_parity(
     sides: tuple[ClusterState, ClusterState],
     direction: Direction,
 ) -> tuple[ClusterState, ClusterState]:
-    """Return `sides`, with the growing cluster's proven capacity limited by autoscaled replicas."""
+    """Return `sides`; the growing cluster's proven capacity is limited by its replica count."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _limit_by_replicas(new, pending, active, old.weight, active.memory.whole)

@@ -38,7 +38,7 @@ from traffic_manager.resources.gateway_api import MATCH
 def plan_side_routes(
     observed: Observed, pending: ClusterState, progression: Progression
 ) -> Iterator[Action]:
-    """Yield the actions that create, patch or delete both side routes as the upgrade needs."""
+    """Yield the actions that create, patch or delete the preview route and the mirror route."""
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     yield from _plan_preview_route(observed, observed.policy if is_shown else None)
     yield from plan_mirror_route(observed, pending.proven if progression.mirrors else 0)

@@ -186,10 +186,7 @@ def build_hsts_header(request: web.BaseRequest) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def _switch_threads_quickly() -> AsyncGenerator[None]:
-    """Let threads release the interpreter lock sooner.
-
-    The event loop waits for the lock at each turn.
-    """
+    """Let threads release the interpreter lock sooner; the event loop often waits for it."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -251,8 +248,6 @@ class _Guard:
 
 
 class _Pages:
-    """The handlers of event streams, actions and logs."""
-
     def __init__(self, service: HandlerDependencies, group: asyncio.TaskGroup) -> None:
         self._service = service
         self._group = group

@@ -2,7 +2,7 @@
 
 A session is the state of a namespace, read with one user's rights, and shared by all pages of that
 user and namespace. Sessions never share what they read. A session without a page ends after
-`UNUSED_SECONDS`, or when another session needs its place.
+`UNUSED_SECONDS`, or earlier if there are too many sessions.
 
 The Pod's credentials for NATS come from a folder. With `RAYBUS_NATS_REGISTER_KEY`, the Pod instead
 generates a key for the NATS user `subscriber` and registers its public part, as raybus's own

@@ -29,7 +29,7 @@ SETTLING_HA_PROXY: Final = timedelta(seconds=25)
 Ray polls HAProxy every 10 s, and exports the count up to 10 s later.
 """
 REFRESHES: Final = (timedelta(seconds=3), timedelta(seconds=10), timedelta(seconds=30))
-"""Times after the mark when the pods of a draining cluster are changed again.
+"""Times after the start of a drain at which the pods with the draining mark are changed again.
 
 The kubelet updates the annotation volume when the pod changes, sometimes from an older copy of the
 pod: 13 of 900 changes were late on a busy node. The kubelet updates the volume again at the next
@@ -58,7 +58,7 @@ def in_flight(ongoing: int | None) -> str:
 
 
 def delay_of(service: RayService) -> timedelta:
-    """Return the time from the end of traffic to the deletion deadline of a cluster, with slack."""
+    """Return the time from the end of traffic to the deletion deadline, with `DELETION_SLACK`."""
     # raw_spec: an invalid spec must not keep unneeded clusters alive
     given = service.raw_spec.get("rayClusterDeletionDelaySeconds")
     seconds = given if isinstance(given, int) and given >= 0 else DEFAULT_DELETION_DELAY

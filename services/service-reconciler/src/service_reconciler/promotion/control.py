@@ -2,8 +2,7 @@
 
 The controls are in `common.upgrade.controls`. An abort makes the spec of the active cluster the
 goal, whatever the RayService asks for. An abort at the deadline is recorded in condition
-UpgradeAborted for the generation of the spec that it was decided for; the control `promote`
-overrides it.
+UpgradeAborted with the generation of the spec. The control `promote` overrides the abort.
 
 An upgrade is stalled if it makes no progress until its deadline (`raybus.io/progress-deadline`).
 Progress is a change of a weight or a capacity, a replica or a pod that becomes ready, and a step in
@@ -44,9 +43,9 @@ from service_reconciler.promotion import promote
 from service_reconciler.resources.ray_cluster import Match
 
 MIN_FLAPS: Final = 2
-"""Number of times that clusters must lose traffic for their health until an upgrade is flapping.
+"""An upgrade flaps once its clusters have lost traffic this many times because of their health.
 
-While an upgrade flaps, its deadline counts from the first loss.
+While an upgrade flaps, its progress deadline counts from the first loss.
 """
 
 
@@ -165,10 +164,10 @@ def _find_abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Re
 def _build_gate_abort(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return the abort of an upgrade whose gate failed; None unless the policy says rollback.
 
-    `text` begins the message. A pending cluster that differs from the spec failed for an earlier
-    spec, so the new spec is not aborted. If only the Serve config changed since, the failed cluster
-    still matches the spec. The failed cluster is dropped first, and a new cluster is tried with the
-    new config.
+    `text` begins the message. None also if the pending cluster differs from the spec, because the
+    gate failed for an earlier spec. A new spec may differ only in the Serve config. The failed
+    cluster is then dropped with reason EarlierGateFailed, and a new cluster is tried with the new
+    config.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (

@@ -3,7 +3,7 @@
 Traffic moves only to proven capacity. The applications must run according to a read that began
 after the last config was sent, each node with a running replica must have a healthy proxy and a
 ready pod, and the new selector must have an endpoint. KubeRay moves traffic on "RUNNING" alone. The
-promotion follows from the selector of the Serve Service, so a crash in between changes nothing.
+promotion is derived from the selector of the Serve Service, so a crash before it loses nothing.
 Spec rayservice §7.3, §13.1; acceptance 24-28.
 """
 
@@ -72,7 +72,7 @@ def explain_not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def explain_not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster is not ready for its gates' requests; None if it is ready."""
+    """Return why gates may not send requests to the pending cluster yet; None if they may."""
     return explain_not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )
@@ -84,7 +84,7 @@ def explain_not_serving(observed: Observed, pending: ClusterView) -> str | None:
 
 
 def find_undecided_gate(observed: Observed) -> str | None:
-    """Return the text of a gate that keeps all traffic from moving at once; None if no gate does.
+    """Return the text of the first gate that has not passed; None if all traffic may move.
 
     In a stepwise upgrade the result is None, because traffic-manager evaluates the gates.
     """

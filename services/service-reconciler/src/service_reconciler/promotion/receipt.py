@@ -35,7 +35,7 @@ TWO_CLUSTERS_CAPACITY: Final = 200
 
 
 class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The facts about an upgrade whose traffic has moved for good; the value of `SO_FAR`.
+    """Facts about an upgrade whose traffic has moved for good; the value of annotation `SO_FAR`.
 
     Percentages are None if they are unknown.
     """
@@ -54,13 +54,14 @@ class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"
 
 
 def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Names | None:
-    """Return the two clusters of the upgrade that left the cluster `left` behind.
+    """Return the two clusters of the upgrade after which the cluster `left` became unneeded.
 
     In the result, `active` is the old and `pending` the new cluster of that upgrade. The upgrade
     was promoted if the new cluster is the active one now. None if `left` was in no upgrade with the
-    active cluster. `active` is None if that cluster is deleted. Until an upgrade ends, an
-    annotation of the new cluster names the cluster that it replaces. If neither cluster names the
-    other, as with clusters of KubeRay, the older cluster is the old one.
+    active cluster. `active` is None if that cluster is deleted.
+
+    Until an upgrade ends, an annotation of the new cluster names the cluster that it replaces. If
+    neither cluster names the other, as with clusters of KubeRay, the older cluster is the old one.
     """
     name = left.metadata.name
     aborted, replaced = (

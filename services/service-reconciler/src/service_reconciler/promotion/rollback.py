@@ -35,7 +35,7 @@ class PendingChange(StrEnum):
 
 
 class RollbackDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of the pending cluster, both cluster names after the change, and the reason."""
+    """The change of the pending cluster, both clusters' names after the change, and the reason."""
 
     change: PendingChange
     names: Names
@@ -200,10 +200,10 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     """Return whether the active cluster has all traffic and all capacity again.
 
-    The capacity of a pending cluster that is not ready or does not answer is ignored, because
-    nobody could lower it. Ignoring it is safe. No traffic moves, since the weights must be back
-    already. No cluster that gets requests is deleted either, since `requests_from` counts a route
-    until its Gateway has accepted the change.
+    The capacity of a pending cluster that is not ready or does not answer is ignored, because it
+    cannot be lowered. Ignoring it is safe. The weights are back already, so no traffic moves. No
+    cluster that gets requests is deleted, since `requests_from` counts a route until its Gateway
+    has accepted the change.
     """
     old, new = (
         record.clusters.get(active.name, _ALL_TRAFFIC),

@@ -97,7 +97,7 @@ def stamps(service: RayService) -> dict[str, str]:
 def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> str:
     """Return the hash of the compared fields of a cluster spec, cached by the text of the spec.
 
-    With `worker_groups`, only that many worker groups count.
+    With `worker_groups`, only the first `worker_groups` groups are hashed.
     """
     key = type(of), bytes(of.spec_json), worker_groups
     cached = _hashes.get(key)
@@ -190,9 +190,9 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
     """Return whether to renew annotations that a different version of the operator wrote.
 
-    KubeRay's annotations stay if they have the same values. If KubeRay gets the cluster back, it
-    then finds its own version and leaves the spec alone, and two operators running at once do not
-    undo each other's writes.
+    Annotations of KubeRay that differ only in the version stay. KubeRay then finds its own version
+    if it gets the cluster back, and leaves the spec alone. Two operators that run at once do not
+    undo each other's writes either.
     """
     annotations = cluster.metadata.annotations
     version = annotations.get(labels.KUBERAY_VERSION, "")
@@ -203,11 +203,11 @@ def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
 def filled(config: Json) -> Json:
     """Return a `rayClusterConfig` as KubeRay's Go types would write it (spec rayservice §2.5).
 
-    Some clients rely on this effect: KubeRay adds its finalizer with an update of the whole object,
-    which adds Go's zero values and canonical quantities. The API server sees a change of the spec,
-    so `metadata.generation` grows by one. Values and fields from the user stay, including fields
-    that raybus's types do not have. The hash that decides about clusters is the same for both
-    forms.
+    KubeRay adds its finalizer with an update of the whole object, which adds Go's zero values and
+    canonical quantities. The API server sees a change of the spec and increases
+    `metadata.generation`. Some clients rely on this increase. Values and fields from the user stay,
+    including fields that raybus's types do not have. The hash that decides about clusters is the
+    same for both forms.
     """
     written = msgspec.json.decode(go_json.encode(go_types.CLUSTER_SPEC, config))
     return cast("Json", _fill(config, written))

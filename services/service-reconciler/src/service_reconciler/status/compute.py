@@ -24,7 +24,7 @@ from service_reconciler.status.conditions import Assessment
 
 
 def compute(assessment: Assessment) -> RayServiceStatus:
-    """Return the status after the plan; the stored object itself if nothing changes."""
+    """Return the status that the plan writes; the stored object itself if nothing changes."""
     observed = assessment.observed
     updated = of_service.compute_conditions(assessment)
     names = Names() if of_service.is_timed_out(updated) else assessment.names
@@ -98,7 +98,8 @@ def add_traffic(
 ) -> ClusterServiceStatus:
     """Return a cluster's status with its capacity and traffic from the traffic record.
 
-    `wanted` are the cluster names after the plan. A cluster that was on no route yet has no weight.
+    `wanted` are the cluster names of the new status. A cluster that has never been on a route has
+    no weight.
     """
     name, old = cluster.ray_cluster_name, observed.service.status
     if not name or not observed.is_incremental:

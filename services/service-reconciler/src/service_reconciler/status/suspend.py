@@ -1,8 +1,8 @@
-"""The suspend machine: `spec.suspend` deletes everything; a resume starts the service anew.
+"""Suspend and resume: `spec.suspend` deletes everything; a resume starts the service anew.
 
-The state of the machine is the pair of conditions Suspending and Suspended, which only this module
-writes. The request is durable before anything is deleted, and the deletion always runs to
-completion. Spec rayservice §14; acceptance 79-82, 84.
+The state is stored as the conditions Suspending and Suspended, which only this module writes. The
+request is durable before anything is deleted, and the deletion always runs to completion. Spec
+rayservice §14; acceptance 79-82, 84.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,9 @@ from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 
 
 class SuspendState(StrEnum):
-    """States of the suspend machine.
+    """States of a RayService from suspend to resume.
 
-    The value of a state is the note of the plan made in that state.
+    The value of a state is the text by which the plan describes itself in that state.
     """
 
     AWAKE = "the service is not suspended"
@@ -66,9 +66,9 @@ def pending_deletions(observed: Observed) -> tuple[Gateway | Route, ...]:
 
 
 def list_kept_objects(observed: Observed) -> Iterator[Problem[RoutingCode]]:
-    """Yield a problem for each object of another owner under a name that raybus uses.
+    """Yield a problem for each Gateway or route that a suspension keeps, as it has another owner.
 
-    A suspension does not delete these objects.
+    These objects have names that raybus uses.
     """
     for have in _list_routing_objects(observed):
         problem = weighted_route.not_ours(observed.service.metadata, have.metadata)

@@ -33,7 +33,7 @@ from traffic_manager.migration.state import (
 )
 
 CHANGE_INTERVAL: Final = timedelta(seconds=1)
-"""Time between two visible changes of capacity; shorter if the steps follow each other quickly.
+"""Time between two changes of capacity. It is shorter if the steps follow each other quickly.
 
 A client that polls the status once a second then sees each change.
 """
@@ -85,9 +85,9 @@ def guard(m: Migration, policy: Policy) -> Split | None:
 def _get_takeover_capacity(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
-    Return 0 if there is no such traffic, or if `taking` cannot carry any. Both capacities together
-    stay within 100 + `maxSurgePercent`, because a cluster that is partly unhealthy, or that failed
-    a gate, still uses its nodes. If `losing` is dead, it uses no nodes, so the result is 100.
+    Return 0 if there is no such traffic, or if `taking` cannot carry any. If `losing` is dead, it
+    uses no nodes, so the result is 100. A cluster that is partly unhealthy, or that failed a gate,
+    still uses its nodes, so the sum of both capacities stays within 100 + `maxSurgePercent`.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
@@ -243,10 +243,10 @@ def _lacks_nodes(growing: ClusterState, policy: Policy) -> bool:
 
 
 def _is_moving(growing: ClusterState, policy: Policy) -> bool:
-    """Return whether a cluster may still get more traffic with its present capacity.
+    """Return whether the present capacity of a cluster allows it more traffic.
 
-    If nothing can surge, it may get more traffic than its proven capacity, because the policy
-    allows a part of the capacity to be missing during an upgrade.
+    If nothing can surge, the cluster may get more traffic than its proven capacity, because the
+    policy allows a part of the capacity to be missing during an upgrade.
     """
     lacking = policy.carried(min(growing.capacity, growing.proven)) if policy.surge == 0 else 0
     return growing.weight < max(growing.capacity, lacking)

@@ -5,11 +5,10 @@ gates without a verdict. A failed gate counts against the new cluster like bad h
 `onFailure: Rollback` all traffic leaves the new cluster in one write. The same write records the
 failure, because a restart of this process loses its observations.
 
-A lack of capacity may stop a move of traffic below the weight of the next step. No hold and no gate
-applies at such a weight. The record therefore contains the weight at which the last move aimed,
-because the policy may be edited meanwhile (ADR 28). If an edit removes the step at the current
-weight, the weight still counts as a step: the gates must pass there, and no edit takes traffic
-back.
+If capacity is lacking, a move of traffic may stop below the weight of the next step. No hold or
+gate applies there. The user may also edit the policy meanwhile. The traffic record therefore has
+the target weight of the last move (ADR 28). If an edit removes the step at the current weight, the
+weight still counts as a step: the gates must pass there, and no edit takes traffic back.
 """
 
 from collections.abc import Mapping
@@ -46,7 +45,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None
-    """Weight at which the next move of traffic aims; None if the policy has no steps."""
+    """Target weight of the next move of traffic; None if the policy has no steps."""
     note: str | None = None
     """Why the step waits for its gates, with their figures."""
     results: tuple[GateResult, ...] = ()
@@ -60,7 +59,7 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     hold: str | None = None
     """Why the upgrade may not go forward; None if it may."""
     judged: Judgement | None = None
-    """Gate results for the next write of the traffic record; None without an UpgradePolicy."""
+    """Gate results to write to the traffic record; None without an UpgradePolicy."""
     leaves: bool = False
     """Whether all traffic leaves the pending cluster, because a gate failed."""
     mirrors: bool = False
@@ -183,8 +182,8 @@ def judge(
 
     `window` has the metrics, and `answers` the results of gates that send requests. If the weight
     is between two steps (`is_between`), the upgrade waits for no gate. While the weight is 0, the
-    upgrade waits only for webhook gates that were called. Metrics of mirrored requests can fail a
-    gate at weight 0, but the upgrade does not wait for the gate to pass.
+    upgrade waits only for webhook gates that were called. At weight 0, metrics of mirrored requests
+    can fail a gate, but the upgrade does not wait until they pass it.
     """
     results = tuple(
         result

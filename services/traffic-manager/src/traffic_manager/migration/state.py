@@ -10,10 +10,10 @@ from common.upgrade.controls import Policy
 from common.upgrade.events import Direction
 
 STALL_TIMEOUT: Final = timedelta(seconds=10)
-"""Time for which a rollback waits for a Gateway that is not ready, and an upgrade for room.
+"""Maximum time for which an upgrade or a rollback waits although nothing changes.
 
-Room is the space for new pods on the Kubernetes cluster. After this time, the rollback ignores the
-Gateway, and the upgrade shrinks the old cluster first if its options allow that.
+A rollback waits for a Gateway that is not ready, and ignores the Gateway afterwards. An upgrade
+waits for space for new pods, and afterwards shrinks the old cluster if its options allow that.
 """
 
 
@@ -33,7 +33,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     """`target_capacity` that Serve has accepted, in percent."""
     weight: int
-    """Percent of the traffic that the routes send to the cluster since `moved_at`."""
+    """Percent of the traffic that the routes have sent to the cluster since `moved_at`."""
     moved_at: datetime | None = None
     proven: int = 0
     """Proven capacity: percent of the traffic that the cluster can carry according to observations.
@@ -47,9 +47,9 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     is_alive: bool = True
     """Whether at least one application serves requests."""
     sustainable: int = 100
-    """Percent of the traffic that the cluster can keep according to its observed health.
+    """Percent of the traffic that the cluster may keep, given its observed health.
 
-    Unknown health does not lower it.
+    It is not lowered while the health is unknown.
     """
     surviving: int = 100
     """Percent of the traffic that the best application can carry; 0 if no application serves."""
@@ -102,7 +102,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """Why a Gateway may still apply an earlier generation of the route; None if no Gateway can."""
     changed_at: datetime | None = None
     is_mirrored: bool = True
-    """Whether the RayService's status shows the last change of weights or capacities already."""
+    """Whether the RayService's status already shows the last change of weights or capacities."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 def is_hurried(m: Migration, policy: Policy) -> bool:
     """Return whether a rollback skips the interval and the surge limit.
 
-    This is so if the pending cluster serves nothing, or if the options allow no step.
+    True if the pending cluster serves nothing, or if the options have step 0 or no room for a step.
     """
     return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
 

@@ -91,7 +91,7 @@ def shed(m: Migration) -> Split | None:
 
 
 def unservable_traffic(m: Migration) -> str | None:
-    """Return a message about traffic that stays at a cluster that cannot carry it, or None."""
+    """Return a message about traffic on a cluster that cannot carry it; None if there is none."""
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
     ):
@@ -118,7 +118,7 @@ def unservable_traffic(m: Migration) -> str | None:
 
 
 def withhold(active: ClusterState, standing: Standing, distrust: str) -> ClusterState:
-    """Return the active cluster's state, with traffic kept from a pending cluster that is unproven.
+    """Return the active cluster's state, adjusted if the pending cluster must not get its traffic.
 
     A pending cluster that failed a gate gets nothing while the active cluster serves anything. A
     pending cluster that has not passed its gates yet gets only the traffic that no application of

@@ -1,12 +1,12 @@
 """The Gateway and the routes of a RayService, and raybus's part of a user's HTTPRoute.
 
 The Gateway `<RayService>-gateway` has a listener for HTTP and, if an application takes gRPC calls,
-a second one for gRPC. Of the HTTPRoute `<RayService>-httproute` raybus owns the parent, the match
-and backends of the only rule, and the traffic record; users' hostnames, filters, timeouts and
-annotations stay. The GRPCRoute `<RayService>-grpcroute` has the same weights and no record. It has
-no match, so it takes every call. It is attached to its own listener, because a Gateway must reject
-one of an HTTPRoute and a GRPCRoute that share a listener. The backend of each cluster is its
-Service `<RayCluster>-serve-svc`.
+a second listener for gRPC. In the HTTPRoute `<RayService>-httproute`, raybus owns the parent, the
+match and backends of the only rule, and the traffic record; users' hostnames, filters, timeouts and
+annotations stay. The GRPCRoute `<RayService>-grpcroute` has the same weights and no traffic record.
+It has no match, so it takes every call. It has its own listener, because a Gateway must not accept
+both an HTTPRoute and a GRPCRoute on one listener. The backend of each cluster is its Service
+`<RayCluster>-serve-svc`.
 
 In a user's route raybus writes its own backends, the record, and the labels by which the watcher
 relates the route to its RayService. Everything else stays.
@@ -90,7 +90,7 @@ def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None
 
 
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
-    """Return the merge patch that restores class and listeners; None if both are right.
+    """Return the merge patch that restores class and listeners; None if nothing has to change.
 
     Fields that users or the gateway controller added are not compared.
     """

@@ -62,8 +62,7 @@ def update_step(
 ) -> Current:
     """Return the record of the current step with new gate results.
 
-    `weight` and `since` identify the step. `waits` tells whether the step waits for nothing but its
-    gates.
+    `weight` and `since` identify the step. `waits` is True if the step waits only for its gates.
     """
     is_same = current is not None and (current.weight, current.since) == (weight, since)
     compared = _compare(current if is_same else None, results)

@@ -75,8 +75,8 @@ def build_state(
 
     With a `goal`, the cluster may get more traffic only if it has that Serve config. If only its
     dashboard is silent, the capacity of the active cluster still counts as ready, so that traffic
-    can return to the active cluster. The capacity of a pending cluster that was healthy before
-    counts then too, but only to rescue traffic from a cluster that serves nothing.
+    can return to it. The capacity of a silent pending cluster counts only if the cluster was
+    healthy before, and only for traffic from a cluster that serves nothing.
     """
     reason = next(_list_reasons_against_traffic(view, share, goal), None)
     details, assessment = view.declared, assess_health(view, now=now)
@@ -136,7 +136,7 @@ def surviving_capacity(view: ServedCluster, capacity: int) -> int:
     """Return the percent of the traffic that every application with capacity can take over.
 
     This percentage applies if the other cluster serves nothing. An application that serves on
-    neither cluster then does not keep the other applications from their requests.
+    neither cluster must not keep the other applications from their requests.
     """
     return min(filter(None, _get_application_capacities(view, capacity)), default=0)
 
@@ -282,8 +282,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 def _read_answer(view: ServedCluster, *, lasts: bool = True) -> _Answer | None:
     """Return the last answer of a cluster's dashboard; None if there was no answer.
 
-    Unless the cluster has been unhealthy for at least `GRACE` (`lasts`), replicas in a pod that
-    exists and is not ready still count as running: requests reach them through other pods' proxies.
+    `lasts` is True if the cluster has been unhealthy for at least `GRACE`. Otherwise, replicas in a
+    pod that exists and is not ready still count as running: requests reach them through other pods'
+    proxies.
     """
     details = view.declared
     if details is None:
@@ -334,8 +335,8 @@ class _Loss(msgspec.Struct, frozen=True, kw_only=True):
 def _assess_answer(view: ServedCluster, *, lasts: bool) -> Health:
     """Return the health that the answer of a cluster's dashboard shows.
 
-    `lasts` tells whether the cluster has been unhealthy for at least `GRACE`, so that a loss that
-    may end by itself counts too.
+    `lasts` is True if the cluster has been unhealthy for at least `GRACE`. Losses that may end by
+    themselves count only then.
     """
     answer = _read_answer(view, lasts=lasts)
     if answer is None:
@@ -369,9 +370,9 @@ def _describe_idle_application(apps: dict[str, _App]) -> str:
 def _find_loss(view: ServedCluster, answer: _Answer, name: str) -> _Loss | None:
     """Return the loss of application `name` since the last healthy state; None without a loss.
 
-    An application that never served has no loss. A larger or rounded target is no loss either. The
-    remaining capacity is therefore computed twice, from the target and from the earlier replicas,
-    and the larger result counts.
+    An application that never served has no loss. A larger or rounded target is no loss either, so
+    the remaining capacity is computed from the target and from the earlier replicas. The larger of
+    the two results counts.
     """
     before, app = view.memory.baseline, answer.apps.get(name)
     if before is None or name not in before.served:

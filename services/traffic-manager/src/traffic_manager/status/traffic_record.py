@@ -16,9 +16,9 @@ from traffic_manager.status import gates
 
 
 def without_future_times(record: Record, *, now: datetime) -> Record:
-    """Return the record without times in the future.
+    """Return the record without times in the future, which would delay an upgrade.
 
-    Such times stem from a clock that has been set back since, and must not hold an upgrade.
+    Such times stem from a clock that has been set back since.
     """
     latest = now + SKEW
     clusters: dict[str, ClusterTraffic] = {}
@@ -43,7 +43,7 @@ def get_traffic(record: Record, cluster: ObjectMeta, default: ClusterTraffic) ->
 def adopt_config(
     record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
 ) -> Record | None:
-    """Return the record after the pending cluster got a new Serve config; None without one.
+    """Return the record after the pending cluster got a new Serve config; None if it got none.
 
     The weights stay. Waiting times, gate results and the end of mirroring belong to the earlier
     config, so they are reset (ADR 40). A recorded failure of a gate is cleared, too. With

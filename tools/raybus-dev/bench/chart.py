@@ -49,7 +49,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class ReadyLine(msgspec.Struct, frozen=True):
-    """A line of a chart. Each of `moments` is the second at which one more object was ready."""
+    """A line of a chart. `moments` are the times, in seconds, when one more object became ready."""
 
     name: str
     moments: Sequence[float]

@@ -102,9 +102,10 @@ def power(gate: Gate, draw: Draw, worse: float, requests: int, *, runs: int) -> 
 def smallest(
     gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int
 ) -> float | None:
-    """Return the smallest regression of `among` that is detected with probability 0.9.
+    """Return the smallest regression that the gate detects with a probability of at least 0.9.
 
-    Return None if no regression is. `among` is in ascending order.
+    `among` are the regressions to try, in ascending order. None if the gate detects none of them
+    with this probability.
     """
     index = bisect_left(
         among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED

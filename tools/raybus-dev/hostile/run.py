@@ -233,7 +233,10 @@ def _build_reaction(what: str, phases: dict[str, RunPhase], lines: list[Line]) -
 
 
 async def _install(bench_rig: Rig) -> None:
-    """Install the services' RBAC rights; create the namespaces of the victim and of a Secret."""
+    """Install the CRDs of routes and the services' RBAC rights; create the test's namespaces.
+
+    One namespace is the victim's, the other has a Secret.
+    """
     rights = (DEPLOY / "rights" / part for part in ("everywhere", "kubernetes-proxy"))
     documents = [document for folder in (BASE, *rights) for document in manifests.read(folder)]
     async with bench_rig.control_plane.api() as api:

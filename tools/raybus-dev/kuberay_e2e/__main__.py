@@ -142,7 +142,7 @@ def run_controllers(source: SuiteSource, assets: Path, given: Namespace) -> Suit
 
 
 def report(found: SuiteRun, declared: Declarations) -> list[str]:
-    """Print and write the table of a suite.
+    """Print the results of a suite, and write their table to a file in `OUTPUT`.
 
     Return a line for each result that `suites.yaml` does not explain.
     """

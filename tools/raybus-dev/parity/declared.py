@@ -1,8 +1,9 @@
 """The intended differences from KubeRay, with reasons, in `differences.yaml`.
 
 Each entry is a row of docs/kuberay-map.md. An entry that affects the comparison has rules. A rule
-declares a difference whose place and values match its regular expressions, or whose values become
-equal by its replacements. A difference that no rule declares fails the run.
+declares a difference as intended if everything that the rule states applies to the difference: its
+regular expressions match the place and the values, and its replacements make the values equal. A
+difference that no rule declares fails the run.
 """
 
 import re
@@ -40,9 +41,9 @@ class DifferenceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Name of a cause in `consequences.CAUSES` from which the difference must follow."""
 
     def declares(self, difference: Difference, both: tuple[Json, Json]) -> bool:
-        """Return whether the rule declares `difference`.
+        """Return whether the rule declares `difference` as intended.
 
-        `both` are the outcomes of KubeRay and raybus in the round of the difference.
+        `both` are the outcomes of KubeRay and raybus in the round in which they differ.
         """
         theirs, ours = text(difference.theirs), text(difference.ours)
         if (

@@ -15,9 +15,9 @@ OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def prune_case(case: Case, folder: Path) -> Case:
-    """Return a case without unknown fields, in its objects and in the edits of its rounds.
+    """Return a copy of a case without the fields that the CRDs in `folder` do not have.
 
-    `folder` has the CRDs of KubeRay.
+    The fields are removed from the objects of the case and from the edits of its rounds.
     """
     return msgspec.structs.replace(
         case,

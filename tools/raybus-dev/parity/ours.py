@@ -99,8 +99,8 @@ async def reconcile(
 def _replace_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
     """Return a copy of the objects in which groups with `have` hosts have `wanted` hosts.
 
-    None is an absent field. Clusters with an upgrade strategy are not changed, because their hash
-    contains the number as written.
+    None stands for an absent field. Clusters with an upgrade strategy are not changed, because
+    their hash is computed from the number as written.
     """
     copies = copy.deepcopy(objects)
     for body in copies if have != wanted else ():

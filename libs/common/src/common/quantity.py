@@ -39,7 +39,7 @@ _NANO: Final = Decimal("1e-9")
 _MAX_BINARY_VALUE: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _MAX_LENGTH: Final = 128
-"""Maximum characters of a quantity. The cost of parsing is quadratic in the number of digits."""
+"""Maximum length of a quantity, in characters. The cost of parsing is quadratic in the digits."""
 _MAX_EXPONENT: Final = 300
 """Maximum power of ten; Ray takes quantities as floats, which can hold it."""
 _PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
@@ -160,7 +160,7 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
 
 
 def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
-    """Return the quantity `amount` / 10^`places` * 2^`power`, written as `text`."""
+    """Return the quantity `amount` / 10^`places` * 2^`power`; `text` is its original spelling."""
     # The limit of Kubernetes' fast path with int64.
     if not places and len(str(abs(amount))) + power * 3 // 10 < 15:
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")

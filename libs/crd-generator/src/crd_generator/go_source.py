@@ -184,7 +184,7 @@ def _resolve(package: str, written: str) -> str:
 
 
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
-    """Return the types that `ROOTS` use directly or indirectly, without aliases."""
+    """Return the types that `ROOTS` use directly or indirectly, with aliases resolved in fields."""
     wanted: list[str] = list(ROOTS)
     reachable: dict[str, GoType] = {}
     while wanted:

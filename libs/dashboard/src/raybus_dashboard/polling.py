@@ -1,9 +1,9 @@
 """Polls the API server for the list of RayServices, and for details of selected ones.
 
-The pending cluster of an upgrade is read once for each traffic weight, so services without an
-upgrade, and upgrades that wait, cost no extra requests. The interval grows with the duration of a
-read, so that many RayServices do not overload the API server, and is long without an open page. A
-failed read is reported, and the last state stays visible.
+The pending cluster of an upgrade is read again only after its traffic weight has changed, so
+services without an upgrade, and upgrades that wait, cost no extra requests. The interval grows with
+the duration of a read, so that many RayServices do not overload the API server, and is long without
+an open page. A failed read is reported, and the last state stays visible.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ MAX_PENDING_CLUSTERS: Final = 20
 
 
 class PendingClusters:
-    """Reads the pending clusters of upgrades, once for each traffic weight."""
+    """Reads the pending clusters of upgrades, again after each change of their traffic weights."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Moment, RayCluster | None]] = {}

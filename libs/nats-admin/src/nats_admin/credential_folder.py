@@ -65,8 +65,8 @@ def write(path: Path, content: bytes) -> bool:
 def is_usable(pair: CertificatePair, ca: bytes, names: Sequence[str], *, now: datetime) -> bool:
     """Return whether a server can use a certificate for longer than `RENEW_BEFORE`.
 
-    The certificate must be signed by the CA `ca`, cover all `names`, and be valid for connections
-    between servers.
+    The certificate must be signed by the CA `ca`, cover all `names`, and allow the server to
+    connect to other servers as a client (`certificates.is_for_routes`).
     """
     return (
         certificates.is_signed_by(pair.certificate, ca)

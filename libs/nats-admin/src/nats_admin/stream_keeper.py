@@ -200,11 +200,11 @@ def build_accounts(
     replicas: int = 1,
     named: Sequence[NamedSubscriber] = (),
 ) -> list[StreamAccount]:
-    """Return the account of raybus, and that of external subscribers if its user has a key.
+    """Return the account of raybus and, if there is a key for it, that of external subscribers.
 
-    The user of the second account has a key if `nats_register_key` is set (the process generates
-    one), or if `outside_seed`, a file with a key, is given. `named` are the subscribers for which
-    the second account has consumers.
+    There is a key for the second account if `nats_register_key` is set (this process generates the
+    key), or if `outside_seed`, a file with a key, is given. `named` are the subscribers for which
+    the second account has consumers. Raises `InvalidSpec` if the file does not exist.
     """
     own = StreamAccount(
         settings,

@@ -429,7 +429,7 @@ def _is_current(cluster: RayCluster, resource: Resource, have: Body) -> bool:
 def list_children_to_read(observed: Observed) -> tuple[ChildCreation, ...]:
     """Return the scheduler's objects that must be read from the API server.
 
-    The objects of a suspended cluster are read only after its pods are gone, to delete the objects.
+    The objects of a suspended cluster are deleted after its pods are gone, and are read only then.
     """
     cluster, own = observed.cluster, get_scheduler(observed.config)
     if not observed.is_to_be_suspended:

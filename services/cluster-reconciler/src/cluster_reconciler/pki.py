@@ -200,7 +200,10 @@ def is_ready(certificate: Body) -> bool:
 
 
 def is_complete(observed: Observed) -> bool:
-    """Return whether the certificates are issued and need no change, so no read is due soon."""
+    """Return whether the certificates are issued and need no change.
+
+    Incomplete certificates are read more often.
+    """
     pki = observed.pki
     if pki is None or not pki.is_served or explain_missing(observed):
         return False

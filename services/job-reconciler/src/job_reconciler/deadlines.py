@@ -50,7 +50,7 @@ def next_deadline(job: RayJob) -> datetime | None:
 def find_passed_grace_period(
     job: RayJob, now: datetime, grace_period: timedelta = DEFAULT_GRACE_PERIOD
 ) -> Ending | None:
-    """Return the end of an attempt whose submitter runs too long after the end of its Ray job.
+    """Return the outcome of an attempt whose submitter runs too long after its Ray job has ended.
 
     None if the Ray job has not ended or the grace period has not passed.
     """

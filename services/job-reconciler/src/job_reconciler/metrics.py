@@ -65,7 +65,10 @@ class JobMetrics(Collector):
         """Duration in seconds of each attempt that ended in this process, by uid of the RayJob."""
 
     def note(self, job: RayJob, written: RayJobStatus, *, now: datetime) -> None:
-        """Record the duration of an attempt after the status that ends it was written."""
+        """Record the duration of an attempt if the status `written` ends it.
+
+        `job` has the previous status.
+        """
         before, state = job.status, written.job_deployment_status
         if state not in ATTEMPT_ENDS or before.job_deployment_status in ATTEMPT_ENDS:
             return

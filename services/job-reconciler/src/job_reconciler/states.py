@@ -24,7 +24,7 @@ SUBMITTER_MODES: Final = frozenset({SubmissionMode.K8S_JOB, SubmissionMode.SIDEC
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one attempt."""
+    """The outcome of one attempt."""
 
     state: DeploymentState
     """State of the RayJob after the attempt: `COMPLETE` or `FAILED`."""
@@ -36,5 +36,5 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure(reason: FailureReason, message: str | None = None) -> Ending:
-    """Return the end of an attempt that failed."""
+    """Return the outcome of an attempt that failed."""
     return Ending(state=DeploymentState.FAILED, reason=reason, message=message)

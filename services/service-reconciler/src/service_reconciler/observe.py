@@ -1,8 +1,9 @@
 """Read everything for one reconcile of a RayService, once, into one frozen `Observed`.
 
-The cache may be stale after a start. This replica therefore reads a RayService from the API server
-at its first reconcile, and again before it deletes an unneeded cluster (spec rayservice §16.4). A
-cluster that the status names counts as gone only if the API server does not have it.
+The cache may be stale when a replica begins to reconcile a RayService. The replica therefore reads
+the RayService from the API server in the first reconcile, and again before it deletes an unneeded
+cluster (spec rayservice §16.4). A cluster that the status names counts as gone only if the API
+server does not have it either.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Derive the upgrade events for external consumers from observation and status; no I/O.
+"""Derive the upgrade events for external consumers from the observation and the status.
 
-The same state gives the same events, byte for byte, so publishing again is harmless and no record
-of published events is needed. The position of an event in the plan makes sure that a crash loses no
-event:
+This module does no I/O. The same state gives the same events, byte for byte, so publishing again is
+harmless and no record of published events is needed. The position of an event in the plan makes
+sure that a crash loses no event:
 
 - A step of traffic-manager (`steps`) is published before the status shows the step, because
   traffic-manager waits for the status before its next step.
@@ -11,7 +11,8 @@ event:
 - State that the next status write erases is published before that write (`ended`).
 - The end of an upgrade is published before the object that shows it is deleted.
 
-An event that holds before and after a write is twice in the plan; the publisher sends it once.
+An event that is due both before and after a write is in the plan twice; the publisher sends it
+once.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Writes of the Gateway and the routes of a RayService, and the reasons why they carry no traffic.
+"""Plans the Gateway and the routes of a RayService, and finds why they carry no traffic.
 
 One HTTPRoute carries the traffic weights and the traffic record: raybus's own route or a route of
 the user (`common.upgrade.weighted_route`). Two kinds of routes get the same weights: the GRPCRoute,
@@ -8,8 +8,8 @@ another route. Such a former route is kept until the Gateway accepts the new rou
 
 Server-side apply treats `spec.rules` of an HTTPRoute as one value. A tool that owns the field and
 applies its own manifest therefore removes raybus's backends, and requests fail until raybus writes
-the backends again. Each repair emits an Event. Repeated repairs wait longer each time, so that two
-tools that disagree do not write as fast as they can.
+the backends again. Each repair emits an Event. raybus waits longer before each repeated repair, so
+that two tools that disagree do not write as fast as they can.
 """
 
 from collections.abc import Iterator, Sequence
@@ -252,14 +252,15 @@ def _build_correction(
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives the route `have` the backends and the record.
+    """Return the merge patch that writes the backends and the record to an existing route.
 
     None if the route needs no patch, or if raybus may not write to it. All routes get the same
-    record, so that the next route to carry the traffic starts with the current weights. A former
-    route may still receive requests until the Gateway accepts the current route. After that,
-    raybus's part is removed from a user's former route; raybus's own route stays until the user
-    deletes it, because only the user knows when it is unused. While the RayService's annotation
-    names an invalid route, raybus's part is removed from no route.
+    record, so that the next route to carry the traffic starts with the current weights.
+
+    A former route may still receive requests until the Gateway accepts the current route. After
+    that, the patch removes raybus's part from a user's former route. raybus's own route stays until
+    the user deletes it, because only the user knows when it is unused. While the RayService's
+    annotation has an invalid route name, raybus's part is removed from no route.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:

@@ -5,10 +5,11 @@
 a percentage of them to the pending cluster, as long as the pending cluster receives no traffic of
 its own. Both routes are attached to raybus's Gateway. Their matches are more specific than the
 match of the weighted route, so the weighted route stays unchanged. The mirror route is removed with
-the first write that moves weights, because it sends to the active cluster only.
+the first write that moves weights, because the requests that it matches are answered by the active
+cluster only.
 
-Objects of other owners are never changed. If the name of a side route is taken, the route is not
-created; an upgrade waits for its mirror route, and service-reconciler reports the object
+Objects of other owners are never changed. If such an object has the name of a side route, the route
+is not created; an upgrade waits for its mirror route, and service-reconciler reports the object
 (`problems`).
 
 If the user brought the weighted route, it uses the user's Gateway, and no side routes exist.

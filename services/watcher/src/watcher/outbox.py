@@ -98,7 +98,7 @@ class Outbox:
         self._gathered = 1
         """Number of subjects that are given to the workers at `_handed_out_at`."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
-        """Subjects whose state waits to be replaced by a newer one, with the timer of the wait."""
+        """Subjects whose newest state is held back, with the timer that ends the wait."""
         self._puts = 0
         self.is_open = is_open
         self._ahead: dict[str, StreamEntry] = {}

@@ -85,7 +85,7 @@ ROOT_LABELS: Final = frozenset(
 MAX_REASON_LENGTH: Final = 512
 """Maximum length of a quarantine reason, in characters."""
 PENDING_SECONDS: Final = 1.0
-"""Time that the state of a pending pod waits to be replaced by a newer state."""
+"""Seconds for which the state of a pending pod is held back, in case a newer state replaces it."""
 
 
 def is_read(kind: str, location: TreeLocation) -> bool:
@@ -94,11 +94,11 @@ def is_read(kind: str, location: TreeLocation) -> bool:
 
 
 def seconds_to_wait(view: View | None) -> float:
-    """Return how long the state of an object waits to be replaced by a newer one.
+    """Return for how many seconds an object's state is held back before it is published.
 
-    Only the state of a pending pod that is not being deleted waits; the result is 0 for every other
-    state. `view` is None for an object without a view, and for one that cannot be decoded as a
-    view.
+    A newer state may replace it in this time. Only the state of a pending pod that is not being
+    deleted is held back; the result is 0 for every other state. `view` is None for an object
+    without a view, and for an object that cannot be decoded as a view.
     """
     may_wait = (
         isinstance(view, core.Pod)

@@ -174,12 +174,12 @@ class Relay:
             self._drop(ref)
 
     def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
-        """Process a complete list by the watch `source`: of its objects, only `keys` exist.
+        """Process a complete list of the watch `source`, which has exactly the objects `keys`.
 
-        A missing object may only have changed its labels. A different watch of its kind then shows
-        the object, perhaps with a version below the `version` of this list. A missing object is
-        therefore declared deleted only after all watches of its kind have reported everything up to
-        this list.
+        An object that is missing from the list may still exist with other labels. A different watch
+        of its kind then shows the object, perhaps with a version below the `version` of this list.
+        A missing object is therefore declared deleted only after all watches of its kind have
+        reported everything up to this list.
         """
         at = version_number(version)
         before = self._versions.get(source, 0)

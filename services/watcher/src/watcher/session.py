@@ -346,11 +346,11 @@ def choose_epoch(marker: Synced | None, version: int) -> str | None:
 
 
 def choose_history(before: Synced | None, version: int, epoch: str) -> str:
-    """Return the name of the history of resource versions, which each sync marker contains.
+    """Return the name of the current history of resource versions, to write into sync markers.
 
-    `before` is the last marker; the name is empty without one. If its version is above `version`,
-    the API server's versions have started over, as after a restore from a backup. A new history
-    then begins, with the name `epoch`.
+    `before` is the last marker; if there is none, the name is empty. If the version of the last
+    marker is above `version`, the API server's versions have started over, as after a restore from
+    a backup. A new history then begins, with the name `epoch`.
     """
     if before is None:
         return ""

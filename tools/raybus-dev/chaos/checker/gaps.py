@@ -32,16 +32,20 @@ Scaling has a higher limit than SIGTERM, because new processes take processor ti
 ones.
 """
 LATE_SECONDS: Final = 1.0
-"""A fault that begins more than this many seconds after a wait cannot be its cause."""
+"""A fault that begins more than this many seconds after the start of a wait is not its cause."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a probe (test object), and when it took effect, in seconds since the start."""
+    """How long a change of a test object (the probe) waited for its effect.
+
+    Times are in seconds since the run began.
+    """
 
     probe: str
     service: str
     """The service that must react to the change."""
     asked: float
+    """Time of the change."""
     done: float | None
     """Time of the effect; None if there was none before the end of the run."""
 

@@ -115,7 +115,7 @@ class _Leases:
                 )
 
     def is_known(self, write: Write) -> bool:
-        """Return whether it can be checked if the writer owned the partition.
+        """Return whether the writer's ownership of the partition can be checked.
 
         The check needs the top owner of the written object, and a Lease of the service.
         """
@@ -124,7 +124,7 @@ class _Leases:
     def find_ownership_violation(self, write: Write) -> str | None:
         """Return why the writer did not own the partition.
 
-        None if it did, or if no Lease lists the partition.
+        None if it did, if no Lease lists the partition, or if the top owner is unknown.
         """
         if write.top_owner is None:
             return None

@@ -36,7 +36,7 @@ def table() -> str:
 
 
 def recorded(plan: str) -> str:
-    """Return the costs of a recorded plan for the page. They are the last paragraph of the plan."""
+    """Return the last paragraph of a recorded plan, which shows the costs, as Markdown."""
     return "\n".join(
         [RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END]
     )

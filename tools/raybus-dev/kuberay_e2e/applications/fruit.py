@@ -11,7 +11,7 @@ class FruitStand:
     """Sells one fruit at the price of its `user_config`."""
 
     def reconfigure(self, config: dict[str, int]) -> None:
-        """Take the price of the Serve config."""
+        """Set the price from the `user_config` of the Serve config."""
         self._price = config["price"]
 
     def compute_total(self, amount: int) -> int:

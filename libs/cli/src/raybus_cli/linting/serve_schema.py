@@ -184,8 +184,7 @@ Checking the costliest config of this length takes half a second.
 """
 MAX_FIELDS: Final = 20
 MAX_FIELD_LENGTH: Final = 500
-"""Maximum characters of the text about one refused field; the reason in it may quote a long value.
-"""
+"""Maximum length of the text about one refused field, in characters; it may quote a long value."""
 
 
 def summarize_refused_fields(text: str) -> tuple[str, ...]:

@@ -318,8 +318,8 @@ def build_listing(
 ) -> OutputFrame:
     """Build the tables of all objects.
 
-    `before` are the items of the last frame. Of these, deleted objects are included once more,
-    marked as deleted.
+    `before` are the items of the last frame. Objects that were deleted since then are included one
+    last time, marked as deleted.
     """
     services = build_service_table(listing.services, wide=wide, all_namespaces=all_namespaces)
     clusters = build_cluster_table(listing.clusters, wide=wide, all_namespaces=all_namespaces)

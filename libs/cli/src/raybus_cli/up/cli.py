@@ -176,9 +176,10 @@ async def prepare_nats(folder: Path, port: int) -> None:
 
 
 def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
-    """Return the NATS accounts in which this process creates missing streams, as the user `keeper`.
+    """Return the NATS accounts in which this process creates missing streams.
 
-    This process does it without a child, because it has the keys of all users anyway.
+    The process connects as the user `keeper`. It needs no child process for this, because it has
+    the keys of all users anyway.
     """
     if bus.credentials is None:
         return stream_keeper.build_accounts(Settings(service=KEEPER_USER, nats_url=bus.url))

@@ -201,7 +201,7 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def spec(self) -> RouteSpec:
-        """The fields of the spec that decisions read."""
+        """The fields of the spec that raybus uses."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
     def backends(self, rule: RouteRule) -> tuple[Backend, ...]:

@@ -422,8 +422,8 @@ class KubeClient(Kube):
     def _exchange(self, method: str, path: str, data: bytes | None) -> Generator[TakeAnswer]:
         """Trace and measure a request; yield the function that checks its answer.
 
-        The yielded function raises the error of a refused request. If there is no answer, the block
-        raises `Unavailable`.
+        If the server refused the request, the yielded function raises the matching error. If there
+        is no answer, or the connection breaks, the `with` block raises `Unavailable`.
         """
         is_answered, now = False, asyncio.get_running_loop().time
         began, sent_at = now(), steady()

@@ -43,13 +43,13 @@ class MalformedMessage(ValueError):
 
 
 Field: TypeAlias = tuple[str, Callable[[Any], Any], bool]
-"""A wanted field: its key in the result of `read_fields`, the function that converts its value
+"""A field to read: its key in the result of `read_fields`, the function that converts its value
 (bytes, or an unsigned number of 64 bits), and whether it is repeated.
 
 It is a plain tuple, because a named one takes longer to unpack.
 """
 Fields: TypeAlias = Mapping[int, Field]
-"""Wanted fields by their tag: the number of the field and its wire type."""
+"""Fields to read, by their tag: the number of the field and its wire type."""
 
 
 def read_text(data: bytes) -> str:
@@ -76,27 +76,27 @@ def read_bytes(data: bytes) -> bytes:
 def message(
     number: int, name: str, read: Callable[[bytes], Any], *, repeated: bool = False
 ) -> tuple[int, Field]:
-    """Describe a wanted field whose value is a message, or anything else that has a length."""
+    """Describe a field to read whose value is a message or otherwise length-delimited."""
     return number << 3 | 2, (name, read, repeated)
 
 
 def text(number: int, name: str, *, repeated: bool = False) -> tuple[int, Field]:
-    """Describe a wanted field whose value is a string."""
+    """Describe a field to read whose value is a string."""
     return message(number, name, read_text, repeated=repeated)
 
 
 def integer(number: int, name: str) -> tuple[int, Field]:
-    """Describe a wanted field whose value is an int32 or int64."""
+    """Describe a field to read whose value is an int32 or int64."""
     return number << 3, (name, read_int, False)
 
 
 def boolean(number: int, name: str) -> tuple[int, Field]:
-    """Describe a wanted field whose value is a boolean."""
+    """Describe a field to read whose value is a boolean."""
     return number << 3, (name, bool, False)
 
 
 def read_fields(data: bytes, fields: Fields) -> dict[str, Any]:
-    """Return those of the wanted fields that a message has, by name.
+    """Return the values of those `fields` that a message has, by name.
 
     Raises `MalformedMessage` if the bytes are not a message.
     """

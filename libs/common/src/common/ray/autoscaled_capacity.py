@@ -16,7 +16,10 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MAX_REPLICAS: Final = 2**31 - 1
-"""Maximum number of replicas that is accepted from a Serve config. A larger number counts as 1."""
+"""Largest number of replicas that is accepted from a Serve config (2^31 - 1).
+
+A number that is larger, negative or not an integer is invalid and counts as 1.
+"""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""

@@ -43,7 +43,7 @@ def build(
 
 
 def repoint(have: Service, want: Body) -> Body:
-    """Return the merge patch that gives the Service `have` the spec of `want`.
+    """Return the merge patch that writes the spec of `want` to the existing Service `have`.
 
     The metadata of `have` stays the same, and so does its cluster IP, which is immutable.
     """

@@ -1,4 +1,4 @@
-"""Parse how many requests a Ray node has answered, with errors and durations, from its metrics.
+"""Parse a Ray node's metrics: number, errors and durations of the requests that it has answered.
 
 Metric names as in Ray 2.60: `ray_serve_num_http_requests` (with or without `_total`),
 `ray_serve_http_request_latency_ms`, and the gRPC variants. They are exported by Serve's proxies and
@@ -8,7 +8,7 @@ the first token of a language model comes from vLLM. Its metric has no route.
 Requests that no application has answered (health checks of proxies, unknown paths) and WebSocket
 connections are not counted. Errors are server errors: HTTP 5xx, 408 (Serve's own time limit), and
 the corresponding gRPC codes. A request that the client cancelled (499, CANCELLED) or that was
-invalid is no error.
+invalid does not count as an error.
 """
 
 import math
@@ -23,7 +23,7 @@ from common.ray import exposition
 
 MAX_ROUTES: Final = 64
 MAX_ROUTE_LENGTH: Final = 256
-"""Maximum characters of a route; requests of routes with longer names are added to `OTHERS`."""
+"""Maximum length of a route, in characters; requests of longer routes are added to `OTHERS`."""
 MAX_BOUNDS: Final = 100
 MAX_COUNT: Final = 10**12
 """Maximum value of one counter; a page with a larger number is ignored."""

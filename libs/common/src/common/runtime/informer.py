@@ -356,7 +356,7 @@ class _Partition:
             informer.partition_of[own] = to.partition
 
     def _find_keys(self, obj: Object, trace: str) -> list[Key]:
-        """Return the keys that an object concerns, and record their partition."""
+        """Return the keys to reconcile for an object, and record the partition of each key."""
         informer = self._informer
         own = informer.watched.find_root_key(*caches.make_key(obj))
         keys = list(informer.watched.keys_of(obj))

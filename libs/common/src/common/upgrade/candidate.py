@@ -24,9 +24,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
-    """Return the version that runs on a pending cluster.
+    """Return the pending cluster and the digest of the Serve config that runs on it.
 
-    None if the version is changing or was never observed. `known` is the digest that was recorded
+    None if the config is changing or was never observed. `known` is the digest that was recorded
     last. It stays valid while the dashboard does not answer or applications are unhealthy. If Ray
     reports a different config, this config becomes the candidate only when all applications run;
     until then, replicas of the previous config may still answer requests. Applications that are not

@@ -36,25 +36,26 @@ from common.upgrade.increases import Increase, Node, Nodes, Tally
 AGE: Final = 5.0
 """Minimum seconds between two reads of the counters."""
 MAX_NODES: Final = 256
-"""Maximum nodes of a cluster whose request counters are read.
+"""Maximum number of nodes of a cluster whose request counters are read.
 
 In a larger cluster, the requests of these nodes are a sample.
 """
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of its counters by a node (Ray's `metrics_report_interval_ms`)."""
 MAX_CONCURRENT_READS: Final = 16
-"""Maximum nodes of one cluster whose counters are read concurrently."""
+"""Maximum number of nodes of one cluster whose counters are read concurrently."""
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
 """Seconds from the start of one window within a step to the start of the next."""
 MAX_RECENT_POLLS: Final = 5
-"""Maximum windows within a step that are evaluated in addition to that of the whole step.
+"""Maximum number of shorter windows that are evaluated in addition to the window of the whole step.
 
-The window of the whole step detects slower regressions.
+A new one begins every `RESTARTED_EVERY` seconds. The window of the whole step detects slower
+regressions.
 """
 
 MAX_ALL_VALUES: Final = 2**20
-"""Maximum counter values to remember for all upgrades together (about 250 MB).
+"""Maximum number of counter values to remember for all upgrades together (about 250 MB).
 
 If there are more, the counts of the upgrade with the most values are dropped and begin again."""
 

@@ -35,7 +35,7 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def metadata(cluster: RayCluster) -> str | None:
-    """Return the rule that the name violates; None if the name is legal (§4.1, M1-M2)."""
+    """Return the rule that the cluster's name violates; None if it is legal (§4.1, M1-M2)."""
     if len(cluster.metadata.name) > MAX_NAME_LENGTH:
         return f"RayCluster name should be no more than {MAX_NAME_LENGTH} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)

@@ -87,8 +87,8 @@ while True:
 """
 """Program of the head's hook: it exits when the proxy has no connection, or no request in flight.
 
-One condition alone would not be enough: a gateway keeps idle connections open, and Ray drops the
-metric of a proxy that has only long requests.
+Either of these is enough. Both are checked, because one of them may never be observed: a gateway
+keeps idle connections open, and Ray drops the metric of a proxy that has only long requests.
 """
 
 

@@ -184,7 +184,7 @@ def is_overwritten(annotations: Mapping[str, str]) -> bool:
 
 
 def is_users_own(template: Body) -> bool:
-    """Return whether the user runs `ray start` in a pod or a template, so that raybus does not."""
+    """Return whether the user's command runs `ray start`, or an annotation leaves that to it."""
     annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
     return is_overwritten(annotations) or "ray start" in _find_own_command(template)
 
@@ -196,9 +196,11 @@ def _find_own_command(template: Body) -> str:
 
 
 def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str) -> None:
-    """Let the Ray container run `ray start` after the user's command, unless the user runs it.
+    """Make the Ray container run `ray start` after the user's command.
 
-    `exports` are shell commands that set environment variables before `ray start`.
+    The container stays unchanged if the user's command already runs `ray start`, or if an
+    annotation leaves the command to the user. `exports` are shell commands that set environment
+    variables before `ray start`.
     """
     if is_users_own(pod):
         return

@@ -229,10 +229,11 @@ def _lacks_submitter(observed: Observed, ray: RayAnswer) -> bool:
 
 
 def _plan_head_service(observed: Observed) -> tuple[Action, ...]:
-    """Return the action that makes the RayJob's head Service select this attempt's cluster.
+    """Return the action that makes the RayJob's head Service select this attempt's cluster, if any.
 
-    Empty if the Service selects that cluster already, or if the job runs on a cluster that it does
-    not own. If the Service belongs to another owner, an Event reports that instead.
+    There is no action if the Service selects that cluster already, if the attempt has no cluster,
+    or if the job runs on a cluster that it does not own. If the Service belongs to another owner,
+    the action is an Event that reports this.
     """
     job, cluster, service = observed.job, observed.cluster, observed.head_service
     if observed.selects_cluster or cluster is None:

@@ -164,10 +164,11 @@ def _find_abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Re
 def _build_gate_abort(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return the abort of an upgrade whose gate failed; None unless the policy says rollback.
 
-    `text` begins the message. None also if the pending cluster differs from the spec, because the
-    gate failed for an earlier spec. A new spec may differ only in the Serve config. The failed
-    cluster is then dropped with reason EarlierGateFailed, and a new cluster is tried with the new
-    config.
+    None also if the pending cluster differs from the spec's `rayClusterConfig`, because the gate
+    then failed for an earlier spec. If the spec has changed otherwise since the gate failed, such
+    as in the Serve config, the reason of the abort is EarlierGateFailed: the failed cluster is
+    dropped, and a new cluster is tried with the new spec. With reason GateFailed, `text` begins the
+    message.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (

@@ -22,10 +22,10 @@ def decide(
     *,
     kept: int,
 ) -> tuple[Record, ...]:
-    """Return the writes after which `spec` and the serving spec `before` are recorded.
+    """Return the writes that record `spec` and `before`, and that delete the oldest records.
 
-    `meta` is the metadata of the RayService, `goal_revisions` are the existing records, oldest
-    first, and `kept` is the number of older records that stay.
+    `before` is the spec that serves now. `meta` is the metadata of the RayService, `goal_revisions`
+    are the existing records, oldest first, and `kept` is the number of older records that stay.
     """
     wanted, last = goal_revision.name(meta, spec), goal_revisions[-1] if goal_revisions else None
     number = last.revision if last is not None else 0

@@ -47,7 +47,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     aim: int | None = None
     """Target weight of the next move of traffic; None if the policy has no steps."""
     note: str | None = None
-    """Why the step waits for its gates, with their figures."""
+    """Why the step waits for its gates, with the counts and values measured so far."""
     results: tuple[GateResult, ...] = ()
     """Results of the evaluated gates, in the policy's order."""
 

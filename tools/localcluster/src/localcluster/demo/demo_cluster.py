@@ -1,7 +1,7 @@
 """Provides images, Envoy Gateway, and a pod that sends load, for the cluster of the demo.
 
 Everything is set up by commands that a user could type. The command that adds the gateway runs at
-the lowest priority, so that it only uses processor time that the demo leaves.
+the lowest priority, so that it uses only processor time that the demo does not need.
 """
 
 import asyncio
@@ -63,8 +63,8 @@ def decide_gateway(*, in_steps: bool, is_kept: bool, wanted: bool) -> GatewayTim
     """Decide when the demo's cluster gets a gateway.
 
     `in_steps` is true for an upgrade in steps, `is_kept` if the cluster remains after the demo, and
-    `wanted` is false if the user excludes a gateway. A cluster that is kept also gets a gateway,
-    for upgrades in steps that the user tries next. The model's first answer never waits for the
+    `wanted` is false if the user asks for no gateway. A cluster that is kept also gets a gateway,
+    so that the user can try an upgrade in steps later. The model's first answer never waits for the
     gateway. Raises `InvalidSpec` for an upgrade in steps without a gateway.
     """
     if in_steps and not wanted:

@@ -61,10 +61,10 @@ class _Hashing(io.BufferedWriter):
 
 
 def write_tar(tree: Path, target: Path) -> str:
-    """Write the tar of the layer in the folder `tree`; return its digest.
+    """Write an image layer, whose files are in the folder `tree`, as a tar; return its digest.
 
     The digest is the diff id in the image's configuration. Raises `ClusterError` for a compiled
-    Python file that contains its source's time.
+    Python file that contains the modification time of its source.
     """
     # tarfile's stream mode ("w|") is not used, because it copies its whole buffer for each header.
     with (

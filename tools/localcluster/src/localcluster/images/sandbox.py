@@ -52,9 +52,10 @@ def run(
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program in new namespaces; show its latest output line, and append its output to `log`.
+    """Run a program in its own mount and PID namespaces; append its output to `log`.
 
-    `given` is its standard input. Raises `ClusterError` with the last output lines if it fails.
+    `shown` shows the latest output line. `given` is the program's standard input. Raises
+    `ClusterError` with the last output lines if the program fails.
     """
     last: deque[str] = deque(maxlen=_TAIL)
     with (

@@ -92,7 +92,7 @@ def build_kube_proxy_argv(spec: ControlPlaneSpec) -> list[str]:
 
 
 def create_volumes(work: Path, count: int) -> list[Path]:
-    """Create the folders of the node's local volumes, writable for any user; return their paths."""
+    """Create the folders of the node's local volumes, writable by any user; return their paths."""
     folders = [work / "volumes" / str(index) for index in range(count)]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ the minutes of a quadratic one; it counts this process's own time.
 """
 
 import re
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -37,11 +36,7 @@ from support.builders.protobuf import sized
 
 SIZE: Final = 10**6
 LIMIT: Final = 5.0
-"""Seconds of processor time within which a text needs no further proof."""
-MAX_SECONDS: Final = 15.0
-"""Maximum seconds of processor time for one text, on the slowest machine."""
-MAX_GROWTH: Final = 8.0
-"""Maximum ratio between the times of a text and of a quarter of it: 4 is linear, 16 quadratic."""
+"""Maximum seconds of processor time for one text."""
 REFUSALS: Final = (cluster_traits.VersionError, quantity.QuantityError, NotYamlError, ValueError)
 
 _PAGE: Final = "ray_x 1\nray_serve_num_http_requests_total"
@@ -150,7 +145,7 @@ TEXTS: Final = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_a_megabyte_is_read_in_linear_time(reader: Callable[[str], object], text: str) -> None:
-    expect_linear(reader, text, text[: len(text) // 4])
+    assert worst_texts.seconds(reader, text, refusals=REFUSALS) < LIMIT
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
@@ -158,23 +153,8 @@ def test_a_megabyte_of_the_worst_text_that_is_found_is_read_in_linear_time(
     reader: Callable[[str], object],
 ) -> None:
     for worst in worst_texts.find(reader, refusals=REFUSALS):
-        expect_linear(reader, worst.of_size(SIZE), worst.of_size(SIZE // 4))
-
-
-def expect_linear(reader: Callable[[str], object], text: str, quarter: str) -> None:
-    """Check the time of a text; a slow machine must prove that it does not grow too quickly."""
-    taken = worst_texts.seconds(reader, text, refusals=REFUSALS)
-    if taken > LIMIT:
-        assert taken < MAX_SECONDS, text[:80]
-        of_quarter = worst_texts.seconds(reader, quarter, refusals=REFUSALS)
-        assert taken < MAX_GROWTH * of_quarter, text[:80]
-
-
-def test_quadratic_time_on_a_slow_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 0.0)
-    expect_linear(str.split, "1 " * SIZE, "1 " * (SIZE // 4))
-    with pytest.raises(AssertionError):
-        expect_linear(re.compile("[0-9]+;").search, "1" * 20_000, "1" * 5_000)
+        taken = worst_texts.seconds(reader, worst.of_size(SIZE), refusals=REFUSALS)
+        assert taken < LIMIT, str(worst)
 
 
 def test_a_pattern_that_searches_anew_from_each_position_is_found() -> None:

@@ -92,3 +92,18 @@ def test_of_many_texts_the_first_are_shown_and_the_others_counted(
     texts: list[str], shown: str
 ) -> None:
     assert untrusted.joined(texts, 2) == shown
+
+
+INVISIBLE = "\x7f\x80\x9f\u061c\u200e\u200f\u2028\u202e\u2066\u2069"
+"""Characters that a terminal obeys, or that change the direction of a text."""
+
+
+@pytest.mark.parametrize("character", INVISIBLE, ids=ascii)
+def test_a_character_that_a_terminal_obeys_is_not_shown(character: str) -> None:
+    assert untrusted.escaped(f"a{character}b") == f"a\\u{ord(character):04x}b"
+    assert untrusted.plain(f"a{character}b") == "a\ufffdb"
+
+
+@pytest.mark.parametrize("text", ["", "größer 日本 🙂", "a\tb\nc"])
+def test_a_harmless_text_is_shown_as_it_is(text: str) -> None:
+    assert untrusted.escaped(text) == untrusted.plain(text) == text

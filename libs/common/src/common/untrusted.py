@@ -125,11 +125,13 @@ def escaped(text: str) -> str:
 
     Characters that a terminal obeys are written as `\\u…`.
     """
-    return text.translate(_ESCAPES)
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def plain(text: str) -> str:
     """Return a text without terminal sequences; other control characters become U+FFFD."""
+    if text.isprintable():
+        return text
     if "\x1b" in text or "\x9b" in text:
         text = _without_sequences(text)
     return text.replace("\r\n", "\n").translate(_CONTROL)

@@ -124,7 +124,7 @@ def render(source: LogSource, line: bytes, form: LineFormat) -> bytes:
     if form.is_json:
         text = line.decode(errors="replace")
         record = LogRecord(*source.printable_names, text if form.is_raw else _decode_line(text))
-        return untrusted.escaped(msgspec.json.encode(record).decode() + "\n").encode()
+        return untrusted.escaped(msgspec.json.encode(record).decode()).encode() + b"\n"
     prefix = source.prefix if form.is_prefixed else b""
     return (
         prefix

@@ -36,7 +36,7 @@ ALLOWED = {
     "raybus_cli/show/cause_texts.py": "conditions name a problem only in their message",
     "nats_admin/server_keeper.py": "nats-server tells a write error only by its text",
     "service_reconciler/recorded_decisions.py": "conditions name a problem only in their message",
-    "service_reconciler/status/status_size.py": "only the mark in a message shows that it was shortened",
+    "service_reconciler/status/status_size.py": "only its mark shows a shortened message",
 }
 """Modules that translate a text of another program, or of a stored object, to a value."""
 

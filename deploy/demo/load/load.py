@@ -65,8 +65,8 @@ class Load:
     async def _send(self, query: dict[str, str], result: dict[str, object]) -> tuple[int, bytes]:
         """Send a request; return the status and body of its answer.
 
-        aiohttp itself sends a request once more if the server closed its kept-alive connection. This
-        counts as a retry, too.
+        aiohttp itself sends a request once more if the server closed its kept-alive connection.
+        This counts as a retry, too.
         """
         connections: list[bool] = []
         try:

@@ -22,7 +22,7 @@ class Wire:
         """Seconds of delay for each piece of data in each direction, one after the other, like a
         slow server rather than a long wire."""
         self.is_swallowed = False
-        self._flows_at = 0.0
+        self._paused_until = 0.0
         self.carried = 0
         """Bytes passed on so far in both directions."""
         self._to_port = to_port
@@ -36,7 +36,7 @@ class Wire:
     def pause(self, seconds: float) -> None:
         """Keep back what arrives within these seconds, in both directions, then pass it on in
         order."""
-        self._flows_at = asyncio.get_running_loop().time() + seconds
+        self._paused_until = asyncio.get_running_loop().time() + seconds
 
     def swallow(self) -> None:
         """Pass nothing on from now on; new connections are accepted and blocked too."""
@@ -81,7 +81,7 @@ class Wire:
             while piece := await reader.read(PIECE):
                 if self.is_swallowed:
                     continue
-                paused = self._flows_at - asyncio.get_running_loop().time()
+                paused = self._paused_until - asyncio.get_running_loop().time()
                 await asyncio.sleep(max(self.delay, paused))
                 writer.write(piece)
                 self.carried += len(piece)

@@ -158,7 +158,7 @@ def test_a_generation_that_was_not_observed_is_waited_for() -> None:
 
 
 def test_an_invalid_generation_which_is_never_observed_is_reported() -> None:
-    """`service_reconciler.status.compute.build_invalid_status` leaves the observed generation as it is."""
+    """`status.compute.build_invalid_status` leaves the observed generation as it is."""
     body = a_service(ready("ValidationFailed"), active=SERVING)
     body["metadata"]["generation"] = 3
     assert (argo(body), flux(body)) == (("Degraded", "ValidationFailed: a message"), "inProgress")

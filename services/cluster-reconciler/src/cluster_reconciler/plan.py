@@ -192,12 +192,12 @@ def _plan_without_head(observed: Observed) -> ClusterPlan | None:
 def _plan_workers(observed: Observed) -> ClusterPlan:
     """Create and delete at most one batch of workers; in each group deletions come first."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
-    namer, max_changes, is_partial, gone = Namer(observed), BATCH_SIZE, False, set[str]()
+    namer, remaining, is_partial, gone = Namer(observed), BATCH_SIZE, False, set[str]()
     uncertified = pki.explain_missing(observed)
     is_marked = all_pods.is_recreated(cluster)
     marks = all_pods.build_marks(cluster, observed.config.version) if is_marked else {}
     for group in traits.named_groups(cluster):
-        decision = workers.decide(observed, group, max_changes=max_changes, gone=gone)
+        decision = workers.decide(observed, group, max_changes=remaining, gone=gone)
         gone.update(deletion.name for deletion in decision.deletions)
         if decision.creations and uncertified:
             decision = msgspec.structs.replace(
@@ -205,7 +205,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
             )
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
-        max_changes -= len(decision.deletions) + len(decision.creations) * decision.hosts
+        remaining -= len(decision.deletions) + len(decision.creations) * decision.hosts
         steps += make_step(*decision.deletions, is_side=True)
         if decision.deletes_all:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
@@ -229,7 +229,7 @@ def _plan_workers(observed: Observed) -> ClusterPlan:
                 )
         if created:
             steps.append(Parallel(actions=tuple(created), is_side=True, starts_slowly=True))
-        is_partial = decision.is_partial or max_changes <= 0
+        is_partial = decision.is_partial or remaining <= 0
         if is_partial:
             notes.append("the rest follows in the next batch")
             break

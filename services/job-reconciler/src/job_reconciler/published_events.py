@@ -49,7 +49,7 @@ def of_status(observed: Observed) -> Iterator[Publish]:
             )
             yield Publish(data=data, at=attempt.started)
         case DeploymentState.RUNNING:
-            yield from _publish_running(attempt, status, now)
+            yield from _build_running_events(attempt, status, now)
         case DeploymentState.RETRYING:
             yield Publish(data=_build_retry_data(attempt, status), at=now)
         case DeploymentState.SUSPENDING:
@@ -57,7 +57,7 @@ def of_status(observed: Observed) -> Iterator[Publish]:
         case DeploymentState.COMPLETE | DeploymentState.FAILED:
             end = status.end_time
             if end is not None and now - end <= REPEATED_FOR:
-                yield from _publish_running(attempt, status, now)
+                yield from _build_running_events(attempt, status, now)
                 yield Publish(data=_build_end_data(attempt, status), at=end)
         case _:
             return
@@ -75,7 +75,9 @@ def deleted(observed: Observed) -> Iterator[Publish]:
         yield Publish(data=data, at=job.metadata.deletion_timestamp or observed.now)
 
 
-def _publish_running(attempt: JobAttempt, status: RayJobStatus, now: datetime) -> Iterator[Publish]:
+def _build_running_events(
+    attempt: JobAttempt, status: RayJobStatus, now: datetime
+) -> Iterator[Publish]:
     if status.job_status in HAS_RUN:
         at = status.ray_job_info.start_time or now
         yield Publish(data=job_events.JobRunning(attempt=attempt), at=at)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.answers import RefusalKind, classify, make_error
+from common.kube.answers import MAX_FOREIGN_BODY, RefusalKind, classify, make_error
 from support.tables import cases
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
@@ -102,3 +102,12 @@ def test_the_server_behind_the_proxy_and_the_proxy_refuse_different_things(
     if code == 401 and kind is errors.Forbidden:
         kind = errors.Unauthorized
     assert type(make_error(code, body, is_foreign=is_foreign)) is kind
+
+
+@pytest.mark.parametrize("size", [MAX_FOREIGN_BODY, 10**6])
+def test_both_ends_of_a_foreign_answer_are_kept_and_no_more_than_the_limit(size: int) -> None:
+    body = b"begin" + b"x" * (size - 8) + b"end"
+    answer = make_error(500, body, is_foreign=True).answer
+    assert answer is not None
+    assert len(answer.body) == MAX_FOREIGN_BODY
+    assert (answer.body[:5], answer.body[-3:]) == ("begin", "end")

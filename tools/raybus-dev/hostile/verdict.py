@@ -63,7 +63,7 @@ class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """For each phase, the mean seconds that reactions spent waiting for each cause."""
+    """For each phase and each cause of waiting, the mean seconds of a reaction."""
 
     @property
     def ratio(self) -> float:

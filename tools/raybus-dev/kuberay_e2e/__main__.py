@@ -117,7 +117,7 @@ def run_on_node(
 
 
 def run_controllers(source: SuiteSource, assets: Path, given: Namespace) -> SuiteRun:
-    """Run the RayJob specs of KubeRay's suite of its controllers, on an API server without pods.
+    """Run the RayJob specs of `controllers/ray`, on an API server without pods.
 
     `assets` is the folder with the programs of the control plane.
     """

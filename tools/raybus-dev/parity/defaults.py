@@ -1,4 +1,4 @@
-"""Defaults that an API server sets. `kuberay/api_server.go` sets the same for KubeRay."""
+"""Defaults of an API server, for raybus's run of a case; `kuberay/api_server.go` for KubeRay's."""
 
 import zlib
 from typing import cast

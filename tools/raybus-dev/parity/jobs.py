@@ -29,7 +29,7 @@ from parity.comparable import comparable
 from parity.rounds import dated
 
 RUNS: Final = 12
-"""Number of runs that are compared, as in `kuberay/cron_job.go`."""
+"""Number of runs of a schedule to compare; `kuberay/cron_job.go` has the same number."""
 
 
 def of_raybus(case: Case) -> Json:

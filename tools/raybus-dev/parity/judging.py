@@ -143,7 +143,7 @@ _RUNNING: Final[list[tuple[object, Judge]]] = []
 
 
 def begin(program: Path, source: Path) -> None:
-    """Start KubeRay's program in a worker process. The program ends with the process."""
+    """Start KubeRay's program as a child of this worker process, and end it with this process."""
     context = theirs.started(program)
     _RUNNING.append((context, Judge(context.__enter__(), source)))
 

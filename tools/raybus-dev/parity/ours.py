@@ -57,8 +57,8 @@ async def reconcile(
 ) -> RoundOutcome:
     """Reconcile objects with raybus until nothing changes, and return the outcome.
 
-    `one_host` replaces `numOfHosts: 1` during the reconciles. `version` is the version that raybus
-    writes into objects.
+    During the reconciles, a `numOfHosts` of 1 has the value `one_host` instead; None removes the
+    field. `version` is the version that raybus writes into objects.
     """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)

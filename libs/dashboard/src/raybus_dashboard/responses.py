@@ -187,7 +187,7 @@ class _Outdated(errors.Rejected):
 
 
 class Actor:
-    """Performs the actions of a page with the client that `connect` creates."""
+    """Performs what a user requests on the page, with the client that `connect` creates."""
 
     def __init__(self, connect: Connect) -> None:
         self._connection = Connection(connect)

@@ -95,9 +95,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     predecessors: tuple[ChildAddress, ...] = ()
     """Children of a deleted cluster of the same name that still exist."""
     network_policies: tuple[Body, ...] | None = None
-    """All NetworkPolicies with the cluster's label; None if there is nothing to change."""
+    """All NetworkPolicies with the cluster's label; None if none needs a change."""
     budgets: tuple[Body, ...] | None = None
-    """All PodDisruptionBudgets with the cluster's label; None if there is nothing to change."""
+    """All PodDisruptionBudgets with the cluster's label; None if none needs a change."""
     pki: PkiState | None = None
     """The certificates of a cluster with mutual TLS; None for other clusters."""
     pending_deletions: frozenset[str] = frozenset()

@@ -202,7 +202,7 @@ def is_ready(certificate: Body) -> bool:
 def is_complete(observed: Observed) -> bool:
     """Return whether the certificates are issued and need no change.
 
-    Incomplete certificates are read more often.
+    While this is False, the certificates are read more often.
     """
     pki = observed.pki
     if pki is None or not pki.is_served or explain_missing(observed):

@@ -51,7 +51,7 @@ class Submitter(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the container that submits the job and follows its log."""
 
     is_present: bool = True
-    """False if the Kubernetes Job or the head pod with the container does not exist."""
+    """False if the object that runs it, a Kubernetes Job or the head pod, does not exist."""
     finished_at: datetime | None = None
     failure_message: str | None = None
     """The failure of the submitter; None unless it has failed and is not restarted."""

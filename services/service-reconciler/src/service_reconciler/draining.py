@@ -338,9 +338,10 @@ def plan_annotation(
     *,
     success: KubeEvent | None = None,
 ) -> Patch:
-    """Return the action that changes a cluster's annotations; None as a value removes one.
+    """Return the action that changes a cluster's annotations.
 
-    If the write fails, the Event calls the cluster by its `role`, such as "old".
+    An annotation with the value None is removed. If the write fails, the Event calls the cluster by
+    its `role`, such as "old".
     """
     failure = events.CLUSTER_UPDATED.format(role, cluster.metadata.namespaced_name).failure
     report = ActionEvents(success=success, failure=failure)

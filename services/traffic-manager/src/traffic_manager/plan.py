@@ -37,11 +37,11 @@ from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
 STARTUP_POLL_INTERVAL: Final = timedelta(seconds=1)
-"""Minimum time between two polls of Ray's dashboard while the only cluster starts."""
+"""Minimum time between two polls of Ray's dashboard while the first cluster starts."""
 UPGRADE_POLL_INTERVAL: Final = timedelta(seconds=1)
 """Maximum time between two polls of Ray's dashboards while two clusters share the traffic."""
 FOREIGN_SERVICE_POLL_INTERVAL: Final = timedelta(seconds=30)
-"""Time between two polls while the only cluster's Serve Service belongs to another owner."""
+"""Time between two polls while a single cluster's Serve Service belongs to another owner."""
 NO_TRAFFIC: Final = ClusterTraffic(capacity=0, weight=0)
 """Traffic record entry of a cluster that has no capacity and no traffic yet."""
 ALL_TRAFFIC: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)

@@ -224,9 +224,9 @@ def find_lag(observed: Observed) -> RoutingProblem | None:
 
 
 def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
-    """Return the earliest time at which a route with replaced rules may be repaired.
+    """Return when a route whose rules another client replaced may be repaired.
 
-    None if the rules were not replaced or may be repaired now.
+    None if nobody replaced them, or if they may be repaired now.
     """
     overwritten = observed.record.overwritten
     if (
@@ -257,10 +257,10 @@ def _build_correction(
     None if the route needs no patch, or if raybus may not write to it. All routes get the same
     record, so that the next route to carry the traffic starts with the current weights.
 
-    A former route may still receive requests until the Gateway accepts the current route. After
-    that, the patch removes raybus's part from a user's former route. raybus's own route stays until
-    the user deletes it, because only the user knows when it is unused. While the RayService's
-    annotation has an invalid route name, raybus's part is removed from no route.
+    A former route of the user keeps the backends and the record that raybus wrote until the Gateway
+    accepts the current route; then the patch removes them. A former route of raybus stays until the
+    user deletes it, because only the user knows when it is unused. While the RayService's
+    annotation has an invalid route name, no route loses what raybus wrote.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:

@@ -8,9 +8,9 @@ match of the weighted route, so the weighted route stays unchanged. The mirror r
 the first write that moves weights, because the requests that it matches are answered by the active
 cluster only.
 
-Objects of other owners are never changed. If such an object has the name of a side route, the route
-is not created; an upgrade waits for its mirror route, and service-reconciler reports the object
-(`problems`).
+Objects of other owners are never changed. If such an object has the name of a side route, that
+route is not created, and service-reconciler reports the object (`problems`). An upgrade whose
+mirror route cannot be created for this reason waits.
 
 If the user brought the weighted route, it uses the user's Gateway, and no side routes exist.
 """

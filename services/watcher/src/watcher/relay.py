@@ -174,11 +174,11 @@ class Relay:
             self._drop(ref)
 
     def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
-        """Process a complete list of the watch `source`, which has exactly the objects `keys`.
+        """Process a complete list of the watch `source`: its objects are exactly `keys`.
 
-        An object that is missing from the list may still exist with other labels. A different watch
-        of its kind then shows the object, perhaps with a version below the `version` of this list.
-        A missing object is therefore declared deleted only after all watches of its kind have
+        An object that is missing from the list may still exist with other labels. Another watch of
+        the same kind of object then shows it, perhaps with a version below the `version` of this
+        list. So a missing object is declared deleted only when all watches of its kind have
         reported everything up to this list.
         """
         at = version_number(version)

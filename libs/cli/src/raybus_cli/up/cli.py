@@ -178,8 +178,8 @@ async def prepare_nats(folder: Path, port: int) -> None:
 def build_stream_accounts(bus: BusAccess) -> list[StreamAccount]:
     """Return the NATS accounts in which this process creates missing streams.
 
-    The process connects as the user `keeper`. It needs no child process for this, because it has
-    the keys of all users anyway.
+    The process connects as the user `keeper`. Stream keeper needs no process of its own here,
+    because this process has the keys of all users.
     """
     if bus.credentials is None:
         return stream_keeper.build_accounts(Settings(service=KEEPER_USER, nats_url=bus.url))

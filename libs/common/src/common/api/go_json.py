@@ -95,10 +95,11 @@ def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _view(go_type: str, *, is_written: bool) -> Any:
-    """Return the Python type for a Go type, to encode (`is_written`) or to check data.
+    """Return the Python type for a Go type.
 
-    A check fails if a required field of a Kubernetes type is missing. Required fields of the ray.io
-    types are checked by `common.validation` instead.
+    With `is_written` the type is for encoding, otherwise for checking data. A check fails if a
+    required field of a Kubernetes type is missing. Required fields of the ray.io types are checked
+    by `common.validation` instead.
     """
     if go_type.startswith("*"):
         return _view(go_type.removeprefix("*"), is_written=is_written)

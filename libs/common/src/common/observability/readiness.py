@@ -61,10 +61,10 @@ def wait_until_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each URL as soon as its server is ready, together with None.
+    """Yield each URL once, with the problem of its server.
 
-    At the time limit, yield each remaining URL with the problem of its server. `timeout` is in
-    seconds, for all servers together.
+    The problem is None if the server became ready, and the URL is then yielded at once. The
+    remaining URLs follow at the time limit. `timeout` is in seconds, for all servers together.
     """
     deadline = clock() + timeout
     waiting = list(urls)

@@ -60,7 +60,7 @@ _DATE: Final = re2.compile(
     r"][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
 )
 _NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Maps the surrogates with which Python decodes invalid UTF-8 bytes to U+FFFD."""
+"""Maps each surrogate to U+FFFD; Python decodes bytes of invalid UTF-8 as surrogates."""
 MAX_VALUES: Final = 200_000
 MAX_CHARACTERS: Final = 4 * 2**20
 MAX_LEVELS: Final = 64

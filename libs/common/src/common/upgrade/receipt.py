@@ -48,7 +48,7 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     finished: datetime
     seconds: Seconds
     peak_surge_percent: int | None
-    """Percentage points by which the capacity of both clusters together exceeded 100 % at most."""
+    """Maximum surge: percentage points of both clusters' total capacity above 100 %."""
     lowest_capacity_percent: int | None
     requests_cut: int | None
     """Number of requests in flight when the replaced or abandoned cluster was deleted."""

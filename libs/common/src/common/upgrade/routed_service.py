@@ -49,7 +49,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     policy: UpgradePolicy | None = None
     """The UpgradePolicy that the present upgrade follows."""
     warm_up: WarmUpProgress | None = None
-    """Progress of the pending cluster's warm-up; None if there is none or it cannot begin yet."""
+    """Progress of the pending cluster's warm-up; None if it has none or cannot serve yet."""
     answers: Mapping[AnyGate, GateResult] = {}
     """Results of the gates that ask a server, at the present weight.
 

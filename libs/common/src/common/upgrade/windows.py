@@ -50,8 +50,8 @@ RESTARTED_EVERY: Final = 60.0
 MAX_RECENT_POLLS: Final = 5
 """Maximum number of shorter windows that are evaluated in addition to the window of the whole step.
 
-A new one begins every `RESTARTED_EVERY` seconds. The window of the whole step detects slower
-regressions.
+A new shorter window begins every `RESTARTED_EVERY` seconds. The window of the whole step detects
+slower regressions.
 """
 
 MAX_ALL_VALUES: Final = 2**20

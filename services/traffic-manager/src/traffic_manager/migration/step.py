@@ -38,10 +38,10 @@ def guard(m: Migration, policy: Policy) -> MigrationStep | None:
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> MigrationStep:
-    """Return the next change, either of weights or of capacities; neither while the upgrade waits.
+    """Return the next change of weights or of capacities, or no change while the upgrade waits.
 
-    Until the status shows the previous change, only an urgent change is returned: a cluster loses
-    traffic because of its health, or gets the capacity that its traffic needs.
+    Until the status shows the previous change, only two kinds of change are returned: a cluster
+    loses traffic because of its health, or it gets the capacity that its traffic needs.
     """
     if (guarded := guard(m, policy)) is not None:
         return guarded

@@ -40,7 +40,7 @@ GRACE: Final = timedelta(seconds=3)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest part of the traffic that a cluster's health allows, with the reason."""
+    """The maximum share of the traffic that a cluster's health permits, with the reason."""
 
     sustainable: int = WHOLE
     """Percent of the traffic that every application can carry."""

@@ -65,7 +65,9 @@ def main() -> None:
     for length in (2, 1):
         name = " ".join(given[:length])
         if (tool := TOOLS.get(name)) is not None and len(given) >= length:
-            sys.argv = [f"raybus-dev {name}", *tool.before, *given[length:]]
+            # The command line of raybus adds its own commands (`before`) to the program's name.
+            program = "raybus-dev" if tool.before else f"raybus-dev {name}"
+            sys.argv = [program, *tool.before, *given[length:]]
             runpy.run_module(tool.module, run_name="__main__", alter_sys=False)
             return
     print(

@@ -106,7 +106,7 @@ def test_no_list_opens_this_machine_the_link_metadata_or_the_api_server(address:
     every = targets.read("http://0.0.0.0/0:80,http://[::]/0:80")
     allowed = Targets(origins=every, api_server="10.1.0.1")
     found = ip_address(address)
-    assert allowed.is_never_asked(found)
+    assert allowed.is_forbidden(found)
     host = f"[{address}]" if found.version == 6 else address
     assert allowed.refusal(urlsplit(f"http://{host}/"), "team") == (
         f"http://{address}:80 is an address that raybus never asks"
@@ -117,7 +117,7 @@ def test_no_list_opens_this_machine_the_link_metadata_or_the_api_server(address:
     "address", ["10.1.0.2", "93.184.216.34", "2606:4700::1111", "fd12::5", "64:ff9b::5db8:d822"]
 )
 def test_other_addresses_are_only_a_matter_of_the_list(address: str) -> None:
-    assert not ALLOWED.is_never_asked(ip_address(address))
+    assert not ALLOWED.is_forbidden(ip_address(address))
 
 
 def test_an_entry_is_an_origin_with_the_port_of_its_scheme() -> None:

@@ -27,7 +27,7 @@ APP_PART_OF: Final = "app.kubernetes.io/part-of"
 APP_COMPONENT: Final = "app.kubernetes.io/component"
 APP_CREATED_BY: Final = "app.kubernetes.io/created-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
-FINDING: Final = (CLUSTER, NODE_TYPE, GROUP, IDENTIFIER, ORIGIN_NAME, ORIGIN_KIND)
+IDENTIFYING: Final = (CLUSTER, NODE_TYPE, GROUP, IDENTIFIER, ORIGIN_NAME, ORIGIN_KIND)
 """The labels by which raybus finds the objects that it created."""
 
 # --- label values ---

@@ -70,7 +70,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         host, port = url.hostname or "", url.port or PORTS.get(url.scheme, 0)
         named = f"{url.scheme}://{host}:{port}"
         literal = as_address(host)
-        if literal is not None and self.is_never_asked(literal):
+        if literal is not None and self.is_forbidden(literal):
             return f"{named} is an address that raybus never asks"
         if any(
             origin.scheme == url.scheme and origin.port == port and _holds(origin, host, namespace)
@@ -79,7 +79,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return f"{named} is not a server that the administrator of raybus lists in {VARIABLE}"
 
-    def is_never_asked(self, address: Address) -> bool:
+    def is_forbidden(self, address: Address) -> bool:
         """Return whether an address is refused even if it is listed."""
         address = _plain(address)
         return (

@@ -207,7 +207,9 @@ class Observer:
 
     async def _find_service(self, place: Place) -> Service | None:
         """Return the Service of this name, whoever owns it; None if there is none."""
-        return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
+        return await self._lookup.find(
+            SERVICE, Service, place, max_age=gateways.MAX_FOREIGN_AGE_AT_REST
+        )
 
     async def _read_gate_results(self, observed: Observed) -> Mapping[AnyGate, GateResult]:
         """Return the results of the gates that must pass before all traffic moves at once.

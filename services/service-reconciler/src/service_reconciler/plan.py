@@ -483,7 +483,8 @@ def _get_poll_interval(observed: Observed, view: ClusterView, *, now: datetime) 
         return max(STARTUP_INTERVAL, quiet)
     if details is None:
         return min(
-            MAX_SILENT_POLL_INTERVAL, poll_interval.FASTEST * 2.0 ** min(view.serve.failures, 8)
+            MAX_SILENT_POLL_INTERVAL,
+            poll_interval.MIN_INTERVAL * 2.0 ** min(view.serve.failures, 8),
         )
     if view is observed.pending:
         return quiet

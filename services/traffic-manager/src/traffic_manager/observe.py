@@ -304,7 +304,9 @@ class Observer:
         known = self._cache.get(Service, *place)
         if known is None or _is_own(known, service, cluster):
             return known
-        return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
+        return await self._lookup.find(
+            SERVICE, Service, place, max_age=gateways.MAX_FOREIGN_AGE_AT_REST
+        )
 
     async def _add_policy(self, observed: Observed, *, now: datetime) -> Observed:
         """Add to `observed` the UpgradePolicy of the upgrade and the inputs of its gates."""

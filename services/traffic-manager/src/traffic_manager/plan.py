@@ -350,7 +350,7 @@ def _plan_upgrade(
 ) -> Plan[Action]:
     upgrade = _assess_upgrade(observed, views, now=now)
     m, policy, judged = upgrade.migration, upgrade.progression.policy, upgrade.progression.judged
-    is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
+    is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.MIN_INTERVAL
     next_step = (
         step.decide(m, policy, now=now)
         if observed.is_spec_observed
@@ -488,7 +488,7 @@ def _get_next_poll(
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(view.serve.failures for view in views)
     soon = now + (
-        poll_interval.FASTEST
+        poll_interval.MIN_INTERVAL
         if is_uncertain
         else min(poll, UPGRADE_POLL_INTERVAL)
         if is_shared

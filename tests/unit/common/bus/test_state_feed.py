@@ -137,7 +137,7 @@ RENEWED = Synced(epoch="one", version=9, renewed=10.0)
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a consumer wait for long, because this server sends no heartbeats."""
-    monkeypatch.setattr(consumer, "SILENCE_SECONDS", 10_000.0)
+    monkeypatch.setattr(consumer, "MAX_SILENCE_SECONDS", 10_000.0)
 
 
 @pytest.mark.usefixtures("patience")

@@ -242,7 +242,7 @@ def _check_application(application: Json, path: FieldPath) -> Iterator[Verdict]:
     if application.get("name") == "":
         yield LintLevel.ERROR, (*path, "name"), REQUIRED
     imported, prefix = application.get("import_path"), application.get("route_prefix")
-    if isinstance(imported, str) and (why := _import_path(imported)):
+    if isinstance(imported, str) and (why := _find_import_path_violation(imported)):
         yield LintLevel.ERROR, (*path, "import_path"), f"Invalid value: {imported!r}: {why}"
     if isinstance(prefix, str) and (
         why := _find_prefix_violation(prefix)
@@ -349,7 +349,7 @@ def _parse_number(value: object) -> float | None:
         return None
 
 
-def _import_path(value: str) -> str:
+def _find_import_path_violation(value: str) -> str:
     """Return what is wrong with an import path; empty if nothing is wrong."""
     parts = value.split(":") if ":" in value else value.split(".")
     if len(parts) == 1 or (":" in value and len(parts) > 2):

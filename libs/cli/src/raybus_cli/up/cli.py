@@ -40,7 +40,7 @@ CALM_POLL_SECONDS: Final = 1.0
 
 A service that was killed is ready again within two seconds, and both changes should be reported.
 """
-SILENCE_SECONDS: Final = 5.0
+REPORT_AGAIN_SECONDS: Final = 5.0
 """Seconds without a change after which services that are not ready are reported again. Not used
 once all services have been ready.
 """
@@ -78,7 +78,7 @@ class Readiness:
     def _report_changes(self, answers: Mapping[str, str | None], *, was_ready: bool) -> None:
         now = asyncio.get_running_loop().time()
         names = [name for name in answers if answers[name] != self._problems[name]]
-        if not names and not was_ready and now - self._reported_at >= SILENCE_SECONDS:
+        if not names and not was_ready and now - self._reported_at >= REPORT_AGAIN_SECONDS:
             names = [name for name, problem in answers.items() if problem is not None]
         for name in names:
             problem = answers[name]

@@ -18,7 +18,7 @@ from common.bus.session import Incoming, Session
 from common.clock import Silence
 
 HEARTBEAT_SECONDS: Final = 5
-SILENCE_SECONDS: Final = 12.0
+MAX_SILENCE_SECONDS: Final = 12.0
 """Seconds without any message after which the server, or its consumer, counts as gone."""
 LISTENING_SECONDS: Final = 6.0
 """Maximum seconds between two checks whether the server is silent.
@@ -95,9 +95,9 @@ class RunningConsumer:
     async def until_broken(self) -> str:
         """Wait until a message may have been missed; return the reason."""
         while not self._broken.done():
-            remaining = SILENCE_SECONDS - self._silence.seconds()
+            remaining = MAX_SILENCE_SECONDS - self._silence.seconds()
             if remaining <= 0:
-                self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
+                self.abort(f"the server was silent for {MAX_SILENCE_SECONDS:g} s")
             await asyncio.wait((self._broken,), timeout=min(remaining, LISTENING_SECONDS))
         return self._broken.result()
 

@@ -33,7 +33,7 @@ FIRST_RETRY: Final = 0.05
 MAX_RETRY_DELAY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
 """Seconds that `check_forms` waits after a failure, before it reads the sync marker again."""
-SILENCE_SECONDS: Final = 1.0
+WARNING_INTERVAL_SECONDS: Final = 1.0
 """Minimum seconds between two warnings about partitions in the log."""
 COMPLAINT_SECONDS: Final = 10.0
 """Seconds after which the log repeats why the load of a partition is not complete."""
@@ -180,13 +180,13 @@ class StateFeed:
                 await asyncio.sleep(retry)
 
     def complain(self, problem: str, reason: str, **where: str) -> None:
-        """Log a problem of a partition, at most one per `SILENCE_SECONDS`.
+        """Log a problem of a partition, at most one per `WARNING_INTERVAL_SECONDS`.
 
         Partitions that fail at the same moment usually fail for the same reason.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
-            self._silent_until = now + SILENCE_SECONDS
+            self._silent_until = now + WARNING_INTERVAL_SECONDS
             log.warning(problem, why=reason, **where)
 
 

@@ -32,7 +32,7 @@ ACCOUNT: Final = "raybus-dashboard"
 RBAC allows raybus to request tokens of no other account.
 """
 ISSUED_FOR: Final = timedelta(hours=1)
-MIN_LIFETIME: Final = timedelta(minutes=10)
+ASSUMED_LIFETIME: Final = timedelta(minutes=10)
 """Lifetime that is assumed if the API server does not say how long a token is valid.
 
 Kubernetes issues no token with a shorter one."""
@@ -162,7 +162,7 @@ class Tokens:
         issued = msgspec.json.decode(body, type=_Issued)
         begin, end = issued.metadata.creation_timestamp, issued.status.expiration_timestamp
         # Both times are from the API server, so a difference between the clocks does not matter.
-        life = MIN_LIFETIME if begin is None or end is None else max(end - begin, timedelta(0))
+        life = ASSUMED_LIFETIME if begin is None or end is None else max(end - begin, timedelta(0))
         return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * life.total_seconds())
 
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from common.ray.view import ServeView
 
-FASTEST: Final = timedelta(seconds=0.25)
-SLOWEST: Final = timedelta(seconds=5)
-GROWS_AFTER: Final = 40
+MIN_INTERVAL: Final = timedelta(seconds=0.25)
+MAX_INTERVAL: Final = timedelta(seconds=5)
+QUIET_DIVISOR: Final = 40
 """The poll interval is the time since the last change, divided by this number."""
-QUESTIONS: Final = 5
+MAX_POLLS_PER_SECOND: Final = 5
 """Polls per second by one replica, shared by all RayServices that are at rest."""
-BEAT: Final = timedelta(seconds=2)
+MAX_COMMON_INTERVAL: Final = timedelta(seconds=2)
 """Maximum time between the common moments at which RayServices at rest are polled.
 
 They are polled together, because waking a sleeping process costs as much as a poll."""
@@ -26,7 +26,7 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 def interval(quiet: timedelta) -> timedelta:
     """Return the poll interval if the last change was `quiet` ago."""
-    return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
+    return min(MAX_INTERVAL, max(MIN_INTERVAL, quiet / QUIET_DIVISOR))
 
 
 def at_rest(services: int, *, now: datetime) -> timedelta:
@@ -35,8 +35,8 @@ def at_rest(services: int, *, now: datetime) -> timedelta:
     The time grows with `services`, the number of such services of the replica. It is rounded up so
     that several of these services are polled at the same moment.
     """
-    pause = max(SLOWEST, timedelta(seconds=services / QUESTIONS))
-    beat = min(BEAT, pause / 10)
+    pause = max(MAX_INTERVAL, timedelta(seconds=services / MAX_POLLS_PER_SECOND))
+    beat = min(MAX_COMMON_INTERVAL, pause / 10)
     return pause + (_NEVER - now - pause) % beat
 
 

@@ -29,7 +29,7 @@ TIME_LIMIT = 60.0
 """Maximum seconds that one reconcile may take."""
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
-SILENCE_SECONDS = 2.0
+GUARD_AFTER_SECONDS = 2.0
 """Seconds without complete state from NATS after which `guard` reconciles a key (see `run`).
 
 A reload of the state takes less time.
@@ -201,8 +201,8 @@ class Controller:
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
             self.queue.done(key)
             return None
-        if asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
-            self.queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
+        if asyncio.get_running_loop().time() < silent_since + GUARD_AFTER_SECONDS:
+            self.queue.done(key, requeue_at=silent_since + GUARD_AFTER_SECONDS)
             return None
         return guard
 

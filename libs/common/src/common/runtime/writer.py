@@ -130,7 +130,9 @@ class Writer:
         if all(owner.uid != self.root.metadata.uid for owner in existing.owner_references):
             return f"and does not belong to this {self._resource.kind}; delete or rename it"
         found_by = {
-            label: expected_labels[label] for label in labels.FINDING if label in expected_labels
+            label: expected_labels[label]
+            for label in labels.IDENTIFYING
+            if label in expected_labels
         }
         lost = [
             f"{label}={value}"

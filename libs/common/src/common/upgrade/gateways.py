@@ -22,9 +22,9 @@ from common.upgrade.side_routes import SideRoutes
 from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
-FOREIGN: Final = 2.0
+MAX_FOREIGN_AGE: Final = 2.0
 """Maximum age in seconds of the cached copy of another owner's Gateway, while traffic moves."""
-FOREIGN_AT_REST: Final = 30.0
+MAX_FOREIGN_AGE_AT_REST: Final = 30.0
 """Maximum age in seconds of the cached copy of another owner's object, while no traffic moves."""
 
 
@@ -34,12 +34,12 @@ async def read(
     """Return raybus's own Gateway and those in `wanted`, by namespace and name.
 
     `wanted` are the parents of the RayService's route. A Gateway that cannot be read is None. The
-    state of a Gateway of another owner is at most `FOREIGN` seconds old if traffic moves
-    (`is_moving`), and otherwise at most `FOREIGN_AT_REST` seconds.
+    state of a Gateway of another owner is at most `MAX_FOREIGN_AGE` seconds old if traffic moves
+    (`is_moving`), and otherwise at most `MAX_FOREIGN_AGE_AT_REST` seconds.
     """
     ours = (service.namespace, names.gateway(service.name))
-    max_age = FOREIGN if is_moving else FOREIGN_AT_REST
-    ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
+    max_age = MAX_FOREIGN_AGE if is_moving else MAX_FOREIGN_AGE_AT_REST
+    ages = {place: MAX_FOREIGN_AGE_AT_REST if place == ours else max_age for place in wanted}
     gateways = {
         place: await sources.lookup.find(GATEWAY, Gateway, place, max_age=age)
         for place, age in ages.items()
@@ -61,7 +61,7 @@ async def weighted(
         return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=max_age)
     if not is_wanted:
         return sources.cache.get(HttpRoute, *place)
-    return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+    return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=MAX_FOREIGN_AGE_AT_REST)
 
 
 async def grpc(
@@ -75,7 +75,7 @@ async def grpc(
     takes_calls = any(ports.of_grpc(cluster.raw_spec) is not None for cluster in clusters)
     if not takes_calls or weighted_route.is_users(service):
         return sources.cache.get(GrpcRoute, *place)
-    return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=FOREIGN_AT_REST)
+    return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=MAX_FOREIGN_AGE_AT_REST)
 
 
 async def read_class(sources: Sources, gateway: Gateway | None) -> GatewayClass | None:
@@ -84,7 +84,7 @@ async def read_class(sources: Sources, gateway: Gateway | None) -> GatewayClass 
     if not name:
         return None
     return await sources.lookup.find(
-        GATEWAY_CLASS, GatewayClass, ("", name), max_age=FOREIGN_AT_REST
+        GATEWAY_CLASS, GatewayClass, ("", name), max_age=MAX_FOREIGN_AGE_AT_REST
     )
 
 
@@ -105,7 +105,9 @@ async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | 
         own = (route for route in routes if route is not None and owner.owns(meta, route.metadata))
         held[role] = next(own, None)
         if held[role] is None and role in wanted:
-            other = await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+            other = await sources.lookup.find(
+                HTTP_ROUTE, HttpRoute, place, max_age=MAX_FOREIGN_AGE_AT_REST
+            )
             if other is not None and not owner.owns(meta, other.metadata):
                 foreign.append(other)
     return SideRoutes(**held, foreign=tuple(foreign))

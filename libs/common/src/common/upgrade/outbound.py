@@ -144,7 +144,7 @@ class HttpOutbound:
         if literal is not None:
             return literal
         addresses = await self._resolve(host, port)
-        usable = [address for address in addresses if not self._allowed.is_never_asked(address)]
+        usable = [address for address in addresses if not self._allowed.is_forbidden(address)]
         if addresses and not usable:
             raise errors.Unavailable(
                 f"is not asked: {host} is at an address that raybus never asks"

@@ -60,7 +60,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     None if the record on the routes has no such entries.
     """
-    rest: timedelta = poll_interval.SLOWEST
+    rest: timedelta = poll_interval.MAX_INTERVAL
     """Poll interval of the dashboards of a service that has not changed for a long time."""
 
     @cached_property

@@ -119,6 +119,19 @@ async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:
     assert harness.conditions()["HeadPodReady"][0] == "True"
 
 
+async def test_the_progress_of_a_jobs_cluster_is_gathered_as_that_of_a_users() -> None:
+    """A job waits until its cluster is ready, so earlier progress needs no write of its own."""
+    harness = Harness()
+    harness.apply(a_ray_cluster(labels={labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayJob"}))
+    await harness.settle()
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
+    await make_ready(harness, *harness.names("head"))
+    await harness.pass_time(SERVICE_GATHER_TIME.total_seconds())
+    assert harness.conditions().get("HeadPodReady", ("False",))[0] == "False"
+    await harness.pass_time(PROGRESS_GATHER_TIME.total_seconds())
+    assert harness.conditions()["HeadPodReady"][0] == "True"
+
+
 async def test_a_lost_worker_is_reported_at_once() -> None:
     harness = await a_new_harness()
     await make_ready(harness, *harness.names("head"), *harness.names("worker"))

@@ -21,10 +21,11 @@ from cluster_reconciler.observed import ChildCreation, Observed
 from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import ExecutionOutcome
-from common import conditions, errors, labels, untrusted
+from common import conditions, errors, untrusted
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
+from common.ray import cluster_traits as traits
 from common.runtime.actions import (
     Action,
     Create,
@@ -161,9 +162,8 @@ class Execution:
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
             gathered_for = min(max(PROGRESS_GATHER_TIME, shared), MAX_GATHERING_TIME)
-            written_at = since + (
-                SERVICE_GATHER_TIME if labels.ORIGIN_NAME in meta.labels else gathered_for
-            )
+            is_for_a_service = traits.is_for_a_service(observed.cluster)
+            written_at = since + (SERVICE_GATHER_TIME if is_for_a_service else gathered_for)
             if now < written_at:
                 self._reads.in_progress[key] = since
                 return ClusterPlan(requeue_at=written_at)

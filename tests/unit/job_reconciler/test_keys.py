@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_job import RayJob
 from common.runtime.cache import Cache
@@ -30,6 +30,12 @@ def an_owner(kind: str, name: str) -> dict[str, object]:
 
 def a_pod(cluster: str, node: str = "worker") -> Pod:
     return msgspec.convert({"metadata": below(cluster, {"ray.io/node-type": node})}, Pod)
+
+
+def a_slice(service: str) -> EndpointSlice:
+    marks = {"kubernetes.io/service-name": service}
+    body = {"metadata": {**META, "name": "s", "labels": marks}, "addressType": "IPv4"}
+    return msgspec.convert(body, EndpointSlice)
 
 
 def below(cluster: str, labels: dict[str, str] | None = None) -> dict[str, object]:
@@ -86,7 +92,7 @@ def test_a_job_that_runs_does_not_wait_for_those_that_have_ended(
                 "jobDeploymentStatus": "Running",
                 "jobStatusCheckFailureStartTime": "2026-01-01T00:00:00Z",
             },
-            ["head", "Service"],
+            ["head", "Service", "EndpointSlice"],
             id="its dashboard is silent",
         ),
         pytest.param(
@@ -107,7 +113,9 @@ def test_an_object_of_the_cluster_concerns_its_job_only_in_some_states(
         "head": a_pod("job-abcde", "head"),
         "worker": a_pod("job-abcde"),
         "Service": msgspec.convert({"metadata": below("job-abcde")}, Service),
+        "EndpointSlice": a_slice("head-svc"),
     }
+    cache.put(msgspec.convert({"metadata": {**below("job-abcde"), "name": "head-svc"}}, Service))
     found = [name for name, obj in objects.items() if list(find_keys(cache, obj))]
     assert found == concerns
     assert list(find_keys(cache, msgspec.convert(cluster, RayCluster))) == [Key("ns", "job")]

@@ -171,8 +171,11 @@ def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, cron_job, ray_cron_job.KIND)
     elif isinstance(obj, EndpointSlice):
         service = cache.get(Service, meta.namespace, meta.labels.get(labels.SERVICE_NAME, ""))
-        if service is not None:
-            yield from find_keys(cache, service)
+        for key in () if service is None else find_keys(cache, service):
+            # The address matters only while the dashboard does not answer.
+            job = cache.get(RayJob, key.namespace, key.name)
+            if job is None or job.status.job_status_check_failure_start_time is not None:
+                yield key
     elif job := owner.find_controller(meta, ray_job.KIND):
         yield Key(meta.namespace, job)
     elif name := owner.find_controller(meta, ray_cluster.KIND) or meta.labels.get(labels.CLUSTER):

@@ -8,6 +8,7 @@ import msgspec
 from common import event_catalogue
 from common.api.opaque import Json
 from common.bus.cloud_events import CloudEvent, Event, EventFamily
+from generators.docs.schema_file import format_schema
 from support.upgrade_events import TRACE
 
 BEGIN: Final = "<!-- generated from the types: begin -->"
@@ -34,7 +35,7 @@ def schema(kind: str) -> Json:
 
 def schema_text(kind: str) -> str:
     """Return the content of the file of a schema."""
-    return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"
+    return format_schema(schema(kind))
 
 
 def page(text: str, family: EventFamily[Any], examples: Sequence[Event]) -> str:

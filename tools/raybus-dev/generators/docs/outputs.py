@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from common.api.opaque import Json
+from generators.docs.schema_file import format_schema
 from raybus_cli.control.history import HistoryEntry
 from raybus_cli.control.performing import CommandResult
 from raybus_cli.crds.check import DefinitionReport
@@ -139,7 +140,7 @@ def schema(name: str) -> Json:
 
 def text(name: str) -> str:
     """Return the content of the file with the schema of an output."""
-    return msgspec.json.format(msgspec.json.encode(schema(name)), indent=2).decode() + "\n"
+    return format_schema(schema(name))
 
 
 def page() -> str:

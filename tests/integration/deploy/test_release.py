@@ -1,4 +1,4 @@
-"""A release in one archive: checked, unpacked, and installed from nothing but its files.
+"""A release in one archive: its sums, its contents, and the images that chart and overlay run.
 
 The images are built by raybus's own builder, which needs root and the registries of Debian and
 PyPI. They are those of the last commit, because a release has no uncommitted files.

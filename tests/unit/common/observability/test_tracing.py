@@ -4,6 +4,7 @@ wrong settings give one clear line.
 
 import asyncio
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def test_a_header_that_is_none_starts_a_trace_of_its_own_or_none(
 
 @pytest.mark.long
 def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -135,6 +137,10 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
                 tracing.child("publish", TRACE, tracing.now())
                 began = time.monotonic()
         assert time.monotonic() - began < 4.0
+    # The exporter draws random delays in its thread, which must not happen in another test.
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

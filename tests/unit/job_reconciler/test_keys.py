@@ -119,3 +119,16 @@ def test_an_object_of_the_cluster_concerns_its_job_only_in_some_states(
     found = [name for name, obj in objects.items() if list(find_keys(cache, obj))]
     assert found == concerns
     assert list(find_keys(cache, msgspec.convert(cluster, RayCluster))) == [Key("ns", "job")]
+
+
+@pytest.mark.parametrize(("silent_since", "wakes"), [(None, False), ("2026-01-01T00:00:00Z", True)])
+def test_addresses_of_its_own_service_concern_a_job_only_while_its_dashboard_is_silent(
+    silent_since: str | None, wakes: bool
+) -> None:
+    cache = Cache()
+    status = {"jobDeploymentStatus": "Running", "jobStatusCheckFailureStartTime": silent_since}
+    cache.put(msgspec.convert({"metadata": {**META, "name": "job"}, "status": status}, RayJob))
+    meta = {**META, "name": "job-head-svc", "ownerReferences": [an_owner("RayJob", "job")]}
+    cache.put(msgspec.convert({"metadata": meta}, Service))
+    found = list(find_keys(cache, a_slice("job-head-svc")))
+    assert found == ([Key("ns", "job")] if wakes else [])

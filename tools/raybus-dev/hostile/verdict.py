@@ -63,7 +63,7 @@ class VictimReaction(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """For each phase and each cause of waiting, the mean seconds of a reaction."""
+    """Mean seconds that a reaction waited, by phase and by cause."""
 
     @property
     def ratio(self) -> float:

@@ -1,4 +1,4 @@
-"""Defaults of an API server, for raybus's run of a case; `kuberay/api_server.go` for KubeRay's."""
+"""Sets an API server's defaults in raybus's cases; `kuberay/api_server.go` does so in KubeRay's."""
 
 import zlib
 from typing import cast

@@ -57,8 +57,8 @@ async def reconcile(
 ) -> RoundOutcome:
     """Reconcile objects with raybus until nothing changes, and return the outcome.
 
-    During the reconciles, a `numOfHosts` of 1 has the value `one_host` instead; None removes the
-    field. `version` is the version that raybus writes into objects.
+    During the reconciles, `one_host` replaces a `numOfHosts` of 1; None removes the field.
+    `version` is the version that raybus writes into objects.
     """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)

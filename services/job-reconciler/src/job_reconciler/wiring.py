@@ -171,11 +171,8 @@ def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, cron_job, ray_cron_job.KIND)
     elif isinstance(obj, EndpointSlice):
         service = cache.get(Service, meta.namespace, meta.labels.get(labels.SERVICE_NAME, ""))
-        for key in () if service is None else find_keys(cache, service):
-            # The address matters only while the dashboard does not answer.
-            job = cache.get(RayJob, key.namespace, key.name)
-            if job is None or job.status.job_status_check_failure_start_time is not None:
-                yield key
+        keys = () if service is None else find_keys(cache, service)
+        yield from (key for key in keys if _needs_address(cache, key))
     elif job := owner.find_controller(meta, ray_job.KIND):
         yield Key(meta.namespace, job)
     elif name := owner.find_controller(meta, ray_cluster.KIND) or meta.labels.get(labels.CLUSTER):
@@ -187,6 +184,19 @@ def find_keys(cache: Cache, obj: Object) -> Iterator[Key]:
         )
         if job is not None and not _is_minor(cache, obj, job):
             yield Key(meta.namespace, job)
+
+
+def _needs_address(cache: Cache, key: Key) -> bool:
+    """Return whether changed addresses of the dashboard can affect a RayJob.
+
+    They can while the dashboard does not answer, and if the RayJob is not in the cache yet.
+    """
+    job = cache.get(RayJob, key.namespace, key.name)
+    return job is None or _is_dashboard_silent(job)
+
+
+def _is_dashboard_silent(job: RayJob) -> bool:
+    return job.status.job_status_check_failure_start_time is not None
 
 
 def _find_last_job(cache: Cache, namespace: str, cluster: str) -> str | None:
@@ -214,7 +224,7 @@ def _is_minor(cache: Cache, obj: Object, job_name: str) -> bool:
     if isinstance(obj, Pod):
         matters_to_run = obj.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
     else:
-        matters_to_run = job.status.job_status_check_failure_start_time is not None
+        matters_to_run = _is_dashboard_silent(job)
     return state in ENDED or (state == DeploymentState.RUNNING and not matters_to_run)
 
 

@@ -37,7 +37,7 @@ from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
 STARTUP_POLL_INTERVAL: Final = timedelta(seconds=1)
-"""Minimum time between two polls of Ray's dashboard while the first cluster starts."""
+"""Minimum time between two polls of Ray's dashboard while a single cluster starts."""
 UPGRADE_POLL_INTERVAL: Final = timedelta(seconds=1)
 """Maximum time between two polls of Ray's dashboards while two clusters share the traffic."""
 FOREIGN_SERVICE_POLL_INTERVAL: Final = timedelta(seconds=30)

@@ -224,9 +224,9 @@ def find_lag(observed: Observed) -> RoutingProblem | None:
 
 
 def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
-    """Return when a route whose rules another client replaced may be repaired.
+    """Return the earliest time to repair a route, after another client replaced its rules.
 
-    None if nobody replaced them, or if they may be repaired now.
+    None if nobody replaced them, or if raybus may repair them now.
     """
     overwritten = observed.record.overwritten
     if (

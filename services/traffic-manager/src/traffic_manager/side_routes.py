@@ -9,8 +9,8 @@ the first write that moves weights, because the requests that it matches are ans
 cluster only.
 
 Objects of other owners are never changed. If such an object has the name of a side route, that
-route is not created, and service-reconciler reports the object (`problems`). An upgrade whose
-mirror route cannot be created for this reason waits.
+route is not created, and service-reconciler reports the object (`problems`). If it is the mirror
+route, the upgrade waits.
 
 If the user brought the weighted route, it uses the user's Gateway, and no side routes exist.
 """

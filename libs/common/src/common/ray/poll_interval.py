@@ -36,8 +36,8 @@ def at_rest(services: int, *, now: datetime) -> timedelta:
     that several of these services are polled at the same moment.
     """
     pause = max(MAX_INTERVAL, timedelta(seconds=services / MAX_POLLS_PER_SECOND))
-    beat = min(MAX_COMMON_INTERVAL, pause / 10)
-    return pause + (_NEVER - now - pause) % beat
+    common_interval = min(MAX_COMMON_INTERVAL, pause / 10)
+    return pause + (_NEVER - now - pause) % common_interval
 
 
 def last_changed_at(view: ServeView) -> datetime:

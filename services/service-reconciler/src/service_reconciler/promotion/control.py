@@ -164,10 +164,11 @@ def _find_abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Re
 def _build_gate_abort(observed: Observed, text: str) -> Problem[Reason] | None:
     """Return the abort of an upgrade whose gate failed.
 
-    None if the policy does not say rollback, or if `rayClusterConfig` has changed since the gate
-    failed, which replaces the pending cluster anyway. If another part of the spec has changed, such
-    as the Serve config, the reason is EarlierGateFailed, and the new spec is tried on a new
-    cluster. Otherwise the reason is GateFailed, and the message begins with `text`.
+    None if the policy does not say rollback. None also if `rayClusterConfig` has changed since the
+    gate failed, because the gate then failed for an earlier spec. If another part of the spec has
+    changed, such as the Serve config, the reason is EarlierGateFailed: the failed cluster is
+    deleted, and a new cluster is tried with the new spec. Otherwise the reason is GateFailed, and
+    the message begins with `text`.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (
